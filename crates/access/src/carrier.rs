@@ -1,6 +1,6 @@
 //! Who is calling: the key of a request, from any of its carriers.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
 use std::sync::Arc;
@@ -17,36 +17,36 @@ static BARE: [HeaderName; 3] = [
 const LONGEST: usize = 256;
 
 /// The key of a request. `?key=` counts only where the native format is served.
-pub async fn key_of(ring: &KeyRing, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Key>, Fault> {
+pub async fn key_of(ring: &KeyRing, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Key>, ApiError> {
     match carried(uri, headers)? {
         Some(text) => ring.find(text).await,
-        None => Err(Fault::new(
-            Trouble::NoKey,
+        None => Err(ApiError::new(
+            ErrorKind::Unauthenticated,
             "no API key was sent; send it as `Authorization: Bearer <key>`",
         )),
     }
 }
 
 /// The one key a request carries, in however many places.
-fn carried<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, Fault> {
-    let unreadable = || Fault::new(Trouble::NoKey, "the API key cannot be read");
+fn carried<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
+    let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
     let mut found: Option<&str> = None;
     let mut take = |text: &'a str| match found.replace(text) {
         Some(other) if other != text => {
-            Err(Fault::new(Trouble::NoKey, "two different API keys were sent; send one"))
+            Err(ApiError::new(ErrorKind::Unauthenticated, "two different API keys were sent; send one"))
         }
         Some(_) | None => Ok(()),
     };
     let mut bearers = headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
-            return Err(Fault::new(Trouble::NoKey, "two `Authorization` headers were sent"));
+            return Err(ApiError::new(ErrorKind::Unauthenticated, "two `Authorization` headers were sent"));
         }
         let text = value.to_str().map_err(|_| unreadable())?;
         let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
         if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() || key.len() > LONGEST {
-            return Err(Fault::new(
-                Trouble::NoKey,
+            return Err(ApiError::new(
+                ErrorKind::Unauthenticated,
                 "the `Authorization` header must read `Bearer <key>`",
             ));
         }

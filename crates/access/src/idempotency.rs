@@ -8,18 +8,18 @@ use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
-use ledger::{Book, Clock};
-use ledger::{Micros, Outcome};
+use ledger::{OpenCalls, Clock};
+use ledger::{Micros, CallOutcome};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use store::{CallName, Claim, Claimed, KeptAnswer, Store, StoreError};
+use store::{CallName, CallClaim, ClaimResult, StoredReply, Store, StoreError};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Idempotency keys of all accounts, on all nodes.
 pub struct Idempotency {
     store: Store,
-    book: Arc<Book>,
+    book: Arc<OpenCalls>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
 }
@@ -50,7 +50,7 @@ impl Idempotency {
     /// Idempotency keys kept in that store. Claims are held by tasks of that tracker.
     pub fn new(
         store: Store,
-        book: Arc<Book>,
+        book: Arc<OpenCalls>,
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
@@ -58,18 +58,18 @@ impl Idempotency {
     }
 
     /// Runs a call unless it was run before or runs now.
-    pub async fn once<F: Future<Output = Result<Response, Fault>>>(
+    pub async fn once<F: Future<Output = Result<Response, ApiError>>>(
         self: &Arc<Self>,
         account_id: &str,
         request_id: &str,
         body_limit: usize,
         request: Request<Body>,
         run: impl FnOnce(Request<Body>) -> F,
-    ) -> Result<Response, Fault> {
+    ) -> Result<Response, ApiError> {
         let name = name(request.headers())?;
         let (request, hash) = read(request, body_limit).await?;
         let now = self.clock.now();
-        let claim = Claim {
+        let claim = CallClaim {
             call: CallName { account_id: account_id.to_owned(), name },
             hash,
             owner: request_id.to_owned(),
@@ -77,18 +77,18 @@ impl Idempotency {
             expires: now.saturating_add(KEEP),
         };
         match self.store.claim(&claim, now).await.map_err(unreachable)? {
-            Claimed::Ours => {}
-            Claimed::Running(until) => return Err(running(until.saturating_sub(now))),
-            Claimed::Over(kept) => return replay(kept),
-            Claimed::Different => {
-                return Err(Fault::invalid(
+            ClaimResult::Ours => {}
+            ClaimResult::Running(until) => return Err(running(until.saturating_sub(now))),
+            ClaimResult::Over(kept) => return replay(kept),
+            ClaimResult::Different => {
+                return Err(ApiError::invalid(
                     "Idempotency-Key",
                     "this `Idempotency-Key` was used for a different request",
                 )
-                .code("idempotency_key_reused"));
+                .with_code("idempotency_key_reused"));
             }
         }
-        let Claim { call, owner, .. } = claim;
+        let CallClaim { call, owner, .. } = claim;
         let runner = Runner::new(Arc::clone(self), call, owner);
         let response = run(request).await?;
         runner.keep(response).await
@@ -96,8 +96,8 @@ impl Idempotency {
 }
 
 /// The name the caller gave the call.
-fn name(headers: &HeaderMap) -> Result<String, Fault> {
-    let wrong = |say: &'static str| Fault::invalid("Idempotency-Key", say);
+fn name(headers: &HeaderMap) -> Result<String, ApiError> {
+    let wrong = |say: &'static str| ApiError::invalid("Idempotency-Key", say);
     let mut values = headers.get_all(HEADER).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     if value.is_empty() || value.len() > LONGEST {
@@ -110,16 +110,16 @@ fn name(headers: &HeaderMap) -> Result<String, Fault> {
 }
 
 /// Reads the body, to know whether it is the same as before. The address is part of what is asked.
-async fn read(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), Fault> {
+async fn read(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), ApiError> {
     let (head, body) = request.into_parts();
     let reading = axum::body::to_bytes(body, limit);
     let body = match tokio::time::timeout(PATIENCE, reading).await {
         Err(_) => {
-            return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
+            return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
         }
         Ok(Err(e)) => {
             let say = format!("the body broke off or is larger than {limit} bytes, the limit here");
-            return Err(Fault::new(Trouble::TooLarge, say).note(e.to_string()));
+            return Err(ApiError::new(ErrorKind::BodyTooLarge, say).with_log_note(e.to_string()));
         }
         Ok(Ok(body)) => body,
     };
@@ -155,7 +155,7 @@ impl Runner {
     }
 
     /// Keeps an answer before its caller has the last byte of it.
-    async fn keep(mut self, response: Response) -> Result<Response, Fault> {
+    async fn keep(mut self, response: Response) -> Result<Response, ApiError> {
         if !response.status().is_success() {
             return Ok(response);
         }
@@ -173,24 +173,24 @@ impl Runner {
         }
         let body = axum::body::to_bytes(body, usize::MAX)
             .await
-            .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
+            .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
         let kept = (body.len() <= LARGEST).then(|| body.to_vec());
-        self.finish(KeptAnswer { status: head.status.as_u16(), headers, body: kept }).await;
+        self.finish(StoredReply { status: head.status.as_u16(), headers, body: kept }).await;
         Ok(Response::from_parts(head, Body::from(body)))
     }
 
     /// A stream has ended. Only one that was answered to its end counts as answered.
     async fn ended(mut self, headers: String, body: Option<Vec<u8>>) {
-        let settled = match self.keys.book.find(&self.owner) {
+        let settled = match self.keys.book.find_unposted(&self.owner) {
             Some(entry) => Some(entry),
             None => self.keys.store.entry(&self.owner).await.ok().flatten(),
         };
-        if settled.is_some_and(|entry| entry.outcome == Outcome::Done) {
-            self.finish(KeptAnswer { status: 200, headers, body }).await;
+        if settled.is_some_and(|entry| entry.outcome == CallOutcome::Done) {
+            self.finish(StoredReply { status: 200, headers, body }).await;
         }
     }
 
-    async fn finish(&mut self, answer: KeptAnswer) {
+    async fn finish(&mut self, answer: StoredReply) {
         match self.keys.store.finish_claim(&self.call, &self.owner, &answer).await {
             Ok(true) => self.over = true,
             Ok(false) => tracing::warn!(
@@ -314,22 +314,22 @@ fn written(headers: &HeaderMap) -> String {
     serde_json::to_string(&kept).unwrap_or_default()
 }
 
-fn replay(kept: KeptAnswer) -> Result<Response, Fault> {
-    let KeptAnswer { status, headers, body } = kept;
+fn replay(kept: StoredReply) -> Result<Response, ApiError> {
+    let StoredReply { status, headers, body } = kept;
     let Some(body) = body else {
-        return Err(Fault::new(
-            Trouble::Conflict,
+        return Err(ApiError::new(
+            ErrorKind::Conflict,
             "the request with this `Idempotency-Key` was answered and charged, but its answer was \
              too large to be kept; use another key to run it again",
         )
-        .code("idempotent_answer_not_kept")
-        .never_retry());
+        .with_code("idempotent_answer_not_kept")
+        .without_retry());
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(status)
-        .map_err(|e| Fault::internal(format!("a kept answer has no status: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("a kept answer has no status: {e}")))?;
     let headers: BTreeMap<String, String> = serde_json::from_str(&headers)
-        .map_err(|e| Fault::internal(format!("a kept answer has no headers: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("a kept answer has no headers: {e}")))?;
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
@@ -339,13 +339,13 @@ fn replay(kept: KeptAnswer) -> Result<Response, Fault> {
     Ok(response)
 }
 
-fn running(left: Micros) -> Fault {
+fn running(left: Micros) -> ApiError {
     let wait = Duration::from_micros(u64::try_from(left).unwrap_or(0));
-    Fault::new(Trouble::Conflict, "the request with this `Idempotency-Key` is still running")
-        .retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
+    ApiError::new(ErrorKind::Conflict, "the request with this `Idempotency-Key` is still running")
+        .with_retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
 }
 
-fn unreachable(error: StoreError) -> Fault {
+fn unreachable(error: StoreError) -> ApiError {
     let say = "idempotency keys cannot be checked at the moment, retry shortly";
-    Fault::new(Trouble::Overload, say).note(error.to_string())
+    ApiError::new(ErrorKind::Overloaded, say).with_log_note(error.to_string())
 }

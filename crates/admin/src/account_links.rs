@@ -1,7 +1,7 @@
 //! What an operator does to accounts without a browser: the same rules, from a command line.
 
 use ledger::Micros;
-use store::{Account, Purpose, Role, Store};
+use store::{Account, LinkPurpose, AccountRole, Store};
 
 use crate::one_time_link::{self, LIFE, Note};
 use crate::{names, password, random};
@@ -25,13 +25,13 @@ pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
 
 /// Makes a one-time link with which an account chooses a password, and returns its path.
 pub async fn reset_link(store: &Store, account: &Account, now: Micros) -> Result<String, String> {
-    make(store, Purpose::Reset, Some(&account.id), &Note::default(), (now, LIFE.reset)).await
+    make(store, LinkPurpose::Reset, Some(&account.id), &Note::default(), (now, LIFE.reset)).await
 }
 
 /// Makes a one-time link with which somebody makes an account, and returns its path.
 pub async fn invite_link(
     store: &Store,
-    role: Role,
+    role: AccountRole,
     email: Option<&str>,
     now: Micros,
 ) -> Result<String, String> {
@@ -40,12 +40,12 @@ pub async fn invite_link(
         email: email.map(str::to_owned),
         ..Note::default()
     };
-    make(store, Purpose::Invite, None, &note, (now, LIFE.invite)).await
+    make(store, LinkPurpose::Invite, None, &note, (now, LIFE.invite)).await
 }
 
 async fn make(
     store: &Store,
-    purpose: Purpose,
+    purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &Note,
     times: (Micros, Micros),

@@ -1,6 +1,6 @@
 //! The person or program that asks for a change.
 
-use store::{Account, KeyRecord, Role};
+use store::{Account, KeyRecord, AccountRole};
 
 use crate::error::AdminError;
 
@@ -51,8 +51,8 @@ impl Actor {
         match self {
             Self::Operator => true,
             Self::Person(account) | Self::Key { account, .. } => match account.role {
-                Role::Owner | Role::Admin => !account.disabled,
-                Role::Member | Role::Viewer => false,
+                AccountRole::Owner | AccountRole::Admin => !account.disabled,
+                AccountRole::Member | AccountRole::Viewer => false,
             },
         }
     }

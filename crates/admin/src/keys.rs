@@ -4,7 +4,7 @@ use access::keys::{NewToken, described, hash};
 use canon::Money;
 use config::Net;
 use ledger::Micros;
-use store::{BudgetTerms, KeyRecord, KeyScope, Limits, Owner, Role};
+use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits, KeyOwner, AccountRole};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -31,7 +31,7 @@ pub struct KeyDraft {
     /// The time it ends. An admin key without one ends after 30 days.
     pub expires: Option<Micros>,
     /// Its rate limits.
-    pub limits: Limits,
+    pub limits: RateLimits,
     /// The addresses it may be used from; empty is anywhere.
     pub ips: Vec<String>,
     /// The most it may spend in every period.
@@ -46,7 +46,7 @@ pub struct KeyChange {
     pub cap: Option<Option<Money>>,
     pub models: Option<Vec<String>>,
     pub expires: Option<Option<Micros>>,
-    pub limits: Option<Limits>,
+    pub limits: Option<RateLimits>,
     pub ips: Option<Vec<String>>,
     pub budget: Option<Option<BudgetTerms>>,
 }
@@ -65,7 +65,7 @@ impl AccountAdmin {
     pub async fn create_key(
         &self,
         actor: &Actor,
-        owner: &Owner,
+        owner: &KeyOwner,
         draft: KeyDraft,
     ) -> Result<ShownKey, AdminError> {
         self.require_make_keys(actor, owner).await?;
@@ -75,7 +75,7 @@ impl AccountAdmin {
         let mut record = KeyRecord {
             id: token.id,
             account_id: owner.id().to_owned(),
-            made_by: actor.account().map(|account| account.id.clone()),
+            created_by: actor.account().map(|account| account.id.clone()),
             name,
             scope: KeyScope::Call,
             hash: hash(self.keys.pepper(), &token.text),
@@ -201,9 +201,9 @@ impl AccountAdmin {
         let owner = owner.ok_or(AdminError::NotFound("key"))?;
         let Some(account) = actor.account() else { return Ok(record) };
         let may = match &owner {
-            Owner::Person(other) => may_change(account, other),
-            Owner::Team(team) => {
-                let own = record.made_by.as_ref() == Some(&account.id);
+            KeyOwner::Person(other) => may_change(account, other),
+            KeyOwner::Team(team) => {
+                let own = record.created_by.as_ref() == Some(&account.id);
                 let deed = if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey };
                 may_in_team(account, team, self.seat(&account.id, &team.id).await?, deed)
             }
@@ -212,11 +212,11 @@ impl AccountAdmin {
     }
 
     /// Refuses an actor that may not make keys for that owner, or has made too many.
-    async fn require_make_keys(&self, actor: &Actor, owner: &Owner) -> Result<(), AdminError> {
+    async fn require_make_keys(&self, actor: &Actor, owner: &KeyOwner) -> Result<(), AdminError> {
         let Some(account) = actor.account() else { return Ok(()) };
         let may = match owner {
-            Owner::Person(other) => may_change(account, other),
-            Owner::Team(team) => {
+            KeyOwner::Person(other) => may_change(account, other),
+            KeyOwner::Team(team) => {
                 let seat = self.seat(&account.id, &team.id).await?;
                 may_in_team(account, team, seat, TeamDeed::MakeKeys)
             }
@@ -242,7 +242,7 @@ impl AccountAdmin {
         account_id: &str,
         team_id: &str,
     ) -> Result<Option<store::TeamRole>, AdminError> {
-        let seats = self.store.seats_of(account_id).await?;
+        let seats = self.store.memberships_of(account_id).await?;
         Ok(seats.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role))
     }
 
@@ -262,7 +262,7 @@ fn check(record: &KeyRecord) -> Result<(), AdminError> {
     if record.cap.is_some_and(Money::is_negative) {
         return Err(AdminError::invalid("cap_usd", "must not be below zero"));
     }
-    if record.budget.is_some_and(|budget| budget.most.is_negative()) {
+    if record.budget.is_some_and(|budget| budget.limit.is_negative()) {
         return Err(AdminError::invalid("budget.most_usd", "must not be below zero"));
     }
     for text in &record.ips {
@@ -286,8 +286,8 @@ fn check(record: &KeyRecord) -> Result<(), AdminError> {
 fn require_give_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminError> {
     let Actor::Key { account, record } = actor else { return actor.require_admin() };
     match account.role {
-        Role::Owner => {}
-        Role::Admin | Role::Member | Role::Viewer => {
+        AccountRole::Owner => {}
+        AccountRole::Admin | AccountRole::Member | AccountRole::Viewer => {
             return Err(AdminError::forbidden(
                 "only an owner makes admin keys here; use the console or \
                  `portunus keys create --scope admin`",
@@ -301,15 +301,15 @@ fn require_give_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminE
 }
 
 /// Refuses an admin key for an account that does not administrate.
-fn require_admin_owner(owner: &Owner) -> Result<(), AdminError> {
+fn require_admin_owner(owner: &KeyOwner) -> Result<(), AdminError> {
     match owner {
-        Owner::Person(account) => match account.role {
-            Role::Owner | Role::Admin => Ok(()),
-            Role::Member | Role::Viewer => {
+        KeyOwner::Person(account) => match account.role {
+            AccountRole::Owner | AccountRole::Admin => Ok(()),
+            AccountRole::Member | AccountRole::Viewer => {
                 Err(AdminError::invalid("scope", "this account does not administrate"))
             }
         },
-        Owner::Team(_) => Err(AdminError::invalid("scope", "a team does not administrate")),
+        KeyOwner::Team(_) => Err(AdminError::invalid("scope", "a team does not administrate")),
     }
 }
 

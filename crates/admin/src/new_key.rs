@@ -2,7 +2,7 @@
 
 use access::keys::{KeyRing, NewToken, hash};
 use canon::Money;
-use store::{KeyRecord, KeyScope, Limits};
+use store::{KeyRecord, KeyScope, RateLimits};
 
 /// What a new key is to be. It makes calls unless [`KeyRecord::make_admin`] turns its record into
 /// one for administration.
@@ -31,7 +31,7 @@ impl NewKey {
         let record = KeyRecord {
             id: token.id,
             account_id: account_id.to_owned(),
-            made_by: None,
+            created_by: None,
             name,
             scope: KeyScope::Call,
             hash: hash(ring.pepper(), &token.text),
@@ -43,7 +43,7 @@ impl NewKey {
             models,
             expires,
             revoked: None,
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             ips: Vec::new(),
             created: now,
             changed: now,

@@ -2,7 +2,7 @@
 
 use ledger::Micros;
 use serde::{Deserialize, Serialize};
-use store::{Link, Purpose};
+use store::{Link, LinkPurpose};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
@@ -57,7 +57,7 @@ pub fn note(link: &Link) -> Note {
 /// A link made at that time, to live for so long.
 pub fn new(
     hash: Vec<u8>,
-    purpose: Purpose,
+    purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &Note,
     (now, life): (Micros, Micros),

@@ -1,7 +1,7 @@
 //! What somebody may do in a team: the one rule of all pages. Programs administer teams only by a key
 //! of somebody who may do everything with them.
 
-use store::{Account, Role, Team, TeamRole};
+use store::{Account, AccountRole, Team, TeamRole};
 
 /// Something to be done in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ impl TeamDeed {
 /// Whether an account is one of those who administer the gateway.
 pub const fn administers(account: &Account) -> bool {
     match account.role {
-        Role::Owner | Role::Admin => true,
-        Role::Member | Role::Viewer => false,
+        AccountRole::Owner | AccountRole::Admin => true,
+        AccountRole::Member | AccountRole::Viewer => false,
     }
 }
 
@@ -39,18 +39,18 @@ pub const fn administers(account: &Account) -> bool {
 /// them, and everyone but viewers their own.
 pub fn may_change(own: &Account, other: &Account) -> bool {
     match (own.role, other.role) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member, _) => own.id == other.id,
-        (Role::Viewer, _) => false,
+        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member, _) => own.id == other.id,
+        (AccountRole::Viewer, _) => false,
     }
 }
 
 /// Whether one role may make accounts of another: owners may make all, administrators only what is
 /// below them.
-pub const fn may_give(own: Role, given: Role) -> bool {
+pub const fn may_give(own: AccountRole, given: AccountRole) -> bool {
     match (own, given) {
-        (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => true,
-        (Role::Admin, Role::Owner | Role::Admin) | (Role::Member | Role::Viewer, _) => false,
+        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member | AccountRole::Viewer, _) => false,
     }
 }
 
@@ -64,8 +64,8 @@ pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: Tea
     }
     let Some(seat) = seat else { return false };
     let looks_only = match own.role {
-        Role::Viewer => true,
-        Role::Owner | Role::Admin | Role::Member => team.disabled,
+        AccountRole::Viewer => true,
+        AccountRole::Owner | AccountRole::Admin | AccountRole::Member => team.disabled,
     };
     let seat = if looks_only { TeamRole::Viewer } else { seat };
     match (deed, seat) {
@@ -82,7 +82,7 @@ pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: Tea
 mod tests {
     use super::*;
 
-    fn account(role: Role) -> Account {
+    fn account(role: AccountRole) -> Account {
         Account {
             id: "a".to_owned(),
             username: "a".to_owned(),
@@ -108,24 +108,24 @@ mod tests {
         let all: &'static [TeamDeed] = &TeamDeed::ALL;
         let but_keys: &'static [TeamDeed] = &[See, OwnKey, OtherKey, Members, Terms];
         let manages: &'static [TeamDeed] = &[See, MakeKeys, OwnKey, OtherKey, Members];
-        type Line = (Role, Option<TeamRole>, &'static [TeamDeed], &'static [TeamDeed]);
+        type Line = (AccountRole, Option<TeamRole>, &'static [TeamDeed], &'static [TeamDeed]);
         let table: [Line; 16] = [
-            (Role::Owner, None, all, but_keys),
-            (Role::Owner, manager, all, but_keys),
-            (Role::Owner, member, all, but_keys),
-            (Role::Owner, viewer, all, but_keys),
-            (Role::Admin, None, all, but_keys),
-            (Role::Admin, manager, all, but_keys),
-            (Role::Admin, member, all, but_keys),
-            (Role::Admin, viewer, all, but_keys),
-            (Role::Member, None, NOTHING, NOTHING),
-            (Role::Member, manager, manages, &[See]),
-            (Role::Member, member, &[See, MakeKeys, OwnKey], &[See]),
-            (Role::Member, viewer, &[See], &[See]),
-            (Role::Viewer, None, NOTHING, NOTHING),
-            (Role::Viewer, manager, &[See], &[See]),
-            (Role::Viewer, member, &[See], &[See]),
-            (Role::Viewer, viewer, &[See], &[See]),
+            (AccountRole::Owner, None, all, but_keys),
+            (AccountRole::Owner, manager, all, but_keys),
+            (AccountRole::Owner, member, all, but_keys),
+            (AccountRole::Owner, viewer, all, but_keys),
+            (AccountRole::Admin, None, all, but_keys),
+            (AccountRole::Admin, manager, all, but_keys),
+            (AccountRole::Admin, member, all, but_keys),
+            (AccountRole::Admin, viewer, all, but_keys),
+            (AccountRole::Member, None, NOTHING, NOTHING),
+            (AccountRole::Member, manager, manages, &[See]),
+            (AccountRole::Member, member, &[See, MakeKeys, OwnKey], &[See]),
+            (AccountRole::Member, viewer, &[See], &[See]),
+            (AccountRole::Viewer, None, NOTHING, NOTHING),
+            (AccountRole::Viewer, manager, &[See], &[See]),
+            (AccountRole::Viewer, member, &[See], &[See]),
+            (AccountRole::Viewer, viewer, &[See], &[See]),
         ];
         for (role, seat, open, closed) in table {
             for (disabled, expected) in [(false, open), (true, closed)] {

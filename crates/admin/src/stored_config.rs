@@ -4,7 +4,7 @@
 use config::{Config, Entry, Stored, Troubles};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use store::{Change, StoreError};
+use store::{ConfigChange, StoreError};
 use tokio::sync::Mutex as Turn;
 
 use crate::Admin;
@@ -109,7 +109,7 @@ impl Admin {
     pub async fn change_places(
         &self,
         seen: &Stored,
-        changes: &[Change],
+        changes: &[ConfigChange],
     ) -> Result<bool, StoreError> {
         let made = self.store.configure(seen.revision, changes).await?;
         self.read_places().await?;
@@ -154,10 +154,10 @@ impl Admin {
             }
         }
         if told.is_none()
-            && let Some(why) = self.vault.shut()
+            && let Some(why) = self.vault.unavailable_reason()
         {
             let sealed = self.store.sealed().await?.values().sum::<i64>();
-            if sealed > 0 || self.engine.funds.teller.nodes() > 1 {
+            if sealed > 0 || self.engine.funds.teller.live_nodes() > 1 {
                 tracing::warn!(sealed, "{why}; until then no secret is sealed");
             }
         }

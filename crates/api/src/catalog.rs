@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::Fault;
-use catalog::{Filter, Record};
+use canon::ApiError;
+use catalog::{ModelFilter, ModelListing};
 use http::Request;
 use serde_json::json;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use relay::json;
 const PAGE_SIZE: usize = 100;
 const LONGEST: usize = 200;
 
-pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, Fault> {
-    let mut filter = Filter::default();
+pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
+    let mut filter = ModelFilter::default();
     let (mut page, mut page_size) = (1, PAGE_SIZE);
     let query = request.uri().query().unwrap_or_default();
     for (name, value) in pairs(query) {
@@ -26,14 +26,14 @@ pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result
             "provider" => filter.provider = Some(text("provider", value)?),
             "model_type" => filter.model_type = Some(text("model_type", value)?),
             "feature" => filter.feature = Some(text("feature", value)?),
-            "q" => filter.q = Some(text("q", value)?),
+            "q" => filter.text = Some(text("q", value)?),
             _ => {}
         }
     }
     let config = state.config();
     let found = config.catalog.list(&filter, page, page_size);
-    let data: Vec<Record> =
-        found.models.iter().map(|model| Record::new(model, &config.public_url)).collect();
+    let data: Vec<ModelListing> =
+        found.models.iter().map(|model| ModelListing::new(model, &config.public_url)).collect();
     let body = json!({
         "success": true,
         "page": found.page,
@@ -44,16 +44,16 @@ pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result
     Ok(json(body.to_string()))
 }
 
-fn number(name: &'static str, value: &str, most: usize) -> Result<usize, Fault> {
+fn number(name: &'static str, value: &str, most: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
         Ok(number) if number >= 1 => Ok(number.min(most)),
-        _ => Err(Fault::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
+        _ => Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
     }
 }
 
-fn text(name: &'static str, value: String) -> Result<String, Fault> {
+fn text(name: &'static str, value: String) -> Result<String, ApiError> {
     if value.len() > LONGEST {
-        return Err(Fault::invalid(name, format!("`{name}` must be at most {LONGEST} bytes")));
+        return Err(ApiError::invalid(name, format!("`{name}` must be at most {LONGEST} bytes")));
     }
     Ok(value)
 }

@@ -1,8 +1,8 @@
 //! How many tokens a request has, told here without asking a provider.
 
 use axum::response::Response;
-use canon::Fault;
-use dialects::Peek;
+use canon::ApiError;
+use dialects::RequestFacts;
 use http::header::HeaderValue;
 use serde_json::Value;
 
@@ -26,9 +26,9 @@ impl Counted {
 }
 
 /// Counts a request in the caller's format.
-pub(super) fn count(call: &Call, body: &[u8]) -> Result<Counted, Fault> {
+pub(super) fn count(call: &Call, body: &[u8]) -> Result<Counted, ApiError> {
     let chat = call.at_length(|| call.dialect.read_request(&call.target, body))?;
-    let peek = Peek { model: chat.model.clone(), ..Peek::default() };
+    let peek = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &peek)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");
     let tokens = if ours { demo::count_input(&chat) } else { tokens::of_chat(&chat) };

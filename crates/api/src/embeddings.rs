@@ -1,22 +1,22 @@
 //! `POST /v1/embeddings`, and the native operators `:embedContent` and `:batchEmbedContents`.
 
 use axum::response::Response;
-use canon::Fault;
-use dialects::embeddings::Form;
-use dialects::{Target, chat::Chat, native::Native};
+use canon::ApiError;
+use dialects::embeddings::EmbeddingEndpoint;
+use dialects::{RequestTarget, chat::ChatDialect, native::NativeDialect};
 
 use crate::request::ApiRequest;
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
-    relay::embed(Call::read(asked.into_call(), &Chat, Target::default()).await?, Form::List).await
+pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
+    relay::embed(Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?, EmbeddingEndpoint::OpenAi).await
 }
 
 /// The native operators; the address names the model.
 pub(super) async fn native(
     asked: ApiRequest,
-    target: Target,
-    form: Form,
-) -> Result<Response, Fault> {
-    relay::embed(Call::read(asked.into_call(), &Native, target).await?, form).await
+    target: RequestTarget,
+    form: EmbeddingEndpoint,
+) -> Result<Response, ApiError> {
+    relay::embed(Call::read(asked.into_call(), &NativeDialect, target).await?, form).await
 }

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::Fault;
+use canon::ApiError;
 use futures_util::stream::BoxStream;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
@@ -22,7 +22,7 @@ use super::query::{decode, pairs};
 use crate::state::ApiState;
 use relay::files::Name;
 
-pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, Fault> {
+pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
     let name = decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
     let query = pairs(request.uri().query().unwrap_or_default());
     let value = |name: &str| {

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
@@ -43,12 +43,12 @@ impl RequestHandler for ApiHandler {
         let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
         let response = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(response) => response,
-            Err(_) => format.answer(&Fault::internal("a request panicked"), &id),
+            Err(_) => format.answer(&ApiError::internal("a request panicked"), &id),
         };
         with_request_id(response, &id)
     }
 
-    fn refuse(&self, fault: &Fault, path: &str) -> Response {
+    fn refuse(&self, fault: &ApiError, path: &str) -> Response {
         refuse(self.api.state(), fault, path)
     }
 
@@ -75,7 +75,7 @@ impl RequestHandler for MetricsHandler {
         metrics_text(&self.0)
     }
 
-    fn refuse(&self, fault: &Fault, path: &str) -> Response {
+    fn refuse(&self, fault: &ApiError, path: &str) -> Response {
         refuse(&self.0, fault, path)
     }
 
@@ -92,12 +92,12 @@ fn next_id(state: &ApiState) -> Arc<str> {
     state.engine.ids.next(state.clock().now())
 }
 
-fn refuse(state: &ApiState, fault: &Fault, path: &str) -> Response {
+fn refuse(state: &ApiState, fault: &ApiError, path: &str) -> Response {
     let format = Voice::of(path, &HeaderMap::new());
     let id = next_id(state);
     let response = format.answer(fault, &id);
-    let response = match fault.trouble() {
-        Trouble::NoMethod => relay::allow(
+    let response = match fault.kind() {
+        ErrorKind::MethodNotAllowed => relay::allow(
             response,
             &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
         ),
@@ -108,7 +108,7 @@ fn refuse(state: &ApiState, fault: &Fault, path: &str) -> Response {
 
 fn stopped(state: &ApiState, format: Voice) -> Response {
     let id = next_id(state);
-    let fault = Fault::new(Trouble::Overload, "the gateway is stopping, retry elsewhere");
+    let fault = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
     with_request_id(format.answer(&fault, &id), &id)
 }
 

@@ -2,39 +2,39 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
-use store::Role;
+use store::AccountRole;
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use relay::json;
 
-pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, Fault> {
+pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, ApiError> {
     Ok(json("{\"status\":\"alive\"}"))
 }
 
 pub(super) async fn ready(
     state: Arc<ApiState>,
     _request: Request<Body>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     if state.is_ready() {
         Ok(json("{\"status\":\"ready\"}"))
     } else {
-        Err(Fault::new(Trouble::Overload, "the gateway is stopping or out of reach of its store"))
+        Err(ApiError::new(ErrorKind::Overloaded, "the gateway is stopping or out of reach of its store"))
     }
 }
 
 /// Metrics, for an admin key of an owner or administrator. Without a key they have their own listener.
-pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, ApiError> {
     let account = asked.state.store.account(&asked.key.record.account_id).await;
-    let account = account.map_err(|e| Fault::internal(e.to_string()))?;
+    let account = account.map_err(|e| ApiError::internal(e.to_string()))?;
     match account.map(|account| account.role) {
-        Some(Role::Owner | Role::Admin) => Ok(metrics_text(&asked.state)),
-        Some(Role::Member | Role::Viewer) | None => {
-            Err(Fault::new(Trouble::Forbidden, "metrics are for administrators"))
+        Some(AccountRole::Owner | AccountRole::Admin) => Ok(metrics_text(&asked.state)),
+        Some(AccountRole::Member | AccountRole::Viewer) | None => {
+            Err(ApiError::new(ErrorKind::Forbidden, "metrics are for administrators"))
         }
     }
 }

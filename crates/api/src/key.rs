@@ -1,24 +1,24 @@
 //! `GET /v1/key`: what this key may spend. `GET /v1/usage/{request_id}`: the receipt of one call.
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
-use ledger::{BudgetStanding, Entry, Standing};
+use canon::{ApiError, ErrorKind};
+use ledger::{BudgetStatus, LedgerEntry, SpendStatus};
 use serde_json::{Value, json};
 
 use crate::request::ApiRequest;
 use access::limits::Left;
 use relay::json;
 
-pub(super) async fn show(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
     let record = &asked.key.record;
     let now = asked.state.clock().now();
     let left = asked.state.limiter.left(&asked.key);
     let remaining = |left: Option<Left>| left.map(|left| left.remaining);
-    let budget = asked.key.budget.as_ref().map(|budget| budget.standing(now));
+    let budget = asked.key.budget.as_ref().map(|budget| budget.status(now));
     let standing = asked.state.engine.funds.standing(&asked.key.purse).await;
-    let standing = Standing { cap: record.cap, ..standing };
+    let standing = SpendStatus { cap: record.cap, ..standing };
     let account = &asked.key.account;
-    let shared = account.budget().map(|budget| budget.standing(now));
+    let shared = account.budget().map(|budget| budget.status(now));
     let above = match account.cap() {
         Some(cap) => asked.state.engine.funds.account_left(&record.account_id, cap).await,
         None => None,
@@ -57,7 +57,7 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, Fault> {
             "spent_usd": above.map(|(spent, _)| spent.to_string()),
             "remaining_usd": above.map(|(_, left)| left.to_string()),
             "limits": asked.state.limiter.account_limits(&record.account_id).map(|limits| {
-                let store::Limits { rpm, tpm, concurrency } = limits;
+                let store::RateLimits { rpm, tpm, concurrency } = limits;
                 json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
             }),
             "budget": shared.as_ref().map(told),
@@ -67,8 +67,8 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// A budget, with when it begins anew.
-fn told(budget: &BudgetStanding) -> Value {
-    let BudgetStanding { money, period, resets } = budget;
+fn told(budget: &BudgetStatus) -> Value {
+    let BudgetStatus { money, period, resets } = budget;
     json!({
         "most_usd": money.cap.map(|cap| cap.to_string()),
         "per": period.word(),
@@ -79,35 +79,35 @@ fn told(budget: &BudgetStanding) -> Value {
     })
 }
 
-pub(super) async fn receipt(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn receipt(asked: ApiRequest) -> Result<Response, ApiError> {
     let id = asked.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
-    let entry = match asked.state.engine.funds.book.find(id) {
+    let entry = match asked.state.engine.funds.book.find_unposted(id) {
         Some(entry) => Some(entry),
         None => asked.state.store.entry(id).await.map_err(|e| {
-            Fault::new(Trouble::Overload, "receipts cannot be read at the moment, retry shortly")
-                .note(e.to_string())
+            ApiError::new(ErrorKind::Overloaded, "receipts cannot be read at the moment, retry shortly")
+                .with_log_note(e.to_string())
         })?,
     };
     // Another account's call is as unknown as one that never was.
     let entry = entry.filter(|entry| entry.account_id == asked.key.record.account_id);
     match entry {
         Some(entry) => Ok(json(write(&entry).to_string())),
-        None => Err(Fault::new(Trouble::NotFound, "there is no call with this id")),
+        None => Err(ApiError::new(ErrorKind::NotFound, "there is no call with this id")),
     }
 }
 
 /// A line of an export: the receipt, and what is only the operator's business.
-pub fn export(entry: &Entry) -> Value {
+pub fn export(entry: &LedgerEntry) -> Value {
     let mut line = write(entry);
     if let Some(line) = line.as_object_mut() {
         line.insert("account_id".to_owned(), entry.account_id.clone().into());
-        line.insert("borne_usd".to_owned(), entry.borne.to_string().into());
+        line.insert("borne_usd".to_owned(), entry.absorbed.to_string().into());
     }
     line
 }
 
 /// A settled call as JSON.
-fn write(entry: &Entry) -> Value {
+fn write(entry: &LedgerEntry) -> Value {
     let usage = &entry.usage;
     json!({
         "request_id": entry.request_id,
@@ -153,10 +153,10 @@ fn write(entry: &Entry) -> Value {
 
 /// What was charged for what, exact; the cost is their sum, rounded up once, and never more than was
 /// set aside.
-fn charges(entry: &Entry) -> Vec<Value> {
+fn charges(entry: &LedgerEntry) -> Vec<Value> {
     let charges = entry.charges.iter().map(|charge| {
         json!({
-            "for": charge.of.word(),
+            "for": charge.dimension.as_str(),
             "count": charge.count,
             "price_usd": charge.price.to_per_unit(),
             "usd": charge.usd(),
@@ -166,12 +166,12 @@ fn charges(entry: &Entry) -> Vec<Value> {
 }
 
 /// Every try in order: those that failed, and the one that answered if one did.
-fn tries(entry: &Entry) -> Vec<Value> {
+fn tries(entry: &LedgerEntry) -> Vec<Value> {
     let mut tries: Vec<Value> = entry
         .failed
         .iter()
         .map(|one| {
-            let ledger::Try { lane, outcome, status, ms } = one;
+            let ledger::FailedAttempt { lane, outcome, status, ms } = one;
             json!({ "lane": lane, "outcome": outcome, "status": status, "ms": ms })
         })
         .collect();

@@ -4,12 +4,12 @@
 //! way to the store behind the caller's back.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Kept, Store};
+use store::{StoredResponse, Store};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 /// How long the events of a finished background run can be asked for again.
 const REPLAY: Duration = Duration::from_secs(600);
 
-type Fresh = Arc<Mutex<HashMap<String, Arc<Kept>>>>;
+type Fresh = Arc<Mutex<HashMap<String, Arc<StoredResponse>>>>;
 
 /// The memory.
 pub struct Memory {
@@ -34,7 +34,7 @@ impl Memory {
     }
 
     /// Remembers an answer, or its newer state.
-    pub(crate) fn put(&self, kept: Kept) {
+    pub(crate) fn put(&self, kept: StoredResponse) {
         let id = kept.id.clone();
         let kept = Arc::new(kept);
         let before = self.fresh.lock().insert(id.clone(), Arc::clone(&kept));
@@ -46,17 +46,17 @@ impl Memory {
     }
 
     /// An account's answer; a fault when it has none with that id, or its time is over.
-    pub(crate) async fn get(&self, id: &str, account: &str, now: i64) -> Result<Arc<Kept>, Fault> {
+    pub(crate) async fn get(&self, id: &str, account: &str, now: i64) -> Result<Arc<StoredResponse>, ApiError> {
         let fresh = self.fresh.lock().get(id).filter(|kept| kept.account_id == account).cloned();
         let kept = match fresh {
             Some(kept) => Some(kept),
-            None => self.store.kept(id, account).await.map_err(unreadable)?.map(Arc::new),
+            None => self.store.stored_response(id, account).await.map_err(unreadable)?.map(Arc::new),
         };
         kept.filter(|kept| now < kept.expires).ok_or_else(|| unknown(id))
     }
 
     /// Forgets an account's answer; a fault when it has none with that id.
-    pub(crate) async fn forget(&self, id: &str, account: &str) -> Result<(), Fault> {
+    pub(crate) async fn forget(&self, id: &str, account: &str) -> Result<(), ApiError> {
         if let Some(run) = self.run(id, account) {
             run.close(|| ());
             run.cancel.cancel();
@@ -66,7 +66,7 @@ impl Memory {
             let ours = fresh.get(id).is_some_and(|kept| kept.account_id == account);
             if ours { fresh.remove(id) } else { None }
         };
-        let stored = self.store.drop_kept(id, account).await.map_err(unreadable)?;
+        let stored = self.store.drop_response(id, account).await.map_err(unreadable)?;
         if stored || fresh.is_some() { Ok(()) } else { Err(unknown(id)) }
     }
 
@@ -102,11 +102,11 @@ impl Memory {
 }
 
 /// Stores an answer, and its newer states for as long as there are any.
-async fn store_latest(store: Store, fresh: Fresh, mut kept: Arc<Kept>) {
+async fn store_latest(store: Store, fresh: Fresh, mut kept: Arc<StoredResponse>) {
     loop {
         let mut wait = Duration::from_millis(50);
         for _ in 0..8 {
-            match store.keep(&kept).await {
+            match store.store_response(&kept).await {
                 Ok(()) => break,
                 Err(e) => tracing::warn!("an answer could not be kept yet: {e}"),
             }
@@ -128,7 +128,7 @@ async fn store_latest(store: Store, fresh: Fresh, mut kept: Arc<Kept>) {
             Some(latest) => kept = latest,
             None => {
                 // Forgotten while it was on its way to the store.
-                if let Err(e) = store.drop_kept(&kept.id, &kept.account_id).await {
+                if let Err(e) = store.drop_response(&kept.id, &kept.account_id).await {
                     tracing::warn!("an answer that was deleted could not be dropped: {e}");
                 }
                 return;
@@ -137,14 +137,14 @@ async fn store_latest(store: Store, fresh: Fresh, mut kept: Arc<Kept>) {
     }
 }
 
-fn unknown(id: &str) -> Fault {
+fn unknown(id: &str) -> ApiError {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
-    Fault::new(Trouble::NotFound, format!("there is no answer `{shown}`; it may have expired"))
+    ApiError::new(ErrorKind::NotFound, format!("there is no answer `{shown}`; it may have expired"))
 }
 
-fn unreadable(error: store::StoreError) -> Fault {
-    Fault::new(Trouble::Overload, "kept answers cannot be read at the moment, retry shortly")
-        .note(error.to_string())
+fn unreadable(error: store::StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "kept answers cannot be read at the moment, retry shortly")
+        .with_log_note(error.to_string())
 }
 
 /// A call that runs without its caller waiting.

@@ -1,9 +1,9 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`.
 
 use axum::response::Response;
-use canon::Fault;
-use dialects::Target;
-use dialects::messages::{self, BETA, Messages};
+use canon::ApiError;
+use dialects::RequestTarget;
+use dialects::messages::{self, BETA_HEADER, MessagesDialect};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::request::ApiRequest;
 use crate::{count, threads};
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
     let mut call = read(asked).await?;
     match threads::of(&state, &mut call).await? {
@@ -23,17 +23,17 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
     }
 }
 
-async fn read(asked: ApiRequest) -> Result<Call, Fault> {
+async fn read(asked: ApiRequest) -> Result<Call, ApiError> {
     let interleaved = asked
         .request
         .headers()
-        .get_all(BETA)
+        .get_all(BETA_HEADER)
         .iter()
-        .any(|value| value.to_str().is_ok_and(messages::is_interleaved));
-    Call::read(asked.into_call(), &Messages, Target { interleaved, ..Target::default() }).await
+        .any(|value| value.to_str().is_ok_and(messages::enables_interleaved_thinking));
+    Call::read(asked.into_call(), &MessagesDialect, RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() }).await
 }
 
-pub(super) async fn count(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn count(asked: ApiRequest) -> Result<Response, ApiError> {
     let call = read(asked).await?;
     let counted = count::count(&call, &call.body)?;
     Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))

@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Fault, Trouble};
-use catalog::{Kind, Model};
+use canon::{ApiError, ErrorKind};
+use catalog::{ModelKind, Model};
 use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -38,22 +38,22 @@ impl Shape {
     }
 }
 
-pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     let shape = Shape::of(&asked.request);
     list_as(&asked, shape)
 }
 
 /// `GET /v1beta/models`.
-pub(super) async fn list_native(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn list_native(asked: ApiRequest) -> Result<Response, ApiError> {
     list_as(&asked, Shape::Native)
 }
 
 /// `GET /v1beta/models/{id}`.
-pub(super) async fn get_native(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn get_native(asked: ApiRequest) -> Result<Response, ApiError> {
     get_as(&asked, Shape::Native)
 }
 
-fn list_as(asked: &ApiRequest, shape: Shape) -> Result<Response, Fault> {
+fn list_as(asked: &ApiRequest, shape: Shape) -> Result<Response, ApiError> {
     let config = asked.state.config();
     let models: Vec<(&str, &Model)> =
         config.catalog.iter().flat_map(|model| callable(&asked.key, model)).collect();
@@ -86,12 +86,12 @@ fn callable<'a>(key: &Key, model: &'a Model) -> impl Iterator<Item = (&'a str, &
 }
 
 /// The stretch of the list a query asks for, in its format's words; chat has no pages.
-fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, Fault> {
+fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, ApiError> {
     let all = models.len();
     let place = |id: &str| models.iter().position(|(own, _)| *own == id);
     let count = |name: &str, value: &str| match value.parse::<usize>() {
         Ok(count @ 1..=1000) => Ok(count),
-        _ => Err(Fault::invalid(name, format!("`{name}` must be between 1 and 1000"))),
+        _ => Err(ApiError::invalid(name, format!("`{name}` must be between 1 and 1000"))),
     };
     let mut from = 0;
     let mut before = None;
@@ -108,7 +108,7 @@ fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<u
             (Shape::Native, "pageSize") => most = count("pageSize", &value)?,
             (Shape::Native, "pageToken") => {
                 from = value.parse().map_err(|_| {
-                    Fault::invalid("pageToken", "`pageToken` is none that was given out here")
+                    ApiError::invalid("pageToken", "`pageToken` is none that was given out here")
                 })?;
             }
             _ => {}
@@ -121,12 +121,12 @@ fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<u
     Ok(from..from.saturating_add(most).min(all))
 }
 
-pub(super) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     let shape = Shape::of(&asked.request);
     get_as(&asked, shape)
 }
 
-fn get_as(asked: &ApiRequest, shape: Shape) -> Result<Response, Fault> {
+fn get_as(asked: &ApiRequest, shape: Shape) -> Result<Response, ApiError> {
     let path = asked.request.uri().path();
     let id = path.split_once("/models/").map_or("", |(_, id)| id);
     let id = decode(id);
@@ -153,8 +153,8 @@ fn record(shape: Shape, id: &str, model: &Model) -> Value {
             "id": id,
             "display_name": id,
             "created_at": format!("{created}T00:00:00Z"),
-            "max_input_tokens": model.context,
-            "max_tokens": model.max_output,
+            "max_input_tokens": model.context_window,
+            "max_tokens": model.max_output_tokens,
             "lifecycle": "active",
         }),
         Shape::Native => json!({
@@ -163,19 +163,19 @@ fn record(shape: Shape, id: &str, model: &Model) -> Value {
             "version": model.as_of,
             "displayName": id,
             "description": model.about,
-            "inputTokenLimit": model.context.unwrap_or_default(),
-            "outputTokenLimit": model.max_output.unwrap_or_default(),
+            "inputTokenLimit": model.context_window.unwrap_or_default(),
+            "outputTokenLimit": model.max_output_tokens.unwrap_or_default(),
             "supportedGenerationMethods": methods(model.kind),
             "thinking": model.thinking.is_some(),
         }),
     }
 }
 
-const fn methods(kind: Kind) -> &'static [&'static str] {
+const fn methods(kind: ModelKind) -> &'static [&'static str] {
     match kind {
-        Kind::Chat => &["generateContent", "streamGenerateContent", "countTokens"],
-        Kind::Image => &["generateContent"],
-        Kind::Embedding => &["embedContent", "batchEmbedContents"],
+        ModelKind::Chat => &["generateContent", "streamGenerateContent", "countTokens"],
+        ModelKind::Image => &["generateContent"],
+        ModelKind::Embedding => &["embedContent", "batchEmbedContents"],
     }
 }
 

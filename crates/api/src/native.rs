@@ -2,9 +2,9 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
-use dialects::embeddings::Form;
-use dialects::{Target, native::Native};
+use canon::{ApiError, ErrorKind};
+use dialects::embeddings::EmbeddingEndpoint;
+use dialects::{RequestTarget, native::NativeDialect};
 use serde_json::{Value, json};
 
 use super::query::{decode, pairs};
@@ -12,12 +12,12 @@ use crate::request::ApiRequest;
 use crate::{count, embeddings};
 use relay::{self, Call};
 
-pub(super) async fn call(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
     let path = asked.request.uri().path();
     let rest = decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
     // A model id may hold colons itself: the operator is what follows the last one.
     let Some((model, operator)) = rest.rsplit_once(':') else {
-        return Err(Fault::new(Trouble::NoPath, "the path must end with `:` and an operator"));
+        return Err(ApiError::new(ErrorKind::UnknownPath, "the path must end with `:` and an operator"));
     };
     let model = model.strip_prefix("models/").unwrap_or(model).to_owned();
     let alt = pairs(asked.request.uri().query().unwrap_or_default());
@@ -25,39 +25,39 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, Fault> {
     let events = match alt {
         Some("sse") => true,
         None | Some("" | "json") => false,
-        Some(_) => return Err(Fault::invalid("alt", "`alt` must be `sse` or left out")),
+        Some(_) => return Err(ApiError::invalid("alt", "`alt` must be `sse` or left out")),
     };
     let target = |stream: bool| {
         let array = stream && !events;
-        Target { model: Some(model.clone()), stream, array, ..Target::default() }
+        RequestTarget { model: Some(model.clone()), stream, json_array: array, ..RequestTarget::default() }
     };
     match operator {
         "generateContent" if events => {
-            Err(Fault::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
+            Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
         "generateContent" => {
-            relay::serve(Call::read(asked.into_call(), &Native, target(false)).await?).await
+            relay::serve(Call::read(asked.into_call(), &NativeDialect, target(false)).await?).await
         }
         "streamGenerateContent" => {
-            relay::serve(Call::read(asked.into_call(), &Native, target(true)).await?).await
+            relay::serve(Call::read(asked.into_call(), &NativeDialect, target(true)).await?).await
         }
-        "countTokens" => count_tokens(Call::read(asked.into_call(), &Native, target(false)).await?),
+        "countTokens" => count_tokens(Call::read(asked.into_call(), &NativeDialect, target(false)).await?),
         "embedContent" | "batchEmbedContents" if events => {
-            Err(Fault::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
+            Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
-        "embedContent" => embeddings::native(asked, target(false), Form::One).await,
-        "batchEmbedContents" => embeddings::native(asked, target(false), Form::Batch).await,
+        "embedContent" => embeddings::native(asked, target(false), EmbeddingEndpoint::EmbedContent).await,
+        "batchEmbedContents" => embeddings::native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents).await,
         _ => {
             let shown: String = operator.chars().take(64).collect();
-            Err(Fault::new(Trouble::NoPath, format!("there is no operator `{shown}` here")))
+            Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}` here")))
         }
     }
 }
 
 /// The body is `{contents}`, or a whole request under `generateContentRequest`.
-fn count_tokens(call: Call) -> Result<Response, Fault> {
+fn count_tokens(call: Call) -> Result<Response, ApiError> {
     let mut body: Value = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let inner = ["generateContentRequest", "generate_content_request"]
         .into_iter()
         .find_map(|name| body.get_mut(name).map(Value::take));
@@ -70,8 +70,8 @@ fn count_tokens(call: Call) -> Result<Response, Fault> {
 }
 
 /// Files are not kept here.
-pub(super) async fn upload(_asked: ApiRequest) -> Result<Response, Fault> {
-    Err(Fault::invalid(
+pub(super) async fn upload(_asked: ApiRequest) -> Result<Response, ApiError> {
+    Err(ApiError::invalid(
         "",
         "file uploads are unsupported: send the media as `inlineData`, or as `fileData` with a \
          public https address",

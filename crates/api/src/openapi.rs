@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::Request;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
@@ -58,7 +58,7 @@ pub fn document(state: &ApiState) -> Map<String, Value> {
     document
 }
 
-pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Response, Fault> {
+pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Response, ApiError> {
     Ok(json(Value::Object(document(&state)).to_string()))
 }
 

@@ -4,7 +4,7 @@ use access::keys::Key;
 use access::limits::Pass;
 use axum::body::Body;
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use futures_util::future::BoxFuture;
 use http::Request;
 use relay::{CallRequest, RequestId};
@@ -23,7 +23,7 @@ pub(crate) struct ApiRequest {
 }
 
 /// The future of a handler.
-pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, Fault>>;
+pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, ApiError>>;
 
 impl ApiRequest {
     /// The request as the relay takes it.

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::HeaderValue;
 use relay::{RequestId, Voice};
@@ -112,7 +112,7 @@ pub async fn serve_as(
     let Some(door) = door.and_then(Handler::keyed) else { return nothing_here(request).await };
     match key {
         Some(key) => with_key((&state, &key, &id), voice, door, peer, request).await,
-        None => voice.answer(&Fault::new(Trouble::NoKey, "this key does not work any more"), &id.0),
+        None => voice.answer(&ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"), &id.0),
     }
 }
 
@@ -137,7 +137,7 @@ pub async fn administer(
             let allowed = check_scope(&key, door);
             keyed((&state, &key, &id), allowed, door, request).await
         }
-        Err(error) => Err(Fault::internal(error.to_string())),
+        Err(error) => Err(ApiError::internal(error.to_string())),
     };
     answered.unwrap_or_else(|fault| Voice::Plain.answer(&fault, &id.0))
 }
@@ -163,7 +163,7 @@ async fn with_key(
 }
 
 /// Refuses a key that was made for something else.
-fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), Fault> {
+fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), ApiError> {
     let say = match (door.scope, key.record.scope) {
         (None, KeyScope::Call | KeyScope::Admin)
         | (Some(KeyScope::Call), KeyScope::Call)
@@ -177,16 +177,16 @@ fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), Fault> {
              `portunus keys create`"
         }
     };
-    Err(Fault::new(Trouble::Forbidden, say))
+    Err(ApiError::new(ErrorKind::Forbidden, say))
 }
 
 /// A request with a good key: from where it may come, within its limits, and once if it says so.
 async fn keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
-    allowed: Result<(), Fault>,
+    allowed: Result<(), ApiError>,
     door: KeyedHandler,
     request: Request<Body>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let KeyedHandler { handler, paid, scope: _ } = door;
     let entered = match allowed {
         Ok(()) if paid => {
@@ -222,7 +222,7 @@ async fn keyed(
 async fn once(
     asked: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let ApiRequest { state, key, id, pass, request } = asked;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().body_limit);
     let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
@@ -230,7 +230,7 @@ async fn once(
     idempotency.once(&account, &owner, limit, request, run).await
 }
 
-async fn refused(fault: Fault, voice: Voice, id: &RequestId, request: Request<Body>) -> Response {
+async fn refused(fault: ApiError, voice: Voice, id: &RequestId, request: Request<Body>) -> Response {
     drain(request).await;
     voice.answer(&fault, &id.0)
 }
@@ -250,7 +250,7 @@ fn wrong_method(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) 
         allowed.to_str().unwrap_or_default()
     );
     let voice = Voice::of(request.uri().path(), request.headers());
-    let fault = Fault::new(Trouble::NoMethod, say);
+    let fault = ApiError::new(ErrorKind::MethodNotAllowed, say);
     relay::allow(voice.answer(&fault, &id.0), allowed)
 }
 
@@ -259,7 +259,7 @@ pub async fn nothing_here(request: Request<Body>) -> Response {
     let voice = Voice::of(path, request.headers());
     let shown: String = path.chars().take(64).collect();
     let fault =
-        Fault::new(Trouble::NoPath, format!("there is nothing at {shown}; check the base address"));
+        ApiError::new(ErrorKind::UnknownPath, format!("there is nothing at {shown}; check the base address"));
     let id = request.extensions().get::<RequestId>();
     voice.answer(&fault, id.map_or("", |id| &id.0))
 }

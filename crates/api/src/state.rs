@@ -51,7 +51,7 @@ impl ApiState {
     /// Returns true if new work is welcome.
     pub fn is_ready(&self) -> bool {
         let leases = &self.engine.funds.teller;
-        let cut_off = leases.nodes() > 1 && leases.silence() > MAX_STORE_SILENCE_US;
+        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;
         !cut_off && self.engine.connections.order() == ShutdownPhase::Serve
     }
 }

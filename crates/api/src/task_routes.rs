@@ -1,7 +1,7 @@
 //! `/v1/tasks` and `/v1/images/generations/{id}`: what became of pictures nobody waits for.
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -31,30 +31,30 @@ impl Wanted {
     }
 
     /// Another account's task is as unknown as one that never was.
-    async fn find(&self) -> Result<Task, Fault> {
+    async fn find(&self) -> Result<Task, ApiError> {
         let Self { state, account, id } = self;
         let found = state.store.task(id, account, state.clock().now()).await.map_err(unreadable)?;
         found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
             let say = format!("there is no task `{shown}`; it may have expired");
-            Fault::new(Trouble::NotFound, say).code("task_not_found")
+            ApiError::new(ErrorKind::NotFound, say).with_code("task_not_found")
         })
     }
 }
 
-pub(super) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     let wanted = Wanted::of(asked);
     let task = wanted.find().await?;
     Ok(answer(&wanted.state, &task))
 }
 
-pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     let (mut limit, mut after, mut wanted) = (20, None, None);
     for (name, value) in pairs(asked.request.uri().query().unwrap_or_default()) {
         match (name.as_str(), value.as_str()) {
             ("limit", text) => match text.parse::<u32>() {
                 Ok(count @ 1..=100) => limit = count,
-                _ => return Err(Fault::invalid("limit", "`limit` must be between 1 and 100")),
+                _ => return Err(ApiError::invalid("limit", "`limit` must be between 1 and 100")),
             },
             ("after", _) => after = Some(value),
             ("status", word) => match TaskState::by_word(word) {
@@ -62,7 +62,7 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
                 None => {
                     let known = TaskState::ALL.map(|state| format!("`{}`", state.word()));
                     let say = format!("`status` must be one of {}", known.join(", "));
-                    return Err(Fault::invalid("status", say));
+                    return Err(ApiError::invalid("status", say));
                 }
             },
             _ => {}
@@ -89,7 +89,7 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// Cancelled twice is cancelled; what is done or failed cannot be.
-pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
     let wanted = Wanted::of(asked);
     let Wanted { state, account, id } = &wanted;
     let now = state.clock().now();
@@ -101,14 +101,14 @@ pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, Fault> {
     let task = wanted.find().await?;
     if task.state != TaskState::Cancelled {
         let say = format!("the task is {} and cannot be cancelled any more", task.state.word());
-        let fault = Fault::new(Trouble::Conflict, say).code("task_over").never_retry();
+        let fault = ApiError::new(ErrorKind::Conflict, say).with_code("task_over").without_retry();
         return Err(fault);
     }
     Ok(answer(state, &task))
 }
 
 /// `GET /v1/webhooks/secret`: what the account's webhooks are signed with.
-pub(super) async fn webhook_secret(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn webhook_secret(asked: ApiRequest) -> Result<Response, ApiError> {
     let secret = asked.state.jobs.webhook_secret(&asked.key.record.account_id);
     Ok(json(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
 }
@@ -122,7 +122,7 @@ fn answer(state: &ApiState, task: &Task) -> Response {
     response
 }
 
-fn unreadable(error: StoreError) -> Fault {
-    Fault::new(Trouble::Overload, "tasks cannot be read at the moment, retry shortly")
-        .note(error.to_string())
+fn unreadable(error: StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment, retry shortly")
+        .with_log_note(error.to_string())
 }

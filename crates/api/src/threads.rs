@@ -3,13 +3,13 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Fold};
-use dialects::messages::Messages;
-use dialects::{Dialect as _, Frame, Reader, Stamp};
+use canon::{ChatRequest, Event, ApiError, ReplyBuilder};
+use dialects::messages::MessagesDialect;
+use dialects::{Dialect as _, StreamFrame, StreamReader, ReplyStamp};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::Kept;
+use store::StoredResponse;
 
 use super::watched::watched;
 use crate::object::{object, set, text};
@@ -23,13 +23,13 @@ pub(super) struct Thread {
     state: Arc<ApiState>,
     account: String,
     body: Map<String, Value>,
-    chat: Chat,
-    stamp: Stamp,
+    chat: ChatRequest,
+    stamp: ReplyStamp,
 }
 
 /// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
 /// says nothing.
-pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<Thread>, Fault> {
+pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<Thread>, ApiError> {
     if memmem::find(&call.body, b"\"thread\"").is_none() {
         return Ok(None);
     }
@@ -38,7 +38,7 @@ pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<
     let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
         return Ok(None);
     };
-    call.dialect.peek(&call.target, &call.body)?;
+    call.dialect.read_facts(&call.target, &call.body)?;
     let word = |name: &str| thread.get(name).and_then(Value::as_str);
     match word("type") {
         Some("create") => {}
@@ -48,17 +48,17 @@ pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<
             let kept = state.memory.get(id, account, state.clock().now()).await;
             // A conversation that is gone can still be gone on with, if the client sends it whole.
             let kept = kept.map_err(|fault| {
-                Fault::invalid("thread.previous_message_id", fault.say().to_owned())
-                    .code(UNSUPPORTED)
+                ApiError::invalid("thread.previous_message_id", fault.message().to_owned())
+                    .with_code(UNSUPPORTED)
             })?;
             body = continued(&kept, body);
         }
         _ => {
-            return Err(Fault::invalid(
+            return Err(ApiError::invalid(
                 "thread.type",
                 "`thread.type` must be `create` or `continue`",
             )
-            .code(UNSUPPORTED));
+            .with_code(UNSUPPORTED));
         }
     }
     call.body = Bytes::from(Value::Object(body.clone()).to_string());
@@ -74,7 +74,7 @@ pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<
 
 /// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
 /// was.
-fn continued(kept: &Kept, mut new: Map<String, Value>) -> Map<String, Value> {
+fn continued(kept: &StoredResponse, mut new: Map<String, Value>) -> Map<String, Value> {
     let before = object(&kept.request);
     let reply = object(&kept.reply);
     let mut messages = match before.get("messages") {
@@ -102,7 +102,7 @@ impl Thread {
         }
         let now = self.state.clock().now();
         let span = i64::try_from(self.state.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
-        self.state.memory.put(Kept {
+        self.state.memory.put(StoredResponse {
             id,
             account_id: self.account.clone(),
             request: Value::Object(self.body.clone()).to_string(),
@@ -113,9 +113,9 @@ impl Thread {
     }
 
     /// Keeps the answer before the caller has its last byte.
-    pub(super) async fn remember(self, response: Response) -> Result<Response, Fault> {
+    pub(super) async fn remember(self, response: Response) -> Result<Response, ApiError> {
         let gathering =
-            Gathering { reader: Messages.reader(), events: Vec::new(), thread: Some(self) };
+            Gathering { reader: MessagesDialect.stream_reader(), events: Vec::new(), thread: Some(self) };
         let whole = |gathering: &mut Gathering, body: &[u8]| {
             if let Some(thread) = gathering.thread.take() {
                 thread.keep(object(body));
@@ -127,20 +127,20 @@ impl Thread {
 
 /// A streamed answer that is put together again while it goes by.
 struct Gathering {
-    reader: Box<dyn Reader>,
+    reader: Box<dyn StreamReader>,
     events: Vec<Event>,
     thread: Option<Thread>,
 }
 
 impl Gathering {
-    fn see(&mut self, frame: &Frame) {
+    fn see(&mut self, frame: &StreamFrame) {
         if self.thread.is_some() && self.reader.push(frame, &mut self.events).is_err() {
             self.thread = None;
         }
         if self.reader.is_done()
             && let Some(thread) = self.thread.take()
         {
-            let mut fold = Fold::default();
+            let mut fold = ReplyBuilder::default();
             for event in self.events.drain(..) {
                 if fold.push(event).is_err() {
                     return;
@@ -148,7 +148,7 @@ impl Gathering {
             }
             let reply = fold.finish();
             let id = reply.id.clone();
-            let (body, _) = Messages.write_reply(reply, &thread.chat, &thread.stamp);
+            let (body, _) = MessagesDialect.write_reply(reply, &thread.chat, &thread.stamp);
             let mut message = object(body);
             if let Some(id) = id {
                 set(&mut message, [("id", Value::from(id))]);

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::Fault;
-use dialects::{Cutter, Frame};
+use canon::ApiError;
+use dialects::{SseDecoder, StreamFrame};
 use http::header::CONTENT_TYPE;
 use http_body::Body as HttpBody;
 use std::pin::Pin;
@@ -19,20 +19,20 @@ pub(super) async fn watched<T: Send + 'static>(
     response: Response,
     mut watcher: T,
     whole: impl FnOnce(&mut T, &[u8]),
-    piece: fn(&mut T, &Frame),
-) -> Result<Response, Fault> {
+    piece: fn(&mut T, &StreamFrame),
+) -> Result<Response, ApiError> {
     let (head, body) = response.into_parts();
     let streamed = head
         .headers
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     if streamed {
-        let body = Watched { body, cutter: Cutter::default(), watcher, piece };
+        let body = Watched { body, cutter: SseDecoder::default(), watcher, piece };
         return Ok(Response::from_parts(head, Body::new(body)));
     }
     let body = axum::body::to_bytes(body, LARGEST)
         .await
-        .map_err(|e| Fault::internal(format!("an answer could not be read back: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
     if head.status.is_success() {
         whole(&mut watcher, &body);
     }
@@ -41,9 +41,9 @@ pub(super) async fn watched<T: Send + 'static>(
 
 struct Watched<T> {
     body: Body,
-    cutter: Cutter,
+    cutter: SseDecoder,
     watcher: T,
-    piece: fn(&mut T, &Frame),
+    piece: fn(&mut T, &StreamFrame),
 }
 
 // Nothing in it is pinned but the body, which is pinned in a box of its own.

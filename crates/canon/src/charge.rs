@@ -7,7 +7,7 @@ use crate::{Money, Price};
 /// A quantity that providers bill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Dimension {
+pub enum PriceDimension {
     /// Prompt tokens that no other input dimension counts.
     Input,
     /// Tokens of the prompt read from the cache.
@@ -38,9 +38,9 @@ pub enum Dimension {
     Second,
 }
 
-impl Dimension {
+impl PriceDimension {
     /// Returns the word used on receipts and in exports.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Input => "input",
             Self::CachedInput => "cached_input",
@@ -65,7 +65,7 @@ impl Dimension {
 pub struct Charge {
     /// The billed quantity.
     #[serde(rename = "of")]
-    pub of: Dimension,
+    pub dimension: PriceDimension,
     /// Number of billed units.
     pub count: u64,
     /// Price of one unit.
@@ -75,7 +75,7 @@ pub struct Charge {
 impl Charge {
     /// Returns the exact amount in picodollars.
     pub fn picos(&self) -> i128 {
-        self.price.of(self.count)
+        self.price.times(self.count)
     }
 
     /// Returns the amount in dollars with all twelve digits: `0.000360000000`.
@@ -86,7 +86,7 @@ impl Charge {
     }
 
     /// Returns the sum of the parts, rounded up once for the whole call.
-    pub fn sum(charges: &[Self]) -> Money {
+    pub fn total(charges: &[Self]) -> Money {
         Money::from_picos(charges.iter().map(Self::picos).fold(0, i128::saturating_add))
     }
 }

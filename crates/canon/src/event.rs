@@ -1,16 +1,16 @@
 //! Events of a streamed answer.
 //!
-//! A stream consists of numbered parts that open, grow and close. [`Grammar`] checks this grammar:
+//! A stream consists of numbered parts that open, grow and close. [`EventGrammar`] checks this grammar:
 //!
 //! ```text
 //! stream    := Begin (part | Count | Aside)* End+ Count* | … Fault
 //! part      := Open (Grow | Sealed)* Close
 //! ```
 //! Parts of one candidate are numbered from 0 without gaps, in the order in which they open. Several
-//! parts may be open at once. Every candidate ends once, after all its parts have closed. `Fault`
+//! parts may be open at once. Every candidate ends once, after all its parts have closed. `Error`
 //! may occur anywhere and ends the stream.
 
-use crate::{Citation, Fault, Finish, Logprob, Origin, Part, Seal, Usage};
+use crate::{Citation, ApiError, Finish, Logprob, WireFormat, Part, Signature, Usage};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Start of the answer.
-    Begin {
+    Start {
         /// Id that the upstream assigned.
         id: Option<String>,
         /// Model that answers.
@@ -27,48 +27,48 @@ pub enum Event {
         created: Option<i64>,
     },
     /// Start of a part.
-    Open(Place, Opening),
+    PartStart(PartIndex, PartStart),
     /// Content appended to a part.
-    Grow(Place, Growth),
+    PartDelta(PartIndex, PartDelta),
     /// Signature of a part. A sender that knows the signature of a text before its content sends
     /// the signature first: some formats carry it only in the opening event.
-    Sealed(Place, Seal),
+    PartSignature(PartIndex, Signature),
     /// End of a part.
-    Close(Place),
+    PartEnd(PartIndex),
     /// Usage so far. A later count replaces an earlier one.
-    Count(Usage),
+    Usage(Usage),
     /// A field that only the upstream's format defines, of the whole answer or of one candidate.
-    Aside {
+    Extra {
         /// Candidate of the field; `None` for the whole answer.
         candidate: Option<u32>,
         /// Format that defines the field.
-        origin: Origin,
+        origin: WireFormat,
         /// Name of the field.
         name: String,
         /// Value of the field. A later value replaces an earlier one.
         value: Value,
     },
     /// End of a candidate.
-    End {
+    Finish {
         /// Number of the candidate.
         candidate: u32,
         /// Finish reason.
         finish: Finish,
     },
     /// Error that ended the stream.
-    Fault(Fault),
+    Error(ApiError),
 }
 
 /// Position of a part: its candidate and its number within the candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct PartIndex {
     /// Number of the candidate.
     pub candidate: u32,
     /// Number of the part.
     pub slot: u32,
 }
 
-impl Place {
+impl PartIndex {
     /// Returns the position of a part of the first candidate.
     pub const fn first(slot: u32) -> Self {
         Self { candidate: 0, slot }
@@ -77,7 +77,7 @@ impl Place {
 
 /// Start of a part.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Opening {
+pub enum PartStart {
     /// Text follows.
     Text,
     /// A refusal follows.
@@ -94,12 +94,12 @@ pub enum Opening {
         custom: bool,
     },
     /// The complete part. Only a signature may follow.
-    Whole(Box<Part>),
+    Complete(Box<Part>),
 }
 
 /// Content appended to a part.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Growth {
+pub enum PartDelta {
     /// More text, thinking or arguments.
     Text(String),
     /// A citation of the text.
@@ -109,7 +109,7 @@ pub enum Growth {
     /// A field that only the part's own format defines.
     Extra {
         /// Format that defines the field.
-        origin: Origin,
+        origin: WireFormat,
         /// Name of the field.
         name: String,
         /// Value of the field.
@@ -120,32 +120,32 @@ pub enum Growth {
 /// Checks a stream of events against the grammar above. Used by tests and by readers of untrusted
 /// streams.
 #[derive(Debug, Default)]
-pub struct Grammar {
+pub struct EventGrammar {
     started: bool,
     failed: bool,
     next_slots: BTreeMap<u32, u32>,
-    open: Vec<Place>,
+    open: Vec<PartIndex>,
     ended: Vec<u32>,
 }
 
-impl Grammar {
+impl EventGrammar {
     /// Checks the next event. `Err` names the broken rule.
     pub fn push(&mut self, event: &Event) -> Result<(), String> {
         if self.failed {
             return Err(format!("{event:?} after the error that ended the stream"));
         }
         match event {
-            Event::Fault(_) => {
+            Event::Error(_) => {
                 self.failed = true;
                 return Ok(());
             }
-            Event::Begin { .. } if self.started => return Err("a second start".to_owned()),
-            Event::Begin { .. } => {
+            Event::Start { .. } if self.started => return Err("a second start".to_owned()),
+            Event::Start { .. } => {
                 self.started = true;
                 return Ok(());
             }
             _ if !self.started => return Err(format!("{event:?} before the start")),
-            Event::Open(place, _) => {
+            Event::PartStart(place, _) => {
                 let next = self.next_slots.entry(place.candidate).or_default();
                 if place.slot != *next {
                     return Err(format!("{place:?} opens, but the next slot is {next}"));
@@ -156,18 +156,18 @@ impl Grammar {
                 }
                 self.open.push(*place);
             }
-            Event::Grow(place, _) | Event::Sealed(place, _) => {
+            Event::PartDelta(place, _) | Event::PartSignature(place, _) => {
                 if !self.open.contains(place) {
                     return Err(format!("{place:?} grows but is not open"));
                 }
             }
-            Event::Close(place) => match self.open.iter().position(|open| open == place) {
+            Event::PartEnd(place) => match self.open.iter().position(|open| open == place) {
                 Some(at) => {
                     self.open.remove(at);
                 }
                 None => return Err(format!("{place:?} closes but is not open")),
             },
-            Event::End { candidate, .. } => {
+            Event::Finish { candidate, .. } => {
                 if self.open.iter().any(|place| place.candidate == *candidate) {
                     return Err(format!("candidate {candidate} ends with a part still open"));
                 }
@@ -176,7 +176,7 @@ impl Grammar {
                 }
                 self.ended.push(*candidate);
             }
-            Event::Count(_) | Event::Aside { .. } => {}
+            Event::Usage(_) | Event::Extra { .. } => {}
         }
         Ok(())
     }

@@ -7,46 +7,46 @@
 //!
 //! Two rules apply:
 //! - A field enters this crate only when at least two formats can express it. Until then it stays
-//!   in [`Extras`] or [`Kind::Foreign`], bound to its format.
+//!   in [`ExtraFields`] or [`PartKind::Foreign`], bound to its format.
 //! - Nothing here implements `From` for a wire type. A translation returns [`Lossy`], because only
 //!   a return value can report what it could not carry.
 
 mod charge;
-mod chat;
+mod request;
 mod event;
-mod extras;
-mod fault;
-mod fold;
+mod extra_fields;
+mod api_error;
+mod reply_builder;
 mod loss;
 mod micros;
 mod money;
-mod origin;
+mod wire_format;
 mod part;
-mod picture;
+mod image;
 mod reply;
-mod seal;
+mod signature;
 mod tool;
 mod usage;
 
-pub use charge::{Charge, Dimension};
-pub use chat::{
-    Canvas, Chat, Detail, Format, Hints, Level, Modality, Role, Sampling, Schema, Show, State,
-    Thinking, Tier, Turn,
+pub use charge::{Charge, PriceDimension};
+pub use request::{
+    ImageShape, ChatRequest, ImageDetail, ResponseFormat, RequestHints, EffortLevel, Modality, Role, SamplingOptions, JsonSchema, ThinkingDisplay, ConversationState,
+    ThinkingOptions, ServiceTier, Turn,
 };
-pub use event::{Event, Grammar, Growth, Opening, Place};
-pub use extras::Extras;
-pub use fault::{Blame, Fault, Reach, Trouble};
-pub use fold::{Fold, unfold};
+pub use event::{Event, EventGrammar, PartDelta, PartStart, PartIndex};
+pub use extra_fields::ExtraFields;
+pub use api_error::{Blame, ApiError, UpstreamProgress, ErrorKind};
+pub use reply_builder::{ReplyBuilder, into_events};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::Micros;
-pub use money::{Money, Price, PriceError};
-pub use origin::Origin;
+pub use money::{Money, Price, AmountError};
+pub use wire_format::WireFormat;
 pub use part::{
-    CacheMark, Citation, Clip, Code, CodeOutcome, Kind, Media, MediaKind, Part, Search, Source,
+    CacheBreakpoint, Citation, VideoClip, CodeExecution, CodeResult, PartKind, Media, MediaKind, Part, WebSearch, MediaSource,
     Thought, ToolCall, ToolResult,
 };
-pub use picture::{Delivery, Extent, Family, Made, Picture, Pictures};
-pub use reply::{Candidate, Finish, Logprob, Raw, Reply, TokenChance, Why};
-pub use seal::Seal;
-pub use tool::{Choice, FunctionTool, Location, SearchTool, Tool, ToolChoice};
+pub use image::{ImageDelivery, ImageSize, ImageFamily, GeneratedImage, ImageRequest, ImageReply};
+pub use reply::{ReplyCandidate, Finish, Logprob, RawReason, ChatReply, TokenLogprob, FinishReason};
+pub use signature::Signature;
+pub use tool::{ToolChoiceMode, FunctionTool, UserLocation, WebSearchTool, Tool, ToolChoice};
 pub use usage::Usage;

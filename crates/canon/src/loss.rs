@@ -14,9 +14,9 @@ pub const MAX_LOSS_NAME_CHARS: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// Path of the lost item in the canonical model: `sampling.top_k`.
-    pub what: String,
+    pub path: String,
     /// Reason, in one short sentence.
-    pub why: String,
+    pub reason: String,
     /// The number of losses this one stands for without naming them; zero for a named loss.
     unnamed: u64,
 }
@@ -24,14 +24,14 @@ pub struct Loss {
 impl Loss {
     /// Creates a loss with its reason.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { what: what.into(), why: why.into(), unnamed: 0 }
+        Self { path: what.into(), reason: why.into(), unnamed: 0 }
     }
 
     /// The losses beyond the ones that are named.
     fn more(unnamed: u64) -> Self {
         Self {
-            what: format!("and {unnamed} more"),
-            why: format!("only the first {MAX_NAMED_LOSSES} are named"),
+            path: format!("and {unnamed} more"),
+            reason: format!("only the first {MAX_NAMED_LOSSES} are named"),
             unnamed,
         }
     }
@@ -44,7 +44,7 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.why)
+        write!(f, "{}: {}", self.path, self.reason)
     }
 }
 
@@ -122,7 +122,7 @@ impl Extend<Loss> for Losses {
             if loss.is_count() {
                 self.unnamed = self.unnamed.saturating_add(loss.unnamed);
             } else {
-                self.add(&loss.what, &loss.why);
+                self.add(&loss.path, &loss.reason);
             }
         }
     }
@@ -154,7 +154,7 @@ mod tests {
             losses.add(what, "why");
         }
         losses.extend([Loss::new("a", "again"), Loss::new("c", "why")]);
-        let names: Vec<String> = losses.into_vec().into_iter().map(|loss| loss.what).collect();
+        let names: Vec<String> = losses.into_vec().into_iter().map(|loss| loss.path).collect();
         assert_eq!(names, ["b", "a", "c"]);
     }
 
@@ -168,11 +168,11 @@ mod tests {
         }
         let all = losses.into_vec();
         assert_eq!(all.len(), MAX_NAMED_LOSSES + 1);
-        assert_eq!(all.last().map(|loss| loss.what.as_str()), Some("and 299950 more"));
+        assert_eq!(all.last().map(|loss| loss.path.as_str()), Some("and 299950 more"));
         let mut sum: Losses = all.iter().cloned().collect();
         sum.extend([Loss::new("another", "why")]);
         let sum = sum.into_vec();
-        assert_eq!(sum.last().map(|loss| loss.what.as_str()), Some("and 299951 more"));
+        assert_eq!(sum.last().map(|loss| loss.path.as_str()), Some("and 299951 more"));
         assert_eq!(sum.get(..MAX_NAMED_LOSSES), all.get(..MAX_NAMED_LOSSES));
     }
 
@@ -184,6 +184,6 @@ mod tests {
         }
         let all = losses.into_vec();
         assert_eq!(all.len(), 2);
-        assert!(all.iter().all(|loss| loss.what.chars().count() == MAX_LOSS_NAME_CHARS));
+        assert!(all.iter().all(|loss| loss.path.chars().count() == MAX_LOSS_NAME_CHARS));
     }
 }

@@ -22,7 +22,7 @@ impl Money {
     pub const MAX: Self = Self(i64::MAX);
 
     /// Creates an amount from nanodollars.
-    pub const fn nanos(nanos: i64) -> Self {
+    pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
@@ -81,9 +81,9 @@ impl fmt::Display for Money {
 }
 
 impl FromStr for Money {
-    type Err = PriceError;
+    type Err = AmountError;
 
-    fn from_str(text: &str) -> Result<Self, PriceError> {
+    fn from_str(text: &str) -> Result<Self, AmountError> {
         parse_decimal(text, 9).map(Self)
     }
 }
@@ -100,7 +100,7 @@ impl Price {
     pub const FREE: Self = Self(0);
 
     /// Creates a price from picodollars per unit.
-    pub const fn picos(picos: i64) -> Self {
+    pub const fn from_picos(picos: i64) -> Self {
         Self(picos)
     }
 
@@ -110,21 +110,21 @@ impl Price {
     }
 
     /// Parses dollars per million units: `"3.00"`. Up to six digits after the point are exact.
-    pub fn per_million(text: &str) -> Result<Self, PriceError> {
+    pub fn parse_per_million(text: &str) -> Result<Self, AmountError> {
         parse_decimal(text, 6).and_then(Self::not_negative)
     }
 
     /// Parses dollars per unit: `"0.04"`. Up to twelve digits after the point are exact.
-    pub fn per_unit(text: &str) -> Result<Self, PriceError> {
+    pub fn parse_per_unit(text: &str) -> Result<Self, AmountError> {
         parse_decimal(text, 12).and_then(Self::not_negative)
     }
 
-    fn not_negative(picos: i64) -> Result<Self, PriceError> {
-        if picos < 0 { Err(PriceError::Negative) } else { Ok(Self(picos)) }
+    fn not_negative(picos: i64) -> Result<Self, AmountError> {
+        if picos < 0 { Err(AmountError::Negative) } else { Ok(Self(picos)) }
     }
 
     /// Returns the exact price of that number of units in picodollars.
-    pub fn of(self, units: u64) -> i128 {
+    pub fn times(self, units: u64) -> i128 {
         i128::from(self.0) * i128::from(units)
     }
 
@@ -141,32 +141,32 @@ impl Price {
 
 /// Error of parsing an amount or a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PriceError {
+pub enum AmountError {
     /// Not of the form `12` or `12.34`.
     NotADecimal,
     /// More digits after the point than the unit can hold exactly.
-    TooFine,
+    TooPrecise,
     /// Larger than the type can hold.
     TooLarge,
     /// A negative price.
     Negative,
 }
 
-impl fmt::Display for PriceError {
+impl fmt::Display for AmountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotADecimal => "not a decimal number such as \"3.00\"",
-            Self::TooFine => "too many digits after the point",
+            Self::TooPrecise => "too many digits after the point",
             Self::TooLarge => "too large",
             Self::Negative => "below zero",
         })
     }
 }
 
-impl std::error::Error for PriceError {}
+impl std::error::Error for AmountError {}
 
 /// Parses a decimal number as an integer multiple of `10^-digits`.
-fn parse_decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
+fn parse_decimal(text: &str, digits: usize) -> Result<i64, AmountError> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -174,14 +174,14 @@ fn parse_decimal(text: &str, digits: usize) -> Result<i64, PriceError> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) || text.ends_with('.') {
-        return Err(PriceError::NotADecimal);
+        return Err(AmountError::NotADecimal);
     }
     let fraction = fraction.trim_end_matches('0');
     if fraction.len() > digits {
-        return Err(PriceError::TooFine);
+        return Err(AmountError::TooPrecise);
     }
     let all = format!("{whole}{fraction:0<digits$}");
-    let value: i64 = all.parse().map_err(|_| PriceError::TooLarge)?;
+    let value: i64 = all.parse().map_err(|_| AmountError::TooLarge)?;
     Ok(if negative { -value } else { value })
 }
 
@@ -201,41 +201,41 @@ mod tests {
 
     #[test]
     fn a_million_tokens_cost_the_list_price() {
-        let price = Price::per_million("3.00").unwrap();
-        assert_eq!(Money::from_picos(price.of(1_000_000)).to_string(), "3.000000000");
-        assert_eq!(Money::from_picos(price.of(1)).to_string(), "0.000003000");
+        let price = Price::parse_per_million("3.00").unwrap();
+        assert_eq!(Money::from_picos(price.times(1_000_000)).to_string(), "3.000000000");
+        assert_eq!(Money::from_picos(price.times(1)).to_string(), "0.000003000");
     }
 
     #[test]
     fn a_fraction_of_a_nanodollar_is_rounded_up_once() {
-        let price = Price::per_million("0.0001").unwrap();
-        assert_eq!(Money::from_picos(price.of(1)).as_nanos(), 1);
-        assert_eq!(Money::from_picos(price.of(10) + price.of(5)).as_nanos(), 2);
+        let price = Price::parse_per_million("0.0001").unwrap();
+        assert_eq!(Money::from_picos(price.times(1)).as_nanos(), 1);
+        assert_eq!(Money::from_picos(price.times(10) + price.times(5)).as_nanos(), 2);
         assert_eq!(Money::from_picos(0).as_nanos(), 0);
     }
 
     #[test]
     fn malformed_amounts_are_refused() {
         for text in ["", ".", "1.", ".5", "1e3", "1,0", " 1", "--1", "+1", "0x1", "1.2.3"] {
-            assert_eq!(text.parse::<Money>(), Err(PriceError::NotADecimal), "{text}");
+            assert_eq!(text.parse::<Money>(), Err(AmountError::NotADecimal), "{text}");
         }
-        assert_eq!(Price::per_million("-1"), Err(PriceError::Negative));
-        assert_eq!(Price::per_million("0.0000001"), Err(PriceError::TooFine));
-        assert_eq!("99999999999".parse::<Money>(), Err(PriceError::TooLarge));
+        assert_eq!(Price::parse_per_million("-1"), Err(AmountError::Negative));
+        assert_eq!(Price::parse_per_million("0.0000001"), Err(AmountError::TooPrecise));
+        assert_eq!("99999999999".parse::<Money>(), Err(AmountError::TooLarge));
     }
 
     proptest! {
         #[test]
         fn an_amount_survives_formatting_and_parsing(nanos in -i64::MAX..=i64::MAX) {
-            let money = Money::nanos(nanos);
+            let money = Money::from_nanos(nanos);
             prop_assert_eq!(money.to_string().parse::<Money>(), Ok(money));
         }
 
         #[test]
         fn a_price_survives_formatting_and_parsing(picos in 0..=i64::MAX) {
-            let price = Price::picos(picos);
-            prop_assert_eq!(Price::per_million(&price.to_per_million()), Ok(price));
-            prop_assert_eq!(Price::per_unit(&price.to_per_unit()), Ok(price));
+            let price = Price::from_picos(picos);
+            prop_assert_eq!(Price::parse_per_million(&price.to_per_million()), Ok(price));
+            prop_assert_eq!(Price::parse_per_unit(&price.to_per_unit()), Ok(price));
         }
     }
 }

@@ -1,58 +1,58 @@
 //! Parts of a turn or an answer.
 
-use crate::{Detail, Extras, Origin, Seal};
+use crate::{ImageDetail, ExtraFields, WireFormat, Signature};
 use serde_json::{Map, Value};
 
 /// One part of a turn or an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// Kind of the content.
-    pub kind: Kind,
+    pub kind: PartKind,
     /// Signature that the caller must send back with the part.
-    pub seal: Option<Seal>,
+    pub signature: Option<Signature>,
     /// A prompt-cache breakpoint behind this part.
-    pub cache: Option<CacheMark>,
+    pub cache_breakpoint: Option<CacheBreakpoint>,
     /// Fields that only the part's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 impl Part {
     /// Creates a part without signature, breakpoint or extra fields.
-    pub const fn new(kind: Kind) -> Self {
-        Self { kind, seal: None, cache: None, extras: Extras::none() }
+    pub const fn new(kind: PartKind) -> Self {
+        Self { kind, signature: None, cache_breakpoint: None, extras: ExtraFields::new() }
     }
 
     /// Creates a plain text part.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::new(Kind::Text { text: text.into(), citations: Vec::new() })
+        Self::new(PartKind::Text { text: text.into(), citations: Vec::new() })
     }
 
     /// Returns the text if the part is plain text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Text { text, .. } => Some(text),
-            Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => None,
+            PartKind::Text { text, .. } => Some(text),
+            PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => None,
         }
     }
 
     /// Sets the signature.
     #[must_use]
-    pub fn sealed(mut self, seal: Option<Seal>) -> Self {
-        self.seal = seal;
+    pub fn with_signature(mut self, seal: Option<Signature>) -> Self {
+        self.signature = seal;
         self
     }
 
     /// Sets the extra fields.
     #[must_use]
-    pub fn with(mut self, extras: Extras) -> Self {
+    pub fn with_extras(mut self, extras: ExtraFields) -> Self {
         self.extras = extras;
         self
     }
@@ -60,7 +60,7 @@ impl Part {
 
 /// Content of a part.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum PartKind {
     /// Text with its citations.
     Text {
         /// The text.
@@ -79,15 +79,15 @@ pub enum Kind {
     /// Result of a tool call.
     ToolResult(ToolResult),
     /// Code that the provider executed for the model.
-    Code(Code),
+    CodeExecution(CodeExecution),
     /// Result of that code.
-    CodeOutcome(CodeOutcome),
+    CodeResult(CodeResult),
     /// Web search that the provider ran for the model.
-    Search(Search),
+    WebSearch(WebSearch),
     /// A part that only one format can express, unchanged.
     Foreign {
         /// Format that defines the part.
-        origin: Origin,
+        origin: WireFormat,
         /// The part as it is in that format.
         value: Value,
     },
@@ -99,13 +99,13 @@ pub struct Media {
     /// Kind of the content.
     pub kind: MediaKind,
     /// Location of the bytes.
-    pub source: Source,
+    pub source: MediaSource,
     /// File name or title.
     pub name: Option<String>,
     /// Resolution at which the model reads an image.
-    pub detail: Option<Detail>,
+    pub detail: Option<ImageDetail>,
     /// Section of a video.
-    pub clip: Option<Clip>,
+    pub clip: Option<VideoClip>,
 }
 
 /// Kind of a media part.
@@ -123,7 +123,7 @@ pub enum MediaKind {
 
 impl MediaKind {
     /// Returns the kind of a MIME type.
-    pub fn of_mime(mime: &str) -> Self {
+    pub fn from_mime(mime: &str) -> Self {
         match mime.split('/').next() {
             Some("image") => Self::Image,
             Some("audio") => Self::Audio,
@@ -135,7 +135,7 @@ impl MediaKind {
 
 /// Location of the bytes of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MediaSource {
     /// Inline, as base64 without a `data:` prefix.
     Inline {
         /// The media type.
@@ -153,7 +153,7 @@ pub enum Source {
     /// In a provider's file storage. Not portable to other providers.
     File {
         /// Format of the provider that stores the file.
-        origin: Origin,
+        origin: WireFormat,
         /// Id of the file in that storage.
         id: String,
     },
@@ -163,7 +163,7 @@ pub enum Source {
 
 /// A section of a video.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Clip {
+pub struct VideoClip {
     /// Start offset, for example `10s`.
     pub start: Option<String>,
     /// End offset.
@@ -198,7 +198,7 @@ impl ToolCall {
     /// Returns the arguments as an object. Empty text becomes an empty object. Text that is not a
     /// JSON object is kept under `_raw`, because a malformed call in the history must not break the
     /// request.
-    pub fn object(&self) -> Map<String, Value> {
+    pub fn arguments_object(&self) -> Map<String, Value> {
         if self.arguments.trim().is_empty() {
             return Map::new();
         }
@@ -217,7 +217,7 @@ impl ToolCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
     /// Id of the call; empty if the caller's format omitted it and no call matched.
-    pub call: String,
+    pub call_id: String,
     /// Name of the tool, if known.
     pub name: Option<String>,
     /// Text and media.
@@ -225,7 +225,7 @@ pub struct ToolResult {
     /// The result as one JSON object, in formats that carry an object.
     pub object: Option<Map<String, Value>>,
     /// True if the tool failed.
-    pub failed: bool,
+    pub is_error: bool,
 }
 
 impl ToolResult {
@@ -250,7 +250,7 @@ impl ToolResult {
 
 /// Code that the provider executed for the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Code {
+pub struct CodeExecution {
     /// Id, if the format has one.
     pub id: Option<String>,
     /// The language.
@@ -261,24 +261,24 @@ pub struct Code {
 
 /// Result of code that the provider executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CodeOutcome {
+pub struct CodeResult {
     /// Id of the execution.
     pub id: Option<String>,
     /// Printed output.
     pub output: String,
     /// True if the execution failed.
-    pub failed: bool,
+    pub is_error: bool,
 }
 
 /// Web search that the provider ran for the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Search {
+pub struct WebSearch {
     /// Id, if the format has one.
     pub id: Option<String>,
     /// Search queries.
     pub queries: Vec<String>,
     /// Search results: URL and title.
-    pub found: Vec<(String, String)>,
+    pub results: Vec<(String, String)>,
 }
 
 /// A source cited by a text.
@@ -293,12 +293,12 @@ pub struct Citation {
     /// Range of the answer's text that cites the source, in characters, end exclusive.
     pub span: Option<(usize, usize)>,
     /// Fields that only the citation's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// A prompt-cache breakpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheMark {
+pub struct CacheBreakpoint {
     /// Lifetime in the caller's notation: `5m`, `30m`, `1h`.
     pub ttl: Option<String>,
 }

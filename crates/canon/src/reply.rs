@@ -1,11 +1,11 @@
 //! Complete answers.
 
-use crate::{Extras, Origin, Part, Usage};
+use crate::{ExtraFields, WireFormat, Part, Usage};
 use std::fmt;
 
 /// A complete answer, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
+pub struct ChatReply {
     /// Id that the upstream assigned.
     pub id: Option<String>,
     /// Model that answered, by the provider's name.
@@ -13,16 +13,16 @@ pub struct Reply {
     /// Creation time in Unix seconds.
     pub created: Option<i64>,
     /// Generated answers; one unless the caller requested more.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<ReplyCandidate>,
     /// Usage; `None` if the upstream did not report it.
     pub usage: Option<Usage>,
     /// Fields that only the answer's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// One generated answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Candidate {
+pub struct ReplyCandidate {
     /// Number of the answer.
     pub index: u32,
     /// Content of the answer.
@@ -32,40 +32,40 @@ pub struct Candidate {
     /// Log probabilities of its tokens, if requested.
     pub logprobs: Vec<Logprob>,
     /// Fields that only the answer's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// End of an answer: the canonical reason and the upstream's own word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Canonical reason.
-    pub why: Why,
+    pub reason: FinishReason,
     /// The upstream's word, for its own format and for logs.
-    pub raw: Raw,
+    pub raw: RawReason,
     /// Stop sequence that ended the answer, if the format reports it.
-    pub stop: Option<String>,
+    pub stop_sequence: Option<String>,
 }
 
 impl Finish {
     /// Creates a finish without a stop sequence.
-    pub const fn new(why: Why, raw: Raw) -> Self {
-        Self { why, raw, stop: None }
+    pub const fn new(why: FinishReason, raw: RawReason) -> Self {
+        Self { reason: why, raw, stop_sequence: None }
     }
 }
 
 /// Canonical reason for the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum FinishReason {
     /// The model finished.
     Stop,
     /// A stop sequence occurred.
-    StopText,
+    StopSequence,
     /// The output limit was reached.
     Length,
     /// The model waits for tool results.
     ToolCalls,
     /// The answer was withheld by a content filter.
-    Filtered,
+    ContentFilter,
     /// The prompt was blocked by a content filter.
     PromptBlocked,
     /// The provider paused the turn. Sending the answer back continues it
@@ -79,24 +79,24 @@ pub enum Why {
 
 /// An upstream's own finish reason. Only its own format and logs read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Raw {
-    origin: Origin,
+pub struct RawReason {
+    origin: WireFormat,
     word: String,
 }
 
-impl Raw {
+impl RawReason {
     /// Creates the word as read from an answer of that format.
-    pub fn new(origin: Origin, word: impl Into<String>) -> Self {
+    pub fn new(origin: WireFormat, word: impl Into<String>) -> Self {
         Self { origin, word: word.into() }
     }
 
     /// Returns the word if it is of that format.
-    pub fn for_origin(&self, origin: Origin) -> Option<&str> {
+    pub fn for_format(&self, origin: WireFormat) -> Option<&str> {
         (self.origin == origin).then_some(self.word.as_str())
     }
 }
 
-impl fmt::Display for Raw {
+impl fmt::Display for RawReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.origin, self.word)
     }
@@ -106,14 +106,14 @@ impl fmt::Display for Raw {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logprob {
     /// The chosen token.
-    pub chosen: TokenChance,
+    pub chosen: TokenLogprob,
     /// The most likely tokens at that position.
-    pub top: Vec<TokenChance>,
+    pub top: Vec<TokenLogprob>,
 }
 
 /// A token with its log probability.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TokenChance {
+pub struct TokenLogprob {
     /// Its text.
     pub token: String,
     /// Id in the model's vocabulary, if reported.

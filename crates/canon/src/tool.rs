@@ -1,7 +1,7 @@
 //! Tools that the model may call.
 
-use crate::chat::Schema;
-use crate::{CacheMark, Extras, Origin};
+use crate::request::JsonSchema;
+use crate::{CacheBreakpoint, ExtraFields, WireFormat};
 use serde_json::Value;
 
 /// A tool that the model may call.
@@ -18,18 +18,18 @@ pub enum Tool {
         /// Grammar of the input. Both formats that support it write it alike.
         grammar: Option<Value>,
         /// Fields that only the tool's own format defines.
-        extras: Extras,
+        extras: ExtraFields,
     },
     /// The provider's web search.
-    Search(SearchTool),
+    WebSearch(WebSearchTool),
     /// The provider's code execution.
-    Code(Extras),
+    CodeExecution(ExtraFields),
     /// The provider's URL fetch.
-    Fetch(Extras),
+    UrlFetch(ExtraFields),
     /// A tool that only one format can express, unchanged.
     Foreign {
         /// The format.
-        origin: Origin,
+        origin: WireFormat,
         /// The tool as it is in that format.
         value: Value,
     },
@@ -43,35 +43,35 @@ pub struct FunctionTool {
     /// Purpose of the tool.
     pub description: Option<String>,
     /// Schema of the arguments; `None` if it takes none.
-    pub parameters: Option<Schema>,
+    pub parameters: Option<JsonSchema>,
     /// Schema of the result.
-    pub result: Option<Schema>,
+    pub result: Option<JsonSchema>,
     /// True if the provider must enforce the schema of the arguments.
     pub strict: Option<bool>,
     /// True if the model sees the tool only after a tool search finds it.
     pub deferred: bool,
     /// A prompt-cache breakpoint behind it.
-    pub cache: Option<CacheMark>,
+    pub cache: Option<CacheBreakpoint>,
     /// Fields that only the tool's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// The provider's web search.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SearchTool {
+pub struct WebSearchTool {
     /// Allowed domains.
-    pub allowed: Vec<String>,
+    pub allowed_domains: Vec<String>,
     /// Blocked domains.
-    pub blocked: Vec<String>,
+    pub blocked_domains: Vec<String>,
     /// Location of the user.
-    pub location: Option<Location>,
+    pub location: Option<UserLocation>,
     /// Fields that only the tool's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// Approximate location of the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Location {
+pub struct UserLocation {
     /// Two-letter country code.
     pub country: Option<String>,
     /// Region.
@@ -86,27 +86,27 @@ pub struct Location {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolChoice {
     /// The rule.
-    pub choice: Choice,
+    pub mode: ToolChoiceMode,
     /// True if the model may call several tools in parallel.
     pub parallel: Option<bool>,
 }
 
 /// Rule for tool calls: required, allowed or forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum ToolChoiceMode {
     /// Not specified.
     #[default]
     Unset,
     /// The model decides.
     Auto,
     /// No call.
-    Never,
+    Disabled,
     /// At least one call.
     Required,
     /// This tool only.
-    Named(String),
+    Tool(String),
     /// Some of the tools.
-    Among {
+    AnyOf {
         /// Names of the tools.
         names: Vec<String>,
         /// True if the model must call one of them.

@@ -45,7 +45,7 @@ impl Usage {
     }
 
     /// Returns true if the counts contradict each other: a part is larger than its whole.
-    pub const fn is_absurd(&self) -> bool {
+    pub const fn is_inconsistent(&self) -> bool {
         self.cache_read.saturating_add(self.cache_write).saturating_add(self.cache_write_long)
             > self.input
             || self.thinking > self.output

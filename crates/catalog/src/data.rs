@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use canon::Origin;
+use canon::WireFormat;
 use serde::Deserialize;
 
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
-    Auth, DirectoryFault, Entry, Fetches, Kind, Offer, Palette, Path, PriceList, ProviderEntry,
-    Quirks, Thinking, Ways,
+    AuthScheme, DirectoryError, ModelEntry, MediaFetch, ModelKind, ModelOffer, ImageCapabilities, EndpointPath, PriceList, ProviderEntry,
+    FieldQuirks, ThinkingRange, Endpoints,
 };
 
 /// The files, in listing order of their models and offers.
@@ -79,9 +79,9 @@ struct RawProvider {
     #[serde(default)]
     bases: BTreeMap<String, String>,
     #[serde(default)]
-    paths: BTreeMap<String, Path>,
+    paths: BTreeMap<String, EndpointPath>,
     #[serde(default)]
-    quirks: BTreeMap<String, Quirks>,
+    quirks: BTreeMap<String, FieldQuirks>,
     fetches: Option<String>,
 }
 
@@ -116,7 +116,7 @@ struct RawModel {
     input: Vec<String>,
     output: Vec<String>,
     thinking: Option<RawThinking>,
-    pictures: Option<Palette>,
+    pictures: Option<ImageCapabilities>,
     #[serde(default)]
     price: PriceList,
     about: String,
@@ -154,11 +154,11 @@ struct RawOffer {
 /// Reads files, given as names and texts, into providers and models.
 pub(crate) fn read(
     files: &[(&str, &str)],
-) -> Result<(Vec<ProviderEntry>, Vec<Entry>), DirectoryFault> {
+) -> Result<(Vec<ProviderEntry>, Vec<ModelEntry>), DirectoryError> {
     let mut reader = DirectoryReader::default();
     let mut offers = Vec::new();
     for (name, text) in files {
-        let fault = |why: String| DirectoryFault { file: (*name).to_owned(), why };
+        let fault = |why: String| DirectoryError { file: (*name).to_owned(), reason: why };
         let file: DataFile = toml::from_str(text).map_err(|why| fault(why.to_string()))?;
         let id = reader.provider_of(file.provider, file.of).map_err(fault)?;
         for model in file.models {
@@ -170,17 +170,17 @@ pub(crate) fn read(
         for offer in list {
             reader
                 .add_offer(&provider, offer)
-                .map_err(|why| DirectoryFault { file: name.to_owned(), why })?;
+                .map_err(|why| DirectoryError { file: name.to_owned(), reason: why })?;
         }
     }
-    reader.finish().map_err(|why| DirectoryFault { file: "all files".to_owned(), why })
+    reader.finish().map_err(|why| DirectoryError { file: "all files".to_owned(), reason: why })
 }
 
 /// State of reading the files of a directory.
 #[derive(Default)]
 struct DirectoryReader {
     providers: Vec<ProviderEntry>,
-    entries: Vec<Entry>,
+    entries: Vec<ModelEntry>,
     places: HashMap<String, usize>,
     names: HashSet<String>,
 }
@@ -241,11 +241,11 @@ impl DirectoryReader {
             entry.prices = Arc::clone(&prices);
         }
         let provider = provider.to_owned();
-        entry.offers.push(Offer { provider, model: upstream, speaks, prices });
+        entry.offers.push(ModelOffer { provider, model: upstream, formats: speaks, prices });
         Ok(())
     }
 
-    fn finish(self) -> Result<(Vec<ProviderEntry>, Vec<Entry>), String> {
+    fn finish(self) -> Result<(Vec<ProviderEntry>, Vec<ModelEntry>), String> {
         match self.entries.iter().find(|entry| entry.offers.is_empty()) {
             Some(entry) => Err(format!("nobody serves `{}`", entry.id)),
             None => Ok((self.providers, self.entries)),
@@ -257,32 +257,32 @@ impl RawProvider {
     fn read(self) -> Result<ProviderEntry, String> {
         let Self { id, name, speaks, base, auth, env, fill, bases, paths, quirks, fetches } = self;
         Ok(ProviderEntry {
-            ways: Ways { of: id.clone(), paths: by_origin(paths)?, quirks: by_origin(quirks)? },
+            endpoints: Endpoints { provider: id.clone(), paths: by_origin(paths)?, quirks: by_origin(quirks)? },
             id,
             name,
-            speaks: origins(&speaks)?,
+            formats: origins(&speaks)?,
             base,
             auth: match auth {
-                RawAuth::Bearer => Auth::Bearer,
-                RawAuth::Header(name) => Auth::Header(name),
-                RawAuth::Google => Auth::Google,
-                RawAuth::SigV4(service) => Auth::SigV4(service),
-                RawAuth::None => Auth::None,
+                RawAuth::Bearer => AuthScheme::Bearer,
+                RawAuth::Header(name) => AuthScheme::Header(name),
+                RawAuth::Google => AuthScheme::Google,
+                RawAuth::SigV4(service) => AuthScheme::SigV4(service),
+                RawAuth::None => AuthScheme::None,
             },
-            env,
+            key_env: env,
             fetches: match fetches {
-                None => Fetches::All,
-                Some(word) => Fetches::by_word(&word)
+                None => MediaFetch::All,
+                Some(word) => MediaFetch::parse(&word)
                     .ok_or_else(|| format!("fetches: `{word}` is not known"))?,
             },
-            fill: fill.into_iter().collect(),
-            bases: bases.into_iter().collect(),
+            placeholder_env: fill.into_iter().collect(),
+            regional_bases: bases.into_iter().collect(),
         })
     }
 }
 
 impl RawModel {
-    fn read(self, provider: &str) -> Result<Entry, String> {
+    fn read(self, provider: &str) -> Result<ModelEntry, String> {
         let Self {
             id,
             aliases,
@@ -321,25 +321,25 @@ impl RawModel {
         let prices = Arc::new(price.prices().map_err(|why| why.to_string())?);
         let mut offers = Vec::new();
         if !elsewhere {
-            offers.push(Offer {
+            offers.push(ModelOffer {
                 provider: provider.to_owned(),
                 model: upstream.unwrap_or_else(|| id.clone()),
-                speaks: origins(&speaks)?,
+                formats: origins(&speaks)?,
                 prices: Arc::clone(&prices),
             });
         }
-        Ok(Entry {
+        Ok(ModelEntry {
             id,
             aliases,
             provider: provider.to_owned(),
-            kind: Kind::by_word(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
+            kind: ModelKind::parse(&kind).ok_or_else(|| format!("there is no kind `{kind}`"))?,
             features,
-            context,
-            max_output,
+            context_window: context,
+            max_output_tokens: max_output,
             input,
             output,
             thinking: thinking.map(RawThinking::read),
-            pictures,
+            images: pictures,
             prices,
             about,
             as_of,
@@ -351,20 +351,20 @@ impl RawModel {
 }
 
 impl RawThinking {
-    fn read(self) -> Thinking {
+    fn read(self) -> ThinkingRange {
         let Self { min, max, can_disable, dynamic, levels } = self;
-        Thinking { min, max, can_disable, dynamic, levels }
+        ThinkingRange { min, max, can_disable, dynamic, levels }
     }
 }
 
-fn origin(word: &str) -> Result<Origin, String> {
-    Origin::by_name(word).ok_or_else(|| format!("there is no format `{word}`"))
+fn origin(word: &str) -> Result<WireFormat, String> {
+    WireFormat::parse(word).ok_or_else(|| format!("there is no format `{word}`"))
 }
 
-fn by_origin<T>(table: BTreeMap<String, T>) -> Result<Vec<(Origin, T)>, String> {
+fn by_origin<T>(table: BTreeMap<String, T>) -> Result<Vec<(WireFormat, T)>, String> {
     table.into_iter().map(|(word, value)| Ok((origin(&word)?, value))).collect()
 }
 
-fn origins(words: &[String]) -> Result<Vec<Origin>, String> {
+fn origins(words: &[String]) -> Result<Vec<WireFormat>, String> {
     words.iter().map(|word| origin(word)).collect()
 }

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use canon::Origin;
+use canon::WireFormat;
 
 use crate::data;
-use crate::{Kind, Lane, Model, Palette, Prices, ProviderEntry, Thinking};
+use crate::{ModelKind, Lane, Model, ImageCapabilities, ModelPrices, ProviderEntry, ThinkingRange};
 
 /// Facts of one model, independent of the provider that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ModelEntry {
     /// Id that callers use.
     pub id: String,
     /// Other ids of the same model.
@@ -23,23 +23,23 @@ pub struct Entry {
     /// Id of the provider that owns the model.
     pub provider: String,
     /// Kind of output.
-    pub kind: Kind,
+    pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
     /// Maximum number of tokens of prompt and answer together.
-    pub context: Option<u64>,
+    pub context_window: Option<u64>,
     /// Maximum number of tokens of an answer.
-    pub max_output: Option<u64>,
+    pub max_output_tokens: Option<u64>,
     /// Input modalities.
     pub input: Vec<String>,
     /// Output modalities.
     pub output: Vec<String>,
     /// Supported thinking options.
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingRange>,
     /// Image capabilities, if known.
-    pub pictures: Option<Palette>,
+    pub images: Option<ImageCapabilities>,
     /// Prices of its first offer.
-    pub prices: Arc<Prices>,
+    pub prices: Arc<ModelPrices>,
     /// Description in one or two sentences.
     pub about: String,
     /// Date of the facts, `YYYY-MM-DD`.
@@ -49,23 +49,23 @@ pub struct Entry {
     /// Announced retirement date, if known.
     pub retires: Option<String>,
     /// Providers that serve it. Its own provider comes first if it is one of them.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<ModelOffer>,
 }
 
 /// One provider's offer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct ModelOffer {
     /// Id of the provider.
     pub provider: String,
     /// The provider's name for the model.
     pub model: String,
     /// Wire formats of the offer, if fewer than those of the provider; otherwise empty.
-    pub speaks: Vec<Origin>,
+    pub formats: Vec<WireFormat>,
     /// Prices of the offer.
-    pub prices: Arc<Prices>,
+    pub prices: Arc<ModelPrices>,
 }
 
-impl Entry {
+impl ModelEntry {
     /// Returns the model with these lanes. The prices are those of the first lane that the
     /// directory knows, otherwise those of the entry.
     pub fn with_lanes(&self, lanes: Vec<Lane>) -> Model {
@@ -77,12 +77,12 @@ impl Entry {
             provider: self.provider.clone(),
             kind: self.kind,
             features: self.features.clone(),
-            context: self.context,
-            max_output: self.max_output,
+            context_window: self.context_window,
+            max_output_tokens: self.max_output_tokens,
             input: self.input.clone(),
             output: self.output.clone(),
             thinking: self.thinking.clone(),
-            pictures: self.pictures.clone(),
+            images: self.images.clone(),
             prices: Arc::clone(prices),
             about: self.about.clone(),
             as_of: self.as_of.clone(),
@@ -102,52 +102,52 @@ impl Entry {
         (!lanes.is_empty()).then(|| self.with_lanes(lanes))
     }
 
-    fn offer(&self, provider: &str, model: &str) -> Option<&Offer> {
+    fn offer(&self, provider: &str, model: &str) -> Option<&ModelOffer> {
         self.offers.iter().find(|offer| offer.provider == provider && offer.model == model)
     }
 }
 
 /// Error in the data files of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryFault {
+pub struct DirectoryError {
     /// Name of the file.
     pub file: String,
     /// Description of the error.
-    pub why: String,
+    pub reason: String,
 }
 
-impl fmt::Display for DirectoryFault {
+impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file, self.why)
+        write!(f, "{}: {}", self.file, self.reason)
     }
 }
 
-impl std::error::Error for DirectoryFault {}
+impl std::error::Error for DirectoryError {}
 
 /// Providers and models that the gateway knows without configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Directory {
+pub struct ModelDirectory {
     providers: Vec<ProviderEntry>,
-    entries: Vec<Entry>,
+    entries: Vec<ModelEntry>,
     by_id: HashMap<String, usize>,
 }
 
-impl Directory {
+impl ModelDirectory {
     /// Returns the embedded directory, read on first use.
     pub fn embedded() -> &'static Self {
         // Tests prove that the embedded files are valid. If one were not, a gateway without a
         // directory would still serve the configured models.
-        static EMBEDDED: LazyLock<Directory> =
-            LazyLock::new(|| Directory::read(&data::FILES).unwrap_or_default());
+        static EMBEDDED: LazyLock<ModelDirectory> =
+            LazyLock::new(|| ModelDirectory::read(&data::FILES).unwrap_or_default());
         &EMBEDDED
     }
 
     /// Reads a directory from files, given as names and texts.
-    pub fn read(files: &[(&str, &str)]) -> Result<Self, DirectoryFault> {
+    pub fn read(files: &[(&str, &str)]) -> Result<Self, DirectoryError> {
         data::read(files).map(|(providers, entries)| Self::of(providers, entries))
     }
 
-    fn of(providers: Vec<ProviderEntry>, entries: Vec<Entry>) -> Self {
+    fn of(providers: Vec<ProviderEntry>, entries: Vec<ModelEntry>) -> Self {
         let mut by_id = HashMap::with_capacity(entries.len() * 2);
         for (place, entry) in entries.iter().enumerate() {
             for id in entry.aliases.iter().chain([&entry.id]) {
@@ -168,18 +168,18 @@ impl Directory {
     }
 
     /// Returns the model with that id or alias.
-    pub fn model(&self, id: &str) -> Option<&Entry> {
+    pub fn model(&self, id: &str) -> Option<&ModelEntry> {
         self.by_id.get(id).and_then(|place| self.entries.get(*place))
     }
 
     /// Returns all models, grouped by provider.
-    pub fn models(&self) -> impl Iterator<Item = &Entry> {
+    pub fn models(&self) -> impl Iterator<Item = &ModelEntry> {
         self.entries.iter()
     }
 
     /// Returns the model that a provider serves under its own name, with the offer. A configured
     /// lane uses it to find its facts if the operator gave the model another id.
-    pub fn offered(&self, provider: &str, model: &str) -> Option<(&Entry, &Offer)> {
+    pub fn find_offer(&self, provider: &str, model: &str) -> Option<(&ModelEntry, &ModelOffer)> {
         self.entries
             .iter()
             .find_map(|entry| entry.offer(provider, model).map(|offer| (entry, offer)))
@@ -187,25 +187,25 @@ impl Directory {
 
     /// Returns the wire formats in which a provider serves the model with that name, the preferred
     /// format first. An unknown model counts as a chat model.
-    pub fn speaks(&self, provider: &str, model: &str) -> Vec<Origin> {
-        let offered = self.offered(provider, model);
-        let kind = offered.map_or(Kind::Chat, |(entry, _)| entry.kind);
-        let own = offered.map(|(_, offer)| offer.speaks.as_slice()).filter(|own| !own.is_empty());
-        let all = own.or_else(|| Some(self.provider(provider)?.speaks.as_slice())).unwrap_or(&[]);
+    pub fn formats(&self, provider: &str, model: &str) -> Vec<WireFormat> {
+        let offered = self.find_offer(provider, model);
+        let kind = offered.map_or(ModelKind::Chat, |(entry, _)| entry.kind);
+        let own = offered.map(|(_, offer)| offer.formats.as_slice()).filter(|own| !own.is_empty());
+        let all = own.or_else(|| Some(self.provider(provider)?.formats.as_slice())).unwrap_or(&[]);
         all.iter().copied().filter(|origin| carries(*origin, kind)).collect()
     }
 }
 
 /// Returns true if a format can carry that kind of model. The native format carries all kinds,
 /// embeddings belong to the chat format, and images have a format of their own.
-const fn carries(origin: Origin, kind: Kind) -> bool {
+const fn carries(origin: WireFormat, kind: ModelKind) -> bool {
     match (origin, kind) {
-        (Origin::Native, Kind::Chat | Kind::Image | Kind::Embedding)
-        | (Origin::Chat, Kind::Chat | Kind::Embedding)
-        | (Origin::Responses | Origin::Messages, Kind::Chat)
-        | (Origin::Images, Kind::Image) => true,
-        (Origin::Chat | Origin::Responses | Origin::Messages, Kind::Image)
-        | (Origin::Responses | Origin::Messages, Kind::Embedding)
-        | (Origin::Images, Kind::Chat | Kind::Embedding) => false,
+        (WireFormat::Native, ModelKind::Chat | ModelKind::Image | ModelKind::Embedding)
+        | (WireFormat::Chat, ModelKind::Chat | ModelKind::Embedding)
+        | (WireFormat::Responses | WireFormat::Messages, ModelKind::Chat)
+        | (WireFormat::Images, ModelKind::Image) => true,
+        (WireFormat::Chat | WireFormat::Responses | WireFormat::Messages, ModelKind::Image)
+        | (WireFormat::Responses | WireFormat::Messages, ModelKind::Embedding)
+        | (WireFormat::Images, ModelKind::Chat | ModelKind::Embedding) => false,
     }
 }

@@ -7,7 +7,7 @@ use crate::Model;
 /// Conditions that a listed model must meet. All must hold. Case is ignored, there are no patterns,
 /// and an empty condition always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ModelFilter {
     /// Complete id of the provider.
     pub provider: Option<String>,
     /// Complete word of the model kind.
@@ -15,17 +15,17 @@ pub struct Filter {
     /// One complete capability tag.
     pub feature: Option<String>,
     /// Text contained in id, provider or description.
-    pub q: Option<String>,
+    pub text: Option<String>,
     /// Maximum price of an input token. Models that are not billed by tokens do not match.
-    pub input_at_most: Option<Price>,
+    pub max_input_price: Option<Price>,
 }
 
-impl Filter {
+impl ModelFilter {
     /// Returns true if the model meets all conditions.
-    pub fn admits(&self, model: &Model) -> bool {
-        let Self { provider, model_type, feature, q, input_at_most } = self;
+    pub fn matches(&self, model: &Model) -> bool {
+        let Self { provider, model_type, feature, text: q, max_input_price: input_at_most } = self;
         condition(provider).is_none_or(|wanted| same(&wanted, &model.provider))
-            && condition(model_type).is_none_or(|wanted| same(&wanted, model.kind.word()))
+            && condition(model_type).is_none_or(|wanted| same(&wanted, model.kind.as_str()))
             && condition(feature)
                 .is_none_or(|wanted| model.features.iter().any(|tag| same(&wanted, tag)))
             && condition(q).is_none_or(|wanted| {

@@ -15,7 +15,7 @@ pub struct Lane {
 
 /// Error of parsing a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneFault {
+pub enum LaneError {
     /// No slash between provider and model.
     NoSlash,
     /// Nothing before the first slash.
@@ -24,7 +24,7 @@ pub enum LaneFault {
     NoModel,
 }
 
-impl fmt::Display for LaneFault {
+impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSlash => "a lane is written \"provider/model\"",
@@ -34,7 +34,7 @@ impl fmt::Display for LaneFault {
     }
 }
 
-impl std::error::Error for LaneFault {}
+impl std::error::Error for LaneError {}
 
 impl Lane {
     /// Creates a lane of weight one.
@@ -44,13 +44,13 @@ impl Lane {
 
     /// Parses `provider/model`. The first slash separates the two: provider ids never contain a
     /// slash, model names often do.
-    pub fn parse(text: &str) -> Result<Self, LaneFault> {
-        let (provider, model) = text.split_once('/').ok_or(LaneFault::NoSlash)?;
+    pub fn parse(text: &str) -> Result<Self, LaneError> {
+        let (provider, model) = text.split_once('/').ok_or(LaneError::NoSlash)?;
         if provider.is_empty() {
-            return Err(LaneFault::NoProvider);
+            return Err(LaneError::NoProvider);
         }
         if model.is_empty() {
-            return Err(LaneFault::NoModel);
+            return Err(LaneError::NoModel);
         }
         Ok(Self::new(provider, model))
     }
@@ -62,7 +62,7 @@ impl Lane {
 
     /// Returns the lane with another weight.
     #[must_use]
-    pub fn weighing(self, weight: u32) -> Self {
+    pub fn with_weight(self, weight: u32) -> Self {
         Self { weight, ..self }
     }
 }
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn an_incomplete_lane_is_refused() {
-        assert_eq!(Lane::parse("gpt"), Err(LaneFault::NoSlash));
-        assert_eq!(Lane::parse("/gpt"), Err(LaneFault::NoProvider));
-        assert_eq!(Lane::parse("openai/"), Err(LaneFault::NoModel));
+        assert_eq!(Lane::parse("gpt"), Err(LaneError::NoSlash));
+        assert_eq!(Lane::parse("/gpt"), Err(LaneError::NoProvider));
+        assert_eq!(Lane::parse("openai/"), Err(LaneError::NoModel));
     }
 }

@@ -1,6 +1,6 @@
 //! Models, their capabilities, their prices and the lanes that serve them.
 //!
-//! The [`Directory`] is the source of facts: providers, models, limits and prices. It is embedded
+//! The [`ModelDirectory`] is the source of facts: providers, models, limits and prices. It is embedded
 //! in the binary and updated with each release (`data/README.md`). The [`Catalog`] is the offer of
 //! one gateway: the models that have a lane, with facts from the directory or from the operator's
 //! configuration. Neither knows of running calls, the database or HTTP.
@@ -21,30 +21,30 @@ mod data;
 mod directory;
 mod feature;
 mod filter;
-mod kind;
+mod model_kind;
 mod lane;
-mod listing;
+mod catalog;
 mod model;
-mod palette;
-mod pictures;
+mod image_capabilities;
+mod image_prices;
 mod price_list;
 mod price_version;
 mod prices;
 mod provider;
-mod record;
-mod ways;
+mod listing;
+mod endpoints;
 
-pub use directory::{Directory, DirectoryFault, Entry, Offer};
+pub use directory::{ModelDirectory, DirectoryError, ModelEntry, ModelOffer};
 pub use feature::{FEATURES, MODALITIES, feature_about};
-pub use filter::Filter;
-pub use kind::Kind;
-pub use lane::{Lane, LaneFault};
-pub use listing::{Catalog, Page};
-pub use model::{Model, Thinking};
-pub use palette::{AnySize, Palette};
-pub use pictures::{Picture, PicturePrice, PictureRate};
-pub use price_list::{LongList, PictureList, PriceFault, PriceList, RateList, ServiceList};
-pub use prices::{LongPrices, Prices, Rates, Service, ServicePrices, Units};
-pub use provider::{Auth, Fetches, ProviderEntry};
-pub use record::{Pricing, Record};
-pub use ways::{Path, Quirks, Ways};
+pub use filter::ModelFilter;
+pub use model_kind::ModelKind;
+pub use lane::{Lane, LaneError};
+pub use catalog::{Catalog, CatalogPage};
+pub use model::{Model, ThinkingRange};
+pub use image_capabilities::{SizeRule, ImageCapabilities};
+pub use image_prices::{ImageSpec, ImagePrice, ImageRate};
+pub use price_list::{LongPromptList, ImagePriceRow, PriceListError, PriceList, RateList, TierPriceList};
+pub use prices::{LongPromptPrices, ModelPrices, TokenRates, BilledTier, TierPrices, BilledUnits};
+pub use provider::{AuthScheme, MediaFetch, ProviderEntry};
+pub use listing::{ListedPricing, ModelListing};
+pub use endpoints::{EndpointPath, FieldQuirks, Endpoints};

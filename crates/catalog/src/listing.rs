@@ -1,88 +1,100 @@
-//! The catalog: the models of one gateway, listed in pages.
+//! Entries of the public model catalog.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use canon::Price;
+use serde::Serialize;
 
-use crate::{Filter, Model};
+use crate::{Model, ImageSpec};
 
-/// The models of one gateway, sorted by provider and id. The demo models come last, because callers
-/// with other models look for those.
-#[derive(Clone, Debug, Default)]
-pub struct Catalog {
-    models: Vec<Arc<Model>>,
-    /// All callable ids: each model, followed by copies under its aliases.
-    listed: Vec<Arc<Model>>,
-    by_id: HashMap<String, usize>,
+/// Currency and unit of the numbers in [`ListedPricing`].
+const CURRENCY: &str = "USD per 1M tokens";
+
+/// One model in the public listing. The fields are a public contract and must not change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelListing {
+    /// Id that callers use.
+    pub id: String,
+    /// Provider that owns the model.
+    pub provider: String,
+    /// Kind of the model: `chat`, `image` or `embedding`.
+    pub model_type: &'static str,
+    /// Capability tags.
+    pub features: Vec<String>,
+    /// Prices for display.
+    pub pricing: ListedPricing,
+    /// URL of the model's page.
+    pub api_doc_url: String,
 }
 
-/// One page of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Number of the page, starting at 1.
-    pub page: usize,
-    /// Maximum number of models per page.
-    pub page_size: usize,
-    /// Number of models on all pages.
-    pub total: usize,
-    /// The models on this page.
-    pub models: Vec<Arc<Model>>,
+/// Prices for display. Charges are computed from [`crate::Prices`], never from these.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListedPricing {
+    /// Currency and unit of `input` and `output`.
+    pub currency: &'static str,
+    /// Dollars per million prompt tokens.
+    pub input: f64,
+    /// Dollars per million answer tokens.
+    pub output: f64,
+    /// Dollars per request. For a model billed per image this is the price of one image, the
+    /// default of a request.
+    pub per_request: Option<f64>,
+    /// Dollars per second.
+    pub per_second: Option<f64>,
 }
 
-impl Catalog {
-    /// Creates a catalog of the models that have a lane. Of two models with the same id the later
-    /// one stays, so that the operator's configuration overrides the directory.
-    pub fn new(models: Vec<Model>) -> Self {
-        let served = models.into_iter().filter(|model| !model.lanes.is_empty());
-        let unique: HashMap<_, _> = served.map(|model| (model.id.clone(), model)).collect();
-        let mut models: Vec<_> = unique.into_values().map(Arc::new).collect();
-        models.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
-        let listed: Vec<_> = models.iter().flat_map(under_all_ids).collect();
-        let by_id =
-            listed.iter().enumerate().map(|(place, model)| (model.id.clone(), place)).collect();
-        Self { models, listed, by_id }
-    }
-
-    /// Returns the model with exactly that id or alias.
-    pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
-        self.by_id.get(id).and_then(|place| self.listed.get(*place))
-    }
-
-    /// Returns all models in order, without aliases.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Model>> {
-        self.models.iter()
-    }
-
-    /// Returns the number of models, without aliases.
-    pub fn len(&self) -> usize {
-        self.models.len()
-    }
-
-    /// Returns true if there are no models.
-    pub fn is_empty(&self) -> bool {
-        self.models.is_empty()
-    }
-
-    /// Returns one page of the callable ids that match the filter. Page numbers and page sizes
-    /// start at one. A page after the last one is empty.
-    pub fn list(&self, filter: &Filter, page: usize, page_size: usize) -> Page {
-        let (page, page_size) = (page.max(1), page_size.max(1));
-        let admitted: Vec<_> = self.listed.iter().filter(|model| filter.admits(model)).collect();
-        let models = admitted
-            .iter()
-            .skip((page - 1).saturating_mul(page_size))
-            .take(page_size)
-            .map(|model| Arc::clone(model))
-            .collect();
-        Page { page, page_size, total: admitted.len(), models }
+impl ModelListing {
+    /// Creates the entry of a model for a gateway at that public URL.
+    pub fn new(model: &Model, public_url: &str) -> Self {
+        let prices = &model.prices;
+        let image = Some(prices.image_rate(ImageSpec::default()).price).filter(|p| *p > Price::FREE);
+        Self {
+            id: model.id.clone(),
+            provider: model.provider.clone(),
+            model_type: model.kind.as_str(),
+            features: model.features.clone(),
+            pricing: ListedPricing {
+                currency: CURRENCY,
+                input: dollars(prices.input, 1e6),
+                output: dollars(prices.output, 1e6),
+                per_request: prices.per_request.or(image).map(|p| dollars(p, 1e12)),
+                per_second: prices.per_second.map(|p| dollars(p, 1e12)),
+            },
+            api_doc_url: format!(
+                "{}/models/{}",
+                public_url.trim_end_matches('/'),
+                escape_path(&model.id)
+            ),
+        }
     }
 }
 
-/// Returns a model and copies of it under its aliases, so that a search for an alias finds it.
-fn under_all_ids(model: &Arc<Model>) -> impl Iterator<Item = Arc<Model>> {
-    let other = |id: &String| Model { id: id.clone(), aliases: Vec::new(), ..Model::clone(model) };
-    std::iter::once(Arc::clone(model)).chain(model.aliases.iter().map(other).map(Arc::new))
+/// Converts picodollars to the nearest `f64`, so that 0.1 dollars print as 0.1.
+#[allow(clippy::cast_precision_loss, reason = "display only; nothing is charged by it")]
+fn dollars(price: Price, picos: f64) -> f64 {
+    price.as_picos() as f64 / picos
 }
 
-fn sort_key(model: &Model) -> (bool, &str, &str) {
-    (model.provider == "demo", &model.provider, &model.id)
+/// Escapes an id for a path. Slashes and colons stay readable, because model pages take the rest of
+/// the path as the id. Characters that could end or change the path are escaped (RFC 3986, section
+/// 3.3).
+fn escape_path(id: &str) -> String {
+    let mut path = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => path.push(char::from(byte)),
+            b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b'@' => path.push(char::from(byte)),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_and_colons_of_an_id_stay_readable_in_its_url() {
+        assert_eq!(escape_path("meta/llama-4:free@1"), "meta/llama-4:free@1");
+        assert_eq!(escape_path("a b?c#d%é"), "a%20b%3Fc%23d%25%C3%A9");
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{Kind, Lane, Palette, Prices};
+use crate::{ModelKind, Lane, ImageCapabilities, ModelPrices};
 
 /// Thinking options that a model supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Thinking {
+pub struct ThinkingRange {
     /// Minimum budget in tokens, if it accepts budgets.
     pub min: Option<u64>,
     /// Maximum budget in tokens, if it accepts budgets.
@@ -19,7 +19,7 @@ pub struct Thinking {
     pub levels: Vec<String>,
 }
 
-impl Thinking {
+impl ThinkingRange {
     /// Returns the accepted budget nearest to the requested one.
     pub fn clamp(&self, budget: u64) -> u64 {
         let budget = self.max.map_or(budget, |max| budget.min(max));
@@ -27,7 +27,7 @@ impl Thinking {
     }
 
     /// Returns true if the model accepts a budget in tokens.
-    pub const fn takes_budget(&self) -> bool {
+    pub const fn accepts_budget(&self) -> bool {
         self.max.is_some()
     }
 }
@@ -42,23 +42,23 @@ pub struct Model {
     /// Id of the provider that owns the model, for example `openai`. The catalog shows it.
     pub provider: String,
     /// Kind of output.
-    pub kind: Kind,
+    pub kind: ModelKind,
     /// Capability tags from [`crate::FEATURES`].
     pub features: Vec<String>,
     /// Maximum number of tokens of prompt and answer together.
-    pub context: Option<u64>,
+    pub context_window: Option<u64>,
     /// Maximum number of tokens of an answer.
-    pub max_output: Option<u64>,
+    pub max_output_tokens: Option<u64>,
     /// Input modalities from [`crate::MODALITIES`].
     pub input: Vec<String>,
     /// Output modalities from [`crate::MODALITIES`].
     pub output: Vec<String>,
     /// Supported thinking options; `None` if it does not think.
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingRange>,
     /// Image capabilities; `None` if it makes no images or nothing is known.
-    pub pictures: Option<Palette>,
+    pub images: Option<ImageCapabilities>,
     /// Prices.
-    pub prices: Arc<Prices>,
+    pub prices: Arc<ModelPrices>,
     /// Description in one or two sentences.
     pub about: String,
     /// Date of the facts, `YYYY-MM-DD`.
@@ -71,17 +71,17 @@ pub struct Model {
 
 impl Model {
     /// Returns true if the model has that capability tag.
-    pub fn can(&self, feature: &str) -> bool {
+    pub fn has_feature(&self, feature: &str) -> bool {
         self.features.iter().any(|own| own == feature)
     }
 
     /// Returns true if the model accepts that input modality.
-    pub fn takes(&self, modality: &str) -> bool {
+    pub fn accepts_input(&self, modality: &str) -> bool {
         self.input.iter().any(|own| own == modality)
     }
 
     /// Returns true if the model produces that output modality.
-    pub fn gives(&self, modality: &str) -> bool {
+    pub fn produces_output(&self, modality: &str) -> bool {
         self.output.iter().any(|own| own == modality)
     }
 }
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn a_budget_is_clamped_to_the_range() {
-        let range = Thinking { min: Some(128), max: Some(32_768), ..Thinking::default() };
+        let range = ThinkingRange { min: Some(128), max: Some(32_768), ..ThinkingRange::default() };
         assert_eq!(range.clamp(1), 128);
         assert_eq!(range.clamp(4_096), 4_096);
         assert_eq!(range.clamp(u64::MAX), 32_768);
-        assert_eq!(Thinking::default().clamp(77), 77);
-        assert!(range.takes_budget() && !Thinking::default().takes_budget());
+        assert_eq!(ThinkingRange::default().clamp(77), 77);
+        assert!(range.accepts_budget() && !ThinkingRange::default().accepts_budget());
     }
 }

@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use canon::{Price, PriceError};
+use canon::{Price, AmountError};
 use serde::Deserialize;
 
-use crate::{LongPrices, PicturePrice, Prices, Rates, Service, ServicePrices};
+use crate::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, BilledTier, TierPrices};
 
 /// Written prices of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -43,17 +43,17 @@ pub struct PriceList {
     /// Dollars per search.
     pub per_search: Option<String>,
     /// Prices of images by size and quality.
-    pub pictures: Vec<PictureList>,
+    pub pictures: Vec<ImagePriceRow>,
     /// Prices of long prompts.
-    pub long: Vec<LongList>,
+    pub long: Vec<LongPromptList>,
     /// Prices of the batch tier.
-    pub batch: Option<ServiceList>,
+    pub batch: Option<TierPriceList>,
     /// Prices of the flex tier: cheaper and slower.
-    pub flex: Option<ServiceList>,
+    pub flex: Option<TierPriceList>,
     /// Prices of the priority tier: faster and more expensive.
-    pub priority: Option<ServiceList>,
+    pub priority: Option<TierPriceList>,
     /// Prices of the fastest tier.
-    pub fast: Option<ServiceList>,
+    pub fast: Option<TierPriceList>,
 }
 
 /// Written token prices.
@@ -78,7 +78,7 @@ pub struct RateList {
 /// Written price of an image. An absent size or quality matches any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct PictureList {
+pub struct ImagePriceRow {
     /// Size, in the words of callers.
     pub size: Option<String>,
     /// Quality, in the words of callers.
@@ -92,7 +92,7 @@ pub struct PictureList {
 /// Written prices of long prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LongList {
+pub struct LongPromptList {
     /// Prompt length in tokens above which the prices apply.
     pub above: u64,
     /// The prices.
@@ -102,32 +102,32 @@ pub struct LongList {
 /// Written prices of a service tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ServiceList {
+pub struct TierPriceList {
     /// Its prices.
     pub rates: RateList,
     /// Its prices for long prompts.
     #[serde(default)]
-    pub long: Vec<LongList>,
+    pub long: Vec<LongPromptList>,
 }
 
 /// Error of reading a written price.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PriceFault {
+pub struct PriceListError {
     /// Key of the price.
     pub key: &'static str,
     /// The price as written.
     pub text: String,
     /// Description of the error.
-    pub why: PriceError,
+    pub why: AmountError,
 }
 
-impl fmt::Display for PriceFault {
+impl fmt::Display for PriceListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "price `{}` = \"{}\": {}", self.key, self.text, self.why)
     }
 }
 
-impl std::error::Error for PriceFault {}
+impl std::error::Error for PriceListError {}
 
 impl PriceList {
     /// Returns true if no price is written.
@@ -137,7 +137,7 @@ impl PriceList {
 
     /// Converts the list to integer prices, with a version computed from them. An absent plain
     /// price is free: a model billed per image has no token prices.
-    pub fn prices(&self) -> Result<Prices, PriceFault> {
+    pub fn prices(&self) -> Result<ModelPrices, PriceListError> {
         let Self {
             input,
             output,
@@ -162,17 +162,17 @@ impl PriceList {
         } = self;
         let mut services = Vec::new();
         for (service, list) in [
-            (Service::Batch, batch),
-            (Service::Flex, flex),
-            (Service::Priority, priority),
-            (Service::Fast, fast),
+            (BilledTier::Batch, batch),
+            (BilledTier::Flex, flex),
+            (BilledTier::Priority, priority),
+            (BilledTier::Fast, fast),
         ] {
-            if let Some(ServiceList { rates, long }) = list {
+            if let Some(TierPriceList { rates, long }) = list {
                 let (rates, long) = (rates.read()?, read_long(long)?);
-                services.push(ServicePrices { service, rates, long });
+                services.push(TierPrices { tier: service, rates, long_prompts: long });
             }
         }
-        let prices = Prices {
+        let prices = ModelPrices {
             version: String::new(),
             input: parse_per_million("input", input)?.unwrap_or(Price::FREE),
             output: parse_per_million("output", output)?.unwrap_or(Price::FREE),
@@ -188,22 +188,22 @@ impl PriceList {
             per_second: parse_per_unit("per_second", per_second)?,
             per_image: parse_per_unit("per_image", per_image)?,
             per_search: parse_per_unit("per_search", per_search)?,
-            pictures: pictures.iter().map(PictureList::read).collect::<Result<_, _>>()?,
-            long: read_long(long)?,
-            services,
+            images: pictures.iter().map(ImagePriceRow::read).collect::<Result<_, _>>()?,
+            long_prompts: read_long(long)?,
+            tiers: services,
         };
         Ok(prices.versioned())
     }
 }
 
-impl PictureList {
-    fn read(&self) -> Result<PicturePrice, PriceFault> {
+impl ImagePriceRow {
+    fn read(&self) -> Result<ImagePrice, PriceListError> {
         let Self { size, quality, price, tokens } = self;
         if price.is_none() && tokens.is_none() {
             let (key, text) = ("pictures.price", String::new());
-            return Err(PriceFault { key, text, why: PriceError::NotADecimal });
+            return Err(PriceListError { key, text, why: AmountError::NotADecimal });
         }
-        Ok(PicturePrice {
+        Ok(ImagePrice {
             size: size.clone(),
             quality: quality.clone(),
             price: parse_per_unit("pictures.price", price)?.unwrap_or(Price::FREE),
@@ -213,11 +213,11 @@ impl PictureList {
 }
 
 impl RateList {
-    fn read(&self) -> Result<Rates, PriceFault> {
+    fn read(&self) -> Result<TokenRates, PriceListError> {
         let Self { input, output, cached_input, cache_write, cache_write_long } = self;
-        Ok(Rates {
-            input: read("input", input, Price::per_million)?,
-            output: read("output", output, Price::per_million)?,
+        Ok(TokenRates {
+            input: read("input", input, Price::parse_per_million)?,
+            output: read("output", output, Price::parse_per_million)?,
             cached_input: parse_per_million("cached_input", cached_input)?,
             cache_write: parse_per_million("cache_write", cache_write)?,
             cache_write_long: parse_per_million("cache_write_long", cache_write_long)?,
@@ -225,32 +225,32 @@ impl RateList {
     }
 }
 
-fn read_long(list: &[LongList]) -> Result<Vec<LongPrices>, PriceFault> {
+fn read_long(list: &[LongPromptList]) -> Result<Vec<LongPromptPrices>, PriceListError> {
     let mut long = list
         .iter()
-        .map(|tier| Ok(LongPrices { above: tier.above, rates: tier.rates.read()? }))
-        .collect::<Result<Vec<_>, PriceFault>>()?;
-    long.sort_by_key(|tier| tier.above);
+        .map(|tier| Ok(LongPromptPrices { above_tokens: tier.above, rates: tier.rates.read()? }))
+        .collect::<Result<Vec<_>, PriceListError>>()?;
+    long.sort_by_key(|tier| tier.above_tokens);
     Ok(long)
 }
 
 fn parse_per_million(
     key: &'static str,
     text: &Option<String>,
-) -> Result<Option<Price>, PriceFault> {
-    text.as_deref().map(|text| read(key, text, Price::per_million)).transpose()
+) -> Result<Option<Price>, PriceListError> {
+    text.as_deref().map(|text| read(key, text, Price::parse_per_million)).transpose()
 }
 
-fn parse_per_unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceFault> {
-    text.as_deref().map(|text| read(key, text, Price::per_unit)).transpose()
+fn parse_per_unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceListError> {
+    text.as_deref().map(|text| read(key, text, Price::parse_per_unit)).transpose()
 }
 
 fn read(
     key: &'static str,
     text: &str,
-    reader: fn(&str) -> Result<Price, PriceError>,
-) -> Result<Price, PriceFault> {
-    reader(text).map_err(|why| PriceFault { key, text: text.to_owned(), why })
+    reader: fn(&str) -> Result<Price, AmountError>,
+) -> Result<Price, PriceListError> {
+    reader(text).map_err(|why| PriceListError { key, text: text.to_owned(), why })
 }
 
 #[cfg(test)]
@@ -271,13 +271,13 @@ mod tests {
         )
         .unwrap();
         let prices = list.prices().unwrap();
-        assert_eq!(prices.input, Price::picos(3_000_000));
-        assert_eq!(prices.cached_input, Some(Price::picos(300_000)));
-        assert_eq!(prices.per_search, Some(Price::picos(10_000_000_000)));
-        assert_eq!(prices.long[0].rates.output, Price::picos(22_500_000));
-        let services: Vec<_> = prices.services.iter().map(|tier| tier.service).collect();
-        assert_eq!(services, [Service::Batch]);
-        assert_eq!(prices.services[0].rates.input, Price::picos(1_500_000));
+        assert_eq!(prices.input, Price::from_picos(3_000_000));
+        assert_eq!(prices.cached_input, Some(Price::from_picos(300_000)));
+        assert_eq!(prices.per_search, Some(Price::from_picos(10_000_000_000)));
+        assert_eq!(prices.long_prompts[0].rates.output, Price::from_picos(22_500_000));
+        let services: Vec<_> = prices.tiers.iter().map(|tier| tier.tier).collect();
+        assert_eq!(services, [BilledTier::Batch]);
+        assert_eq!(prices.tiers[0].rates.input, Price::from_picos(1_500_000));
         assert!(!list.is_empty() && PriceList::default().is_empty());
     }
 
@@ -286,7 +286,7 @@ mod tests {
         assert!(toml::from_str::<PriceList>(r#"inptu = "3.00""#).is_err());
         let list = PriceList { output: Some("-1".into()), ..PriceList::default() };
         let fault = list.prices().unwrap_err();
-        assert_eq!((fault.key, fault.why), ("output", PriceError::Negative));
+        assert_eq!((fault.key, fault.why), ("output", AmountError::Negative));
         assert_eq!(fault.to_string(), "price `output` = \"-1\": below zero");
     }
 
@@ -297,8 +297,8 @@ mod tests {
         )
         .unwrap();
         let prices = list.prices().unwrap();
-        assert_eq!(prices.pictures[0].tokens, 272);
-        assert_eq!(prices.pictures[1].price, Price::picos(40_000_000_000));
+        assert_eq!(prices.images[0].tokens, 272);
+        assert_eq!(prices.images[1].price, Price::from_picos(40_000_000_000));
         let empty: PriceList = toml::from_str(r#"pictures = [{ size = "2K" }]"#).unwrap();
         assert_eq!(empty.prices().unwrap_err().key, "pictures.price");
         assert!(toml::from_str::<PriceList>(r#"pictures = [{ sise = "2K" }]"#).is_err());
@@ -307,9 +307,9 @@ mod tests {
     #[test]
     fn long_prompt_prices_are_sorted() {
         let rates = RateList { input: "1".into(), output: "1".into(), ..RateList::default() };
-        let tier = |above| LongList { above, rates: rates.clone() };
+        let tier = |above| LongPromptList { above, rates: rates.clone() };
         let list = PriceList { long: vec![tier(500), tier(100)], ..PriceList::default() };
-        let above: Vec<_> = list.prices().unwrap().long.iter().map(|t| t.above).collect();
+        let above: Vec<_> = list.prices().unwrap().long_prompts.iter().map(|t| t.above_tokens).collect();
         assert_eq!(above, [100, 500]);
     }
 }

@@ -2,9 +2,9 @@
 
 use canon::Price;
 
-use crate::{LongPrices, PicturePrice, Prices, Rates, Service, ServicePrices};
+use crate::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, BilledTier, TierPrices};
 
-impl Prices {
+impl ModelPrices {
     /// Returns the prices with a version computed from them. Equal figures have equal versions.
     #[must_use]
     pub fn versioned(self) -> Self {
@@ -30,10 +30,10 @@ impl Prices {
             per_request,
             per_second,
             per_image,
-            pictures,
+            images: pictures,
             per_search,
-            long,
-            services,
+            long_prompts: long,
+            tiers: services,
         } = self;
         let mut fingerprint = Fingerprint::default();
         fingerprint.add(1, Some(*input));
@@ -54,12 +54,12 @@ impl Prices {
             fingerprint.add_picture(row);
         }
         fingerprint.add_long(long);
-        for ServicePrices { service, rates, long } in services {
+        for TierPrices { tier: service, rates, long_prompts: long } in services {
             fingerprint.byte(match service {
-                Service::Batch => 40,
-                Service::Flex => 41,
-                Service::Priority => 42,
-                Service::Fast => 43,
+                BilledTier::Batch => 40,
+                BilledTier::Flex => 41,
+                BilledTier::Priority => 42,
+                BilledTier::Fast => 43,
             });
             fingerprint.add_rates(rates);
             fingerprint.add_long(long);
@@ -89,8 +89,8 @@ impl Fingerprint {
         price.as_picos().to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
     }
 
-    fn add_rates(&mut self, rates: &Rates) {
-        let Rates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+    fn add_rates(&mut self, rates: &TokenRates) {
+        let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
         self.add(20, Some(input));
         self.add(21, Some(output));
         self.add(22, cached_input);
@@ -98,8 +98,8 @@ impl Fingerprint {
         self.add(24, cache_write_long);
     }
 
-    fn add_picture(&mut self, row: &PicturePrice) {
-        let PicturePrice { size, quality, price, tokens } = row;
+    fn add_picture(&mut self, row: &ImagePrice) {
+        let ImagePrice { size, quality, price, tokens } = row;
         self.byte(50);
         for word in [size, quality] {
             // The length comes first, so that two different rows cannot produce the same bytes.
@@ -111,8 +111,8 @@ impl Fingerprint {
         tokens.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
     }
 
-    fn add_long(&mut self, long: &[LongPrices]) {
-        for LongPrices { above, rates } in long {
+    fn add_long(&mut self, long: &[LongPromptPrices]) {
+        for LongPromptPrices { above_tokens: above, rates } in long {
             self.byte(30);
             above.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
             self.add_rates(rates);

@@ -3,16 +3,16 @@
 //! Prices are picodollars per unit, products are exact in `i128`, and one call is rounded up once.
 //! Three rules protect the spending cap. A dimension without a price of its own is charged as the
 //! plain dimension it belongs to (cached as input, thinking as output), never as zero. The billed
-//! service tier is the one that the provider reports. [`Prices::bound`] of the same or larger
-//! counts is never below [`Prices::cost`].
+//! service tier is the one that the provider reports. [`ModelPrices::max_cost`] of the same or larger
+//! counts is never below [`ModelPrices::cost`].
 
-use canon::{Charge, Dimension, Money, Price, Tier, Usage};
+use canon::{Charge, PriceDimension, Money, Price, ServiceTier, Usage};
 
-use crate::{Picture, PicturePrice};
+use crate::{ImageSpec, ImagePrice};
 
 /// All prices of one model at one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prices {
+pub struct ModelPrices {
     /// Version of these figures. It is pinned when a call is admitted and printed on its receipt.
     pub version: String,
     /// Price per prompt token.
@@ -42,18 +42,18 @@ pub struct Prices {
     /// Price per image, if images are not billed in tokens.
     pub per_image: Option<Price>,
     /// Prices of images by size and quality.
-    pub pictures: Vec<PicturePrice>,
+    pub images: Vec<ImagePrice>,
     /// Per search the provider runs.
     pub per_search: Option<Price>,
     /// Prices of long prompts. A tier replaces the token prices above.
-    pub long: Vec<LongPrices>,
+    pub long_prompts: Vec<LongPromptPrices>,
     /// Prices of other service tiers.
-    pub services: Vec<ServicePrices>,
+    pub tiers: Vec<TierPrices>,
 }
 
 /// Token prices that replace the plain ones. An absent price follows the replacing plain price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct TokenRates {
     /// Price per prompt token.
     pub input: Price,
     /// Price per answer token.
@@ -66,18 +66,18 @@ pub struct Rates {
     pub cache_write_long: Option<Price>,
 }
 
-/// Prices of a whole call whose prompt is longer than `above` tokens.
+/// Prices of a whole call whose prompt is longer than `above_tokens` tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LongPrices {
+pub struct LongPromptPrices {
     /// Prompt length in tokens above which the prices apply.
-    pub above: u64,
+    pub above_tokens: u64,
     /// The prices.
-    pub rates: Rates,
+    pub rates: TokenRates,
 }
 
 /// A service tier with prices of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Service {
+pub enum BilledTier {
     /// Answered within a day.
     Batch,
     /// Cheaper and slower.
@@ -88,12 +88,12 @@ pub enum Service {
     Fast,
 }
 
-impl Service {
+impl BilledTier {
     /// All service tiers, cheapest first.
     pub const ALL: [Self; 4] = [Self::Batch, Self::Flex, Self::Priority, Self::Fast];
 
     /// Returns the word used in data files and configuration.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Batch => "batch",
             Self::Flex => "flex",
@@ -103,31 +103,31 @@ impl Service {
     }
 
     /// Returns the tier whose prices are billed; `None` for the plain prices.
-    pub fn of(tier: &Tier) -> Option<Self> {
+    pub fn of(tier: &ServiceTier) -> Option<Self> {
         match tier {
-            Tier::Flex => Some(Self::Flex),
-            Tier::Priority => Some(Self::Priority),
-            Tier::Fast => Some(Self::Fast),
-            Tier::Other(_, word) => Self::ALL.into_iter().find(|service| service.word() == word),
-            Tier::Auto | Tier::Standard => None,
+            ServiceTier::Flex => Some(Self::Flex),
+            ServiceTier::Priority => Some(Self::Priority),
+            ServiceTier::Fast => Some(Self::Fast),
+            ServiceTier::Other(_, word) => Self::ALL.into_iter().find(|service| service.as_str() == word),
+            ServiceTier::Auto | ServiceTier::Standard => None,
         }
     }
 }
 
 /// Prices of one service tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServicePrices {
+pub struct TierPrices {
     /// The tier.
-    pub service: Service,
+    pub tier: BilledTier,
     /// Its prices.
-    pub rates: Rates,
+    pub rates: TokenRates,
     /// Its prices for long prompts.
-    pub long: Vec<LongPrices>,
+    pub long_prompts: Vec<LongPromptPrices>,
 }
 
 /// Billed units of a call other than tokens, and its service tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units<'a> {
+pub struct BilledUnits<'a> {
     /// Web searches by the provider.
     pub searches: u64,
     /// Images made.
@@ -135,9 +135,9 @@ pub struct Units<'a> {
     /// Seconds, rounded up.
     pub seconds: u64,
     /// Size and quality of the images.
-    pub picture: Picture<'a>,
+    pub image: ImageSpec<'a>,
     /// Service tier: the requested one for a bound, the granted one for a cost.
-    pub tier: Option<&'a Tier>,
+    pub tier: Option<&'a ServiceTier>,
 }
 
 /// Token prices of one call, with every absent price fill_rates in.
@@ -170,7 +170,7 @@ impl FilledRates {
     }
 }
 
-impl Prices {
+impl ModelPrices {
     /// Creates prices with only plain input and output prices.
     pub fn plain(input: Price, output: Price) -> Self {
         Self { input, output, ..Self::default() }.versioned()
@@ -178,36 +178,36 @@ impl Prices {
 
     /// Returns the cost of the usage at the plain prices.
     pub fn cost(&self, usage: &Usage) -> Money {
-        self.cost_with(usage, &Units::default())
+        self.cost_with(usage, &BilledUnits::default())
     }
 
     /// Returns the cost of the usage and of the other billed units. A unit that both report is
     /// counted once.
-    pub fn cost_with(&self, usage: &Usage, units: &Units<'_>) -> Money {
+    pub fn cost_with(&self, usage: &Usage, units: &BilledUnits<'_>) -> Money {
         let mut picos = 0_i128;
         self.visit_charges(usage, units, |charge| picos = picos.saturating_add(charge.picos()));
         Money::from_picos(picos)
     }
 
     /// Returns the parts of that cost. Their sum, rounded up once, is the cost.
-    pub fn charges(&self, usage: &Usage, units: &Units<'_>) -> Vec<Charge> {
+    pub fn charges(&self, usage: &Usage, units: &BilledUnits<'_>) -> Vec<Charge> {
         let mut charges = Vec::new();
         self.visit_charges(usage, units, |charge| charges.push(charge));
         charges
     }
 
     /// Returns the maximum cost at the plain prices of a call with at most these token counts.
-    pub fn bound(&self, input_tokens: u64, output_tokens: u64) -> Money {
-        self.bound_with(input_tokens, output_tokens, &Units::default())
+    pub fn max_cost(&self, input_tokens: u64, output_tokens: u64) -> Money {
+        self.max_cost_with(input_tokens, output_tokens, &BilledUnits::default())
     }
 
     /// Returns the maximum cost of a call with at most these token counts and billed units, in the
     /// most expensive tier it may get. Tokens of images are added to the counts. A call that may
     /// search must have its searches counted here.
-    pub fn bound_with(&self, input_tokens: u64, output_tokens: u64, units: &Units<'_>) -> Money {
+    pub fn max_cost_with(&self, input_tokens: u64, output_tokens: u64, units: &BilledUnits<'_>) -> Money {
         let (mut input, mut output) = (Price::FREE, Price::FREE);
         let mut raise = |terms: &TierTerms<'_>| {
-            let reachable = terms.long.iter().filter(|long| long.above < input_tokens);
+            let reachable = terms.long.iter().filter(|long| long.above_tokens < input_tokens);
             for long in std::iter::once(None).chain(reachable.map(Some)) {
                 let rates_of_call = self.fill_rates(terms, long);
                 input = input.max(rates_of_call.max_input());
@@ -215,16 +215,16 @@ impl Prices {
             }
         };
         raise(&self.plain_terms());
-        for tier in self.services.iter().filter(|tier| may_be_granted(units.tier, tier.service)) {
+        for tier in self.tiers.iter().filter(|tier| may_be_granted(units.tier, tier.tier)) {
             raise(&TierTerms::of(tier));
         }
         let image_tokens = match units.images {
             0 => 0,
-            images => images.saturating_mul(self.picture(units.picture).tokens),
+            images => images.saturating_mul(self.image_rate(units.image).tokens),
         };
         let tokens = input
-            .of(input_tokens)
-            .saturating_add(output.of(output_tokens.saturating_add(image_tokens)));
+            .times(input_tokens)
+            .saturating_add(output.times(output_tokens.saturating_add(image_tokens)));
         let mut picos = tokens;
         self.visit_units(units, |charge| picos = picos.saturating_add(charge.picos()));
         Money::from_picos(picos)
@@ -232,84 +232,84 @@ impl Prices {
 
     /// Returns true if every call is free.
     pub fn is_free(&self) -> bool {
-        let any = Tier::Auto;
+        let any = ServiceTier::Auto;
         let units =
-            Units { searches: 1, images: 1, seconds: 1, tier: Some(&any), ..Units::default() };
-        self.bound_with(u64::MAX, u64::MAX, &units) == Money::ZERO
+            BilledUnits { searches: 1, images: 1, seconds: 1, tier: Some(&any), ..BilledUnits::default() };
+        self.max_cost_with(u64::MAX, u64::MAX, &units) == Money::ZERO
     }
 
     /// Visits every part of a cost that is above zero.
-    fn visit_charges(&self, usage: &Usage, units: &Units<'_>, mut emit: impl FnMut(Charge)) {
+    fn visit_charges(&self, usage: &Usage, units: &BilledUnits<'_>, mut emit: impl FnMut(Charge)) {
         let mut emit = |of, count, price| {
             if count > 0 && price > Price::FREE {
-                emit(Charge { of, count, price });
+                emit(Charge { dimension: of, count, price });
             }
         };
-        let service = units.tier.and_then(Service::of);
-        let tier = self.services.iter().find(|tier| Some(tier.service) == service);
+        let service = units.tier.and_then(BilledTier::of);
+        let tier = self.tiers.iter().find(|tier| Some(tier.tier) == service);
         let terms = tier.map_or_else(|| self.plain_terms(), TierTerms::of);
-        let long = terms.long.iter().filter(|long| long.above < usage.input);
-        let rates_of_call = self.fill_rates(&terms, long.max_by_key(|long| long.above));
+        let long = terms.long.iter().filter(|long| long.above_tokens < usage.input);
+        let rates_of_call = self.fill_rates(&terms, long.max_by_key(|long| long.above_tokens));
 
         // Every part is limited to the rest of its whole, so that contradictory counts never cost
         // more than the bound. Tokens that are both cached and audio count as cached. Other tokens
         // count as audio or image first, which is the more expensive reading.
         let mut left = usage.input;
         for (of, wanted, price) in [
-            (Dimension::CachedInput, usage.cache_read, rates_of_call.cached_input),
-            (Dimension::CacheWrite, usage.cache_write, rates_of_call.cache_write),
-            (Dimension::CacheWriteLong, usage.cache_write_long, rates_of_call.cache_write_long),
-            (Dimension::InputAudio, usage.input_audio, rates_of_call.input_audio),
-            (Dimension::InputImage, usage.input_image, rates_of_call.input_image),
-            (Dimension::Input, usage.input, rates_of_call.input),
+            (PriceDimension::CachedInput, usage.cache_read, rates_of_call.cached_input),
+            (PriceDimension::CacheWrite, usage.cache_write, rates_of_call.cache_write),
+            (PriceDimension::CacheWriteLong, usage.cache_write_long, rates_of_call.cache_write_long),
+            (PriceDimension::InputAudio, usage.input_audio, rates_of_call.input_audio),
+            (PriceDimension::InputImage, usage.input_image, rates_of_call.input_image),
+            (PriceDimension::Input, usage.input, rates_of_call.input),
         ] {
             emit(of, take(&mut left, wanted), price);
         }
         let mut left = usage.output;
         for (of, wanted, price) in [
-            (Dimension::OutputAudio, usage.output_audio, rates_of_call.output_audio),
-            (Dimension::OutputImage, usage.output_image, rates_of_call.output_image),
-            (Dimension::Thinking, usage.thinking, rates_of_call.thinking),
-            (Dimension::Output, usage.output, rates_of_call.output),
+            (PriceDimension::OutputAudio, usage.output_audio, rates_of_call.output_audio),
+            (PriceDimension::OutputImage, usage.output_image, rates_of_call.output_image),
+            (PriceDimension::Thinking, usage.thinking, rates_of_call.thinking),
+            (PriceDimension::Output, usage.output, rates_of_call.output),
         ] {
             emit(of, take(&mut left, wanted), price);
         }
-        let units = Units {
+        let units = BilledUnits {
             searches: usage.searches.max(units.searches),
             images: usage.images.max(units.images),
             seconds: usage.seconds.max(units.seconds),
             ..*units
         };
-        self.visit_units(&units, |Charge { of, count, price }| emit(of, count, price));
+        self.visit_units(&units, |Charge { dimension: of, count, price }| emit(of, count, price));
     }
 
-    fn visit_units(&self, units: &Units<'_>, mut emit: impl FnMut(Charge)) {
-        let Units { searches, images, seconds, picture, tier: _ } = *units;
+    fn visit_units(&self, units: &BilledUnits<'_>, mut emit: impl FnMut(Charge)) {
+        let BilledUnits { searches, images, seconds, image: picture, tier: _ } = *units;
         let free = |price: Option<Price>| price.unwrap_or(Price::FREE);
-        let image = if images == 0 { Price::FREE } else { self.picture(picture).price };
+        let image = if images == 0 { Price::FREE } else { self.image_rate(picture).price };
         for (of, count, price) in [
-            (Dimension::Request, 1, free(self.per_request)),
-            (Dimension::Search, searches, free(self.per_search)),
-            (Dimension::Image, images, image),
-            (Dimension::Second, seconds, free(self.per_second)),
+            (PriceDimension::Request, 1, free(self.per_request)),
+            (PriceDimension::Search, searches, free(self.per_search)),
+            (PriceDimension::Image, images, image),
+            (PriceDimension::Second, seconds, free(self.per_second)),
         ] {
-            emit(Charge { of, count, price });
+            emit(Charge { dimension: of, count, price });
         }
     }
 
     fn plain_terms(&self) -> TierTerms<'_> {
-        let rates = Rates {
+        let rates = TokenRates {
             input: self.input,
             output: self.output,
             cached_input: self.cached_input,
             cache_write: self.cache_write,
             cache_write_long: self.cache_write_long,
         };
-        TierTerms { rates, long: &self.long }
+        TierTerms { rates, long: &self.long_prompts }
     }
 
-    fn fill_rates(&self, terms: &TierTerms<'_>, long: Option<&LongPrices>) -> FilledRates {
-        let Rates { input, output, cached_input, cache_write, cache_write_long } =
+    fn fill_rates(&self, terms: &TierTerms<'_>, long: Option<&LongPromptPrices>) -> FilledRates {
+        let TokenRates { input, output, cached_input, cache_write, cache_write_long } =
             long.map_or(terms.rates, |long| long.rates);
         // Providers scale audio and image prices along with text, so the plain price of a service
         // tier gives the factor. A long prompt replaces the plain prices only: a modality keeps its
@@ -338,26 +338,26 @@ impl Prices {
 
 /// Token prices of one service tier.
 struct TierTerms<'a> {
-    rates: Rates,
-    long: &'a [LongPrices],
+    rates: TokenRates,
+    long: &'a [LongPromptPrices],
 }
 
 impl<'a> TierTerms<'a> {
-    fn of(tier: &'a ServicePrices) -> Self {
-        Self { rates: tier.rates, long: &tier.long }
+    fn of(tier: &'a TierPrices) -> Self {
+        Self { rates: tier.rates, long: &tier.long_prompts }
     }
 }
 
 /// Returns true if a caller with that request may be served in that tier. A request without a tier
 /// gets no other tier: where the operator's account grants one anyway, that is the operator's own
 /// setting.
-fn may_be_granted(asked: Option<&Tier>, given: Service) -> bool {
+fn may_be_granted(asked: Option<&ServiceTier>, given: BilledTier) -> bool {
     match asked {
-        None | Some(Tier::Standard) => false,
-        Some(tier @ (Tier::Flex | Tier::Priority)) => Service::of(tier) == Some(given),
+        None | Some(ServiceTier::Standard) => false,
+        Some(tier @ (ServiceTier::Flex | ServiceTier::Priority)) => BilledTier::of(tier) == Some(given),
         // Some providers serve the fastest tier as priority, and treat tiers of their own as they
         // choose.
-        Some(Tier::Auto | Tier::Fast | Tier::Other(..)) => true,
+        Some(ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..)) => true,
     }
 }
 
@@ -379,5 +379,5 @@ fn scaled(price: Price, from: Price, to: Price) -> Price {
     let from = i128::from(from.as_picos());
     let product = i128::from(price.as_picos()) * i128::from(to.as_picos());
     let scaled = product.div_euclid(from) + i128::from(product.rem_euclid(from) != 0);
-    Price::picos(i64::try_from(scaled).unwrap_or(i64::MAX))
+    Price::from_picos(i64::try_from(scaled).unwrap_or(i64::MAX))
 }

@@ -1,12 +1,12 @@
 //! Providers in the directory.
 
-use canon::Origin;
+use canon::WireFormat;
 
-use crate::Ways;
+use crate::Endpoints;
 
 /// Authentication scheme of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Auth {
+pub enum AuthScheme {
     /// `Authorization: Bearer …`.
     Bearer,
     /// The bare key in the header of that name.
@@ -22,7 +22,7 @@ pub enum Auth {
 
 /// Media URLs that a provider fetches itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Fetches {
+pub enum MediaFetch {
     /// All URLs.
     #[default]
     All,
@@ -32,9 +32,9 @@ pub enum Fetches {
     Nothing,
 }
 
-impl Fetches {
+impl MediaFetch {
     /// Returns the value of a word of data files and configuration; `None` if the word is unknown.
-    pub fn by_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         match word {
             "all" => Some(Self::All),
             "typed" => Some(Self::Typed),
@@ -52,30 +52,30 @@ pub struct ProviderEntry {
     /// Display name.
     pub name: String,
     /// Supported wire formats, the preferred one first.
-    pub speaks: Vec<Origin>,
+    pub formats: Vec<WireFormat>,
     /// Base URL before `/v1/…` or `/v1beta/…`. A word in braces, as in
     /// `https://{resource}.example.com`, is a placeholder that the operator fills in.
     pub base: String,
     /// Authentication scheme.
-    pub auth: Auth,
+    pub auth: AuthScheme,
     /// Usual environment variables of its key, the preferred one first.
-    pub env: Vec<String>,
+    pub key_env: Vec<String>,
     /// Media URLs that it fetches itself.
-    pub fetches: Fetches,
+    pub fetches: MediaFetch,
     /// Usual environment variables of the placeholders, the preferred one first.
-    pub fill: Vec<(String, Vec<String>)>,
+    pub placeholder_env: Vec<(String, Vec<String>)>,
     /// Base URLs that replace `base` for these values of `{region}`.
-    pub bases: Vec<(String, String)>,
+    pub regional_bases: Vec<(String, String)>,
     /// Differences of its requests from the usual ones of a format.
-    pub ways: Ways,
+    pub endpoints: Endpoints,
 }
 
 impl ProviderEntry {
     /// Returns the placeholders that an operator must fill in. The model and the operation in a
     /// path are filled in per call and are not included.
-    pub fn blanks(&self) -> Vec<&str> {
+    pub fn placeholders(&self) -> Vec<&str> {
         let mut names = Vec::new();
-        let paths = self.ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
+        let paths = self.endpoints.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
         for mut rest in std::iter::once(self.base.as_str()).chain(paths) {
             while let Some((_, after)) = rest.split_once('{') {
                 let Some((word, tail)) = after.split_once('}') else { break };
@@ -92,30 +92,30 @@ impl ProviderEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Path;
+    use crate::EndpointPath;
 
     #[test]
     fn placeholders_are_listed_once_each() {
         let mut entry = ProviderEntry {
             id: "x".into(),
             name: "X".into(),
-            speaks: vec![Origin::Chat],
+            formats: vec![WireFormat::Chat],
             base: "https://{region}.x.example/{region}".into(),
-            auth: Auth::Bearer,
-            env: vec![],
-            fetches: Fetches::All,
-            fill: vec![],
-            bases: vec![],
-            ways: Ways::default(),
+            auth: AuthScheme::Bearer,
+            key_env: vec![],
+            fetches: MediaFetch::All,
+            placeholder_env: vec![],
+            regional_bases: vec![],
+            endpoints: Endpoints::default(),
         };
         let (whole, stream) = ("/{project}/{model}:{op}".to_owned(), "/{zone}/x".to_owned());
-        entry.ways.paths = vec![(Origin::Chat, Path { whole, stream })];
-        assert_eq!(entry.blanks(), ["region", "project", "zone"]);
+        entry.endpoints.paths = vec![(WireFormat::Chat, EndpointPath { whole, stream })];
+        assert_eq!(entry.placeholders(), ["region", "project", "zone"]);
         entry.base = "https://x.example".into();
         let (whole, stream) = ("/chat".to_owned(), "/chat".to_owned());
-        entry.ways.paths = vec![(Origin::Chat, Path { whole, stream })];
-        assert!(entry.blanks().is_empty());
-        assert_eq!(entry.ways.path(Origin::Chat).unwrap().whole, "/chat");
-        assert_eq!(entry.ways.path(Origin::Native), None);
+        entry.endpoints.paths = vec![(WireFormat::Chat, EndpointPath { whole, stream })];
+        assert!(entry.placeholders().is_empty());
+        assert_eq!(entry.endpoints.path(WireFormat::Chat).unwrap().whole, "/chat");
+        assert_eq!(entry.endpoints.path(WireFormat::Native), None);
     }
 }

@@ -2,7 +2,7 @@
 //! the file has references. A reference is refused: it would read this machine's own variables and
 //! files. What is wrong is told by its field and never repeated.
 
-use catalog::Auth;
+use catalog::AuthScheme;
 use serde_json::Value;
 
 use crate::raw::RawAuth;
@@ -21,17 +21,17 @@ fn wrong(field: &str, why: impl Into<String>) -> WrongField {
 pub fn of_value(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, WrongField> {
     let mut table = toml::Table::new();
     match usual_auth(name, like) {
-        None | Some(Auth::Bearer | Auth::None) => {
+        None | Some(AuthScheme::Bearer | AuthScheme::None) => {
             table.insert("bearer".to_owned(), plain("value", value)?);
         }
-        Some(Auth::Header(header)) => {
+        Some(AuthScheme::Header(header)) => {
             table.insert("header".to_owned(), header.as_str().into());
             table.insert("value".to_owned(), plain("value", value)?);
         }
-        Some(Auth::Google) => {
+        Some(AuthScheme::Google) => {
             table.insert("google".to_owned(), account("value", value)?);
         }
-        Some(Auth::SigV4(_)) => {
+        Some(AuthScheme::SigV4(_)) => {
             let why = "this provider takes several: send \"auth\": {\"sigv4\": {\"access_key\": …, \
                        \"secret_key\": …}}";
             return Err(wrong("value", why));

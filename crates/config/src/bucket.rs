@@ -53,10 +53,10 @@ impl HttpService for OwnClient {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(lost)) => {
                     let kind = match lost.reach {
-                        canon::Reach::Nothing | canon::Reach::Stale | canon::Reach::Undone => {
+                        canon::UpstreamProgress::NotSent | canon::UpstreamProgress::StaleConnection | canon::UpstreamProgress::Refused => {
                             HttpErrorKind::Connect
                         }
-                        canon::Reach::Sent | canon::Reach::Answered(_) => {
+                        canon::UpstreamProgress::Sent | canon::UpstreamProgress::Answered(_) => {
                             HttpErrorKind::Interrupted
                         }
                     };

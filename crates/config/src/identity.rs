@@ -4,7 +4,7 @@ use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use store::Role;
+use store::AccountRole;
 
 use crate::mail::Post;
 use crate::raw::{RawIdentity, RawMail};
@@ -21,7 +21,7 @@ pub struct IdentityProvider {
     /// Our secret there.
     pub client_secret: String,
     /// The role of those it vouches for who have no account yet; `None` makes them none.
-    pub admits: Option<Role>,
+    pub admits: Option<AccountRole>,
 }
 
 /// The secret is never printed.
@@ -77,9 +77,9 @@ pub(super) fn identities(
             }
             let client_secret =
                 client_secret.resolve(env).map_err(|why| wrong("client_secret", &why))?;
-            let role = |word: String| match Role::by_word(&word) {
-                Some(role @ (Role::Admin | Role::Member | Role::Viewer)) => Ok(role),
-                Some(Role::Owner) | None => {
+            let role = |word: String| match AccountRole::by_word(&word) {
+                Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => Ok(role),
+                Some(AccountRole::Owner) | None => {
                     Err(wrong("admits", "write \"member\", \"viewer\" or \"admin\""))
                 }
             };

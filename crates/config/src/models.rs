@@ -1,6 +1,6 @@
 //! Models: those in the file, and those of the directory whose provider is switched on.
 
-use catalog::{Catalog, Directory, Kind, Lane, Model, PriceFault, PriceList};
+use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, PriceListError, PriceList};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
@@ -25,7 +25,7 @@ pub(super) fn check(
         }
         models.push(model(id, raw, providers, ways, warnings).map_err(wrong)?);
     }
-    for entry in Directory::embedded().models() {
+    for entry in ModelDirectory::embedded().models() {
         if raw.contains_key(&entry.id) {
             continue;
         }
@@ -85,22 +85,22 @@ fn model(
         price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
     let lanes: Vec<Lane> =
         lanes.iter().map(|raw| lane(raw, providers)).collect::<Result<_, _>>()?;
-    let known = Directory::embedded().model(id).or_else(|| {
+    let known = ModelDirectory::embedded().model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
-            let known_as = &ways.get(&lane.provider)?.of;
-            Directory::embedded().offered(known_as, &lane.model).map(|(entry, _)| entry)
+            let known_as = &ways.get(&lane.provider)?.provider;
+            ModelDirectory::embedded().find_offer(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });
     let kind = match kind.as_deref() {
-        Some(word) => Kind::by_word(word).ok_or_else(|| {
+        Some(word) => ModelKind::parse(word).ok_or_else(|| {
             format!(".kind: `{word}` is not known; write \"chat\", \"image\" or \"embedding\"")
         })?,
-        None => known.map_or(Kind::Chat, |known| known.kind),
+        None => known.map_or(ModelKind::Chat, |known| known.kind),
     };
     let prices = match (price, known) {
         (Some(list), _) => {
             let named =
-                |PriceFault { key, text, why }| format!(".price.{key}: \"{text}\" is {why}");
+                |PriceListError { key, text, why }| format!(".price.{key}: \"{text}\" is {why}");
             Arc::new(list.prices().map_err(named)?)
         }
         (None, Some(known)) => Arc::clone(&known.prices),
@@ -118,12 +118,12 @@ fn model(
             provider: fallback,
             kind,
             features: vec!["streaming".to_owned(), "tools".to_owned()],
-            context: None,
-            max_output: None,
+            context_window: None,
+            max_output_tokens: None,
             input: vec!["text".to_owned()],
             output: vec!["text".to_owned()],
             thinking: None,
-            pictures: None,
+            images: None,
             prices,
             about: String::new(),
             as_of: String::new(),
@@ -137,13 +137,13 @@ fn model(
     }
     model.aliases.extend(aliases.iter().cloned());
     model.kind = kind;
-    model.context = context.or(model.context);
-    model.max_output = max_output.or(model.max_output);
+    model.context_window = context.or(model.context_window);
+    model.max_output_tokens = max_output.or(model.max_output_tokens);
     if let Some(features) = features {
         model.features.clone_from(features);
     }
     if pictures.is_some() {
-        model.pictures.clone_from(pictures);
+        model.images.clone_from(pictures);
     }
     if let Some(about) = about {
         model.about.clone_from(about);
@@ -161,7 +161,7 @@ fn lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
             ".lanes: `{text}`: a weight is at least 1; leave the lane out instead"
         ));
     }
-    let lane = Lane::parse(text).map_err(|e| format!(".lanes: `{text}`: {e}"))?.weighing(weight);
+    let lane = Lane::parse(text).map_err(|e| format!(".lanes: `{text}`: {e}"))?.with_weight(weight);
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);
     }

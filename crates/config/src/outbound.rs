@@ -1,6 +1,6 @@
 //! How connections leave, and what is fetched for callers.
 
-use catalog::{Directory, Fetches};
+use catalog::{ModelDirectory, MediaFetch};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use transport::{Guard, Outbound, Proxies};
@@ -20,12 +20,12 @@ pub struct Media {
     pub fetch: bool,
     /// Who fetches it, and who judges addresses.
     pub fetcher: Fetcher,
-    pub(super) fetches: HashMap<String, Fetches>,
+    pub(super) fetches: HashMap<String, MediaFetch>,
 }
 
 impl Media {
     /// What a provider gets by itself.
-    pub fn got_by(&self, provider: &str) -> Fetches {
+    pub fn got_by(&self, provider: &str) -> MediaFetch {
         self.fetches.get(provider).copied().unwrap_or_default()
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn check(
 /// Checks what is fetched for callers.
 pub(super) fn media(
     raw: RawMedia,
-    fetches: HashMap<String, Fetches>,
+    fetches: HashMap<String, MediaFetch>,
     public_url: &str,
     way: &Outbound,
 ) -> Result<Media, String> {
@@ -96,16 +96,16 @@ pub(super) fn media(
 /// What each provider gets by itself.
 pub(super) fn fetches(
     providers: &BTreeMap<String, RawProvider>,
-) -> Result<HashMap<String, Fetches>, Wrong> {
-    let directory = Directory::embedded().providers();
-    let mut fetches: HashMap<String, Fetches> =
+) -> Result<HashMap<String, MediaFetch>, Wrong> {
+    let directory = ModelDirectory::embedded().providers();
+    let mut fetches: HashMap<String, MediaFetch> =
         directory.map(|known| (known.id.clone(), known.fetches)).collect();
     for (name, raw) in providers {
         if let Some(known) = raw.like.as_ref().and_then(|like| fetches.get(like)) {
             fetches.insert(name.clone(), *known);
         }
         if let Some(word) = &raw.fetches {
-            let known = Fetches::by_word(word).ok_or_else(|| {
+            let known = MediaFetch::parse(word).ok_or_else(|| {
                 let why = format!(
                     ".fetches: `{word}` is not known; write \"all\", \"typed\" or \"nothing\""
                 );

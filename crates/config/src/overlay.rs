@@ -5,7 +5,7 @@
 //! theirs that does not fit (any more) is left out and told as a trouble, because a gateway that does
 //! not start helps nobody to put it right.
 
-use catalog::{Catalog, Fetches};
+use catalog::{Catalog, MediaFetch};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use transport::{Guard, Outbound};
@@ -56,7 +56,7 @@ pub struct Places {
     pub(super) ways: AllWays,
     pub(super) catalog: Catalog,
     pub(super) routes: HashMap<String, Arc<Route>>,
-    pub(super) fetches: HashMap<String, Fetches>,
+    pub(super) fetches: HashMap<String, MediaFetch>,
     pub warnings: Vec<String>,
     pub troubles: Troubles,
 }
@@ -206,7 +206,7 @@ fn provider(
     let open: Vec<toml::Value> = own.open().map(|auth| auth.0.clone()).collect();
     let none = || Some(RawAuth(toml::Value::String("none".to_owned())));
     let wanted = providers::usual_auth(name, raw.like.as_deref());
-    let wants = wanted.is_some_and(|auth| *auth != catalog::Auth::None);
+    let wants = wanted.is_some_and(|auth| *auth != catalog::AuthScheme::None);
     // The environment's credential was given for the address the directory knows, and no other.
     let usual = || !own.is_moved() && providers::has_usual(name, env);
     raw.auth = if !open.is_empty() {

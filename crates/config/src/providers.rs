@@ -1,8 +1,8 @@
 //! Providers: those in the file, those an environment variable switches on, and the demo models.
 
 use bytes::Bytes;
-use canon::Origin;
-use catalog::{Auth, Directory, Path, ProviderEntry, Ways};
+use canon::WireFormat;
+use catalog::{AuthScheme, ModelDirectory, EndpointPath, ProviderEntry, Endpoints};
 use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -22,7 +22,7 @@ use crate::units::nearest;
 pub const DEMO: &str = "demo";
 
 /// How requests to each provider differ from the usual ones, by its name.
-pub type AllWays = HashMap<String, Arc<Ways>>;
+pub type AllWays = HashMap<String, Arc<Endpoints>>;
 
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -38,7 +38,7 @@ pub(super) fn check(
     let client = Client::net(times.connect, way);
     let mut providers = Vec::new();
     let mut all_ways = AllWays::new();
-    let mut add = |(provider, ways): (Provider, Ways)| {
+    let mut add = |(provider, ways): (Provider, Endpoints)| {
         all_ways.insert(provider.name.clone(), Arc::new(ways));
         providers.push(provider);
     };
@@ -49,7 +49,7 @@ pub(super) fn check(
         }
         add(provider(name, raw, (times, &client, way), env).map_err(wrong)?);
     }
-    for known in Directory::embedded().providers() {
+    for known in ModelDirectory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
             continue;
         }
@@ -64,10 +64,10 @@ pub(super) fn check(
     }
     if demo {
         let local = Client::Local(Arc::new(DemoModels));
-        let speaks = Origin::ALL.to_vec();
+        let speaks = WireFormat::ALL.to_vec();
         let base = "http://demo.invalid";
         let made = Provider::new(DEMO, speaks, base, Credential::none(), times, local);
-        let ways = Ways { of: DEMO.to_owned(), ..Ways::default() };
+        let ways = Endpoints { provider: DEMO.to_owned(), ..Endpoints::default() };
         add((made.map_err(|e| e.to_string())?, ways));
     }
     Ok((providers, all_ways))
@@ -75,18 +75,18 @@ pub(super) fn check(
 
 /// Asks for every variable the directory knows, for who remembers the answers.
 pub(super) fn ask_usual(env: Env<'_>) {
-    for known in Directory::embedded().providers() {
-        let fill = known.fill.iter().flat_map(|(_, names)| names);
-        known.env.iter().chain(fill).for_each(|name| drop(env(name)));
+    for known in ModelDirectory::embedded().providers() {
+        let fill = known.placeholder_env.iter().flat_map(|(_, names)| names);
+        known.key_env.iter().chain(fill).for_each(|name| drop(env(name)));
     }
 }
 
 /// Whether its usual variables say everything there is to say. The project may be the account's.
 fn is_switched_on(known: &ProviderEntry, env: Env<'_>) -> bool {
     let filled = |(blank, names): &(String, Vec<String>)| {
-        set(names, env).is_some() || (known.auth == Auth::Google && blank == PROJECT)
+        set(names, env).is_some() || (known.auth == AuthScheme::Google && blank == PROJECT)
     };
-    set(&known.env, env).is_some() && known.fill.iter().all(filled)
+    set(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
 }
 
 /// The first of the variables that is set.
@@ -108,7 +108,7 @@ fn provider(
     raw: &RawProvider,
     (times, client, way): (Timeouts, &Client, &Outbound),
     env: Env<'_>,
-) -> Result<(Provider, Ways), String> {
+) -> Result<(Provider, Endpoints), String> {
     let RawProvider {
         like,
         speaks,
@@ -131,7 +131,7 @@ fn provider(
     let known = known(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
         (Some(words), _) => origins(words.into_vec())?,
-        (None, Some(known)) => known.speaks.clone(),
+        (None, Some(known)) => known.formats.clone(),
         (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
     };
     let words = fill;
@@ -157,13 +157,13 @@ fn provider(
         (Some(base), _) => base,
         (None, Some(known)) => {
             let region = fill.value(REGION).unwrap_or_default();
-            known.bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
+            known.regional_bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
         }
         (None, None) => {
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
         }
     };
-    let mut ways = known.map(|known| known.ways.clone()).unwrap_or_default();
+    let mut ways = known.map(|known| known.endpoints.clone()).unwrap_or_default();
     for (word, path) in paths {
         let origin = origin(word).map_err(|why| format!(".paths: {why}"))?;
         ways.paths.retain(|(own, _)| *own != origin);
@@ -180,7 +180,7 @@ fn provider(
     ways.paths.retain(|(origin, _)| speaks.contains(origin));
     for (origin, path) in &mut ways.paths {
         let at = |why: String| format!(".paths.{origin}: {why}");
-        let Path { whole, stream } = path;
+        let EndpointPath { whole, stream } = path;
         for path in [whole, stream] {
             *path = fill.filled(path)?;
             check_path(path).map_err(at)?;
@@ -199,7 +199,7 @@ fn provider(
 
 /// What the directory knows of a provider by its name, or by the name it is said to be like.
 fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
-    let directory = Directory::embedded();
+    let directory = ModelDirectory::embedded();
     let Some(like) = like else { return Ok(directory.provider(name)) };
     match directory.provider(like).filter(|known| known.id != DEMO) {
         Some(known) => Ok(Some(known)),
@@ -212,13 +212,13 @@ fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry
 }
 
 /// The kind of credential a provider usually takes, where the directory knows it.
-pub fn usual_auth(name: &str, like: Option<&str>) -> Option<&'static Auth> {
+pub fn usual_auth(name: &str, like: Option<&str>) -> Option<&'static AuthScheme> {
     known(name, like).ok()?.map(|known| &known.auth)
 }
 
 /// Whether the usual variable for a provider's credential is set.
 pub(super) fn has_usual(name: &str, env: Env<'_>) -> bool {
-    known(name, None).is_ok_and(|known| known.is_some_and(|known| set(&known.env, env).is_some()))
+    known(name, None).is_ok_and(|known| known.is_some_and(|known| set(&known.key_env, env).is_some()))
 }
 
 /// What stands for the words in braces.
@@ -235,7 +235,7 @@ impl Fill<'_> {
     }
 
     fn variables(&self, blank: &str) -> Option<&[String]> {
-        let (_, names) = self.known?.fill.iter().find(|(known, _)| known == blank)?;
+        let (_, names) = self.known?.placeholder_env.iter().find(|(known, _)| known == blank)?;
         Some(names)
     }
 
@@ -269,7 +269,7 @@ impl Fill<'_> {
 fn check_words<'a>(
     given: &BTreeMap<String, String>,
     bases: impl Iterator<Item = &'a str>,
-    ways: &'a Ways,
+    ways: &'a Endpoints,
 ) -> Result<(), String> {
     let paths = ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
     let addresses: Vec<&str> = bases.chain(paths).collect();
@@ -300,39 +300,39 @@ fn credential(
 ) -> Result<Credential, String> {
     let region = fill.value(REGION);
     let service = known.and_then(|known| match &known.auth {
-        Auth::SigV4(service) => Some(service.as_str()),
-        Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::None => None,
+        AuthScheme::SigV4(service) => Some(service.as_str()),
+        AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::None => None,
     });
     let at = Surroundings { env: fill.env, region: region.as_deref(), service };
     if let Some(given) = given {
         return auth::given(given, &at);
     }
     let Some(known) = known else { return Ok(Credential::none()) };
-    if known.auth == Auth::None {
+    if known.auth == AuthScheme::None {
         return Ok(Credential::none());
     }
-    let Some(secret) = set(&known.env, fill.env) else {
-        let name = known.env.first().map_or("its key", String::as_str);
+    let Some(secret) = set(&known.key_env, fill.env) else {
+        let name = known.key_env.first().map_or("its key", String::as_str);
         return Err(format!(".auth: is missing; set it, or export {name}=…"));
     };
     match &known.auth {
-        Auth::Bearer => auth::header(None, &secret),
-        Auth::Header(name) => auth::header(Some(name), &secret),
-        Auth::Google => auth::google_of(&secret).map_err(|why| format!(".auth{why}")),
-        Auth::SigV4(_) => auth::sigv4_of(&at),
-        Auth::None => Ok(Credential::none()),
+        AuthScheme::Bearer => auth::header(None, &secret),
+        AuthScheme::Header(name) => auth::header(Some(name), &secret),
+        AuthScheme::Google => auth::google_of(&secret).map_err(|why| format!(".auth{why}")),
+        AuthScheme::SigV4(_) => auth::sigv4_of(&at),
+        AuthScheme::None => Ok(Credential::none()),
     }
 }
 
-fn origin(word: &str) -> Result<Origin, String> {
-    Origin::by_name(word).ok_or_else(|| {
-        let near = nearest(word, Origin::ALL.map(Origin::name));
+fn origin(word: &str) -> Result<WireFormat, String> {
+    WireFormat::parse(word).ok_or_else(|| {
+        let near = nearest(word, WireFormat::ALL.map(WireFormat::as_str));
         let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
         format!("there is no format \"{word}\"{near}")
     })
 }
 
-fn origins(words: Vec<String>) -> Result<Vec<Origin>, String> {
+fn origins(words: Vec<String>) -> Result<Vec<WireFormat>, String> {
     if words.is_empty() {
         return Err(".speaks: names no format".to_owned());
     }

@@ -1,6 +1,6 @@
 //! The configuration as it stands in the file. Unknown keys refuse to start.
 
-use catalog::{Palette, Path, PriceList, Quirks};
+use catalog::{ImageCapabilities, EndpointPath, PriceList, FieldQuirks};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -168,8 +168,8 @@ pub struct RawProvider {
     pub base: Option<String>,
     pub hosts: Vec<String>,
     pub fill: BTreeMap<String, String>,
-    pub paths: BTreeMap<String, Path>,
-    pub quirks: BTreeMap<String, Quirks>,
+    pub paths: BTreeMap<String, EndpointPath>,
+    pub quirks: BTreeMap<String, FieldQuirks>,
     pub auth: Option<RawAuth>,
     pub fetches: Option<String>,
     pub max_in_flight: Option<usize>,
@@ -188,7 +188,7 @@ pub struct RawModel {
     pub context: Option<u64>,
     pub max_output: Option<u64>,
     pub features: Option<Vec<String>>,
-    pub pictures: Option<Palette>,
+    pub pictures: Option<ImageCapabilities>,
     pub about: Option<String>,
     pub timeouts: RawTimeouts,
 }

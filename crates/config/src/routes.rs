@@ -1,9 +1,9 @@
 //! Routes: a model's lanes with everything a call needs to know of them, resolved once, so that a
 //! call never looks up a provider.
 
-use canon::{Level, Origin};
-use catalog::{Catalog, Directory, Model, Prices, Thinking, Ways};
-use dialects::Steering;
+use canon::{EffortLevel, WireFormat};
+use catalog::{Catalog, ModelDirectory, Model, ModelPrices, ThinkingRange, Endpoints};
+use dialects::ThinkingControls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
@@ -24,7 +24,7 @@ pub struct Route {
     /// Which of its lanes go first.
     pub order: Order,
     /// Every price list it may be charged by.
-    pub prices: Vec<Arc<Prices>>,
+    pub prices: Vec<Arc<ModelPrices>>,
 }
 
 /// Which lanes of a route go first.
@@ -48,15 +48,15 @@ pub struct LiveLane {
     /// The model it serves; another than the one asked for where it is a fallback.
     pub serves: Arc<Model>,
     /// The formats it can be asked in, the best one first.
-    pub speaks: Vec<Origin>,
+    pub speaks: Vec<WireFormat>,
     /// How the model lets its thinking be steered, where the directory knows it.
-    pub steering: Option<Steering>,
+    pub steering: Option<ThinkingControls>,
     /// How requests to its provider differ from the usual ones.
-    pub ways: Arc<Ways>,
+    pub ways: Arc<Endpoints>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// What it costs.
-    pub prices: Arc<Prices>,
+    pub prices: Arc<ModelPrices>,
     /// Its place in the order of preference; lanes of the same place share by weight.
     pub run: u32,
     /// Its share among those of the same place.
@@ -99,7 +99,7 @@ pub struct LaneHealth {
 /// What all lanes of a provider share.
 struct Shared {
     provider: Arc<Provider>,
-    ways: Arc<Ways>,
+    ways: Arc<Endpoints>,
     accounts: Vec<Arc<Account>>,
     budget: Arc<Budget>,
     running: Arc<InFlight>,
@@ -184,7 +184,7 @@ fn lanes(
             None => 0,
         };
         shares = weighted;
-        let offer = Directory::embedded().offered(&shared.ways.of, &lane.model);
+        let offer = ModelDirectory::embedded().find_offer(&shared.ways.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
             (Some(list), _) => {
                 Arc::new(list.prices().map_err(|e| format!(".lanes: `{lane}`: price: {e}"))?)
@@ -205,8 +205,8 @@ fn lanes(
         }
         lanes.push(LiveLane {
             name: lane.name(),
-            speaks: speaks(&provider, &shared.ways.of, &lane.model),
-            steering: steering(&shared.ways.of, &lane.model),
+            speaks: speaks(&provider, &shared.ways.provider, &lane.model),
+            steering: steering(&shared.ways.provider, &lane.model),
             ways: Arc::clone(&shared.ways),
             provider,
             model: lane.model.clone(),
@@ -250,7 +250,7 @@ fn route(
             ));
         }
     };
-    let mut prices: Vec<Arc<Prices>> = Vec::new();
+    let mut prices: Vec<Arc<ModelPrices>> = Vec::new();
     for lane in &lanes {
         if !prices.iter().any(|known| known.version == lane.prices.version) {
             prices.push(Arc::clone(&lane.prices));
@@ -261,25 +261,25 @@ fn route(
 }
 
 /// What the directory knows of this very model there, else what the provider speaks.
-fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<Origin> {
-    let mut known = Directory::embedded().speaks(known_as, model);
+fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
+    let mut known = ModelDirectory::embedded().formats(known_as, model);
     known.retain(|origin| provider.speaks.contains(origin));
     if known.is_empty() { provider.speaks.clone() } else { known }
 }
 
 /// What the directory knows of the model a lane leads to, which may be another than the callers'.
-fn steering(provider: &str, model: &str) -> Option<Steering> {
-    let directory = Directory::embedded();
-    let known = directory.offered(provider, model).map(|(entry, _)| entry);
+fn steering(provider: &str, model: &str) -> Option<ThinkingControls> {
+    let directory = ModelDirectory::embedded();
+    let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
     let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
-    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
-    let levels: Vec<Level> = levels.iter().filter_map(|word| Level::by_word(word)).collect();
+    let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
+    let levels: Vec<EffortLevel> = levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
     if max.is_none() && !dynamic && levels.is_empty() {
         // That it thinks is known, but not how it is told to.
         return None;
     }
     let budget = max.map(|max| (min.unwrap_or(0), max));
-    Some(Steering { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
+    Some(ThinkingControls { budget, dynamic: *dynamic, can_disable: *can_disable, levels })
 }
 
 impl crate::config::Config {

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use store::{AllConfigured, ConfiguredKind, Vault};
+use store::{ConfigSnapshot, ConfigEntryKind, Vault};
 
 use crate::raw::{RawAuth, RawModel, RawProvider};
 
@@ -107,18 +107,18 @@ fn read<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<T, WrongFi
 
 impl Stored {
     /// Reads what the store has, and opens what is sealed.
-    pub fn read(all: AllConfigured, vault: &Vault) -> Self {
-        let AllConfigured { revision, entries, credentials } = all;
+    pub fn read(all: ConfigSnapshot, vault: &Vault) -> Self {
+        let ConfigSnapshot { revision, entries, credentials } = all;
         let mut stored = Self { revision, ..Self::default() };
         for entry in entries {
             // Only we write it; were it no object, it would be told by the fields it lacks.
             let settings = serde_json::from_str(&entry.settings).unwrap_or_default();
             match entry.kind {
-                ConfiguredKind::Provider => {
+                ConfigEntryKind::Provider => {
                     let provider = StoredProvider::new(settings, entry.created);
                     stored.providers.insert(entry.id, provider);
                 }
-                ConfiguredKind::Model => {
+                ConfigEntryKind::Model => {
                     let model = StoredModel::new(settings, entry.created);
                     stored.models.insert(entry.id, model);
                 }

@@ -1,7 +1,7 @@
 //! A model's facts and prices as rows of a page.
 
 use canon::Price;
-use catalog::{LongPrices, Model, Prices, Rates, Service, ServicePrices, Thinking};
+use catalog::{LongPromptPrices, Model, ModelPrices, TokenRates, BilledTier, TierPrices, ThinkingRange};
 use maud::{Markup, html};
 
 use crate::show;
@@ -20,9 +20,9 @@ fn row(what: impl Into<String>, price: String, unit: &'static str) -> PriceRow {
 }
 
 /// The plain prices of a model.
-pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
+pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
     // Named one by one, so that a new price cannot be forgotten here.
-    let Prices {
+    let ModelPrices {
         version: _,
         input,
         output,
@@ -37,12 +37,12 @@ pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
         per_request,
         per_second,
         per_image,
-        pictures,
+        images: pictures,
         per_search,
-        long: _,
-        services: _,
+        long_prompts: _,
+        tiers: _,
     } = prices;
-    let mut rows = rate_rows(&Rates {
+    let mut rows = rate_rows(&TokenRates {
         input: *input,
         output: *output,
         cached_input: *cached_input,
@@ -77,8 +77,8 @@ pub(crate) fn price_rows(prices: &Prices) -> Vec<PriceRow> {
     rows
 }
 
-fn rate_rows(rates: &Rates) -> Vec<PriceRow> {
-    let Rates { input, output, cached_input, cache_write, cache_write_long } = rates;
+fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
+    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = rates;
     let mut rows = vec![
         row("Input", show::per_million(*input), MILLION),
         row("Output", show::per_million(*output), MILLION),
@@ -95,17 +95,17 @@ fn rate_rows(rates: &Rates) -> Vec<PriceRow> {
 }
 
 /// The prices that replace the plain ones: for long prompts, for other service tiers.
-pub(crate) fn other_prices(prices: &Prices) -> Vec<(String, Vec<PriceRow>)> {
-    let long = |long: &LongPrices| {
-        (format!("Prompts above {} tokens", show::count(long.above)), rate_rows(&long.rates))
+pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
+    let long = |long: &LongPromptPrices| {
+        (format!("Prompts above {} tokens", show::count(long.above_tokens)), rate_rows(&long.rates))
     };
-    let mut groups: Vec<_> = prices.long.iter().map(long).collect();
-    for ServicePrices { service, rates, long: longs } in &prices.services {
+    let mut groups: Vec<_> = prices.long_prompts.iter().map(long).collect();
+    for TierPrices { tier: service, rates, long_prompts: longs } in &prices.tiers {
         let tier = match service {
-            Service::Batch => "Batch tier",
-            Service::Flex => "Flex tier",
-            Service::Priority => "Priority tier",
-            Service::Fast => "Fast tier",
+            BilledTier::Batch => "Batch tier",
+            BilledTier::Flex => "Flex tier",
+            BilledTier::Priority => "Priority tier",
+            BilledTier::Fast => "Fast tier",
         };
         groups.push((tier.to_owned(), rate_rows(rates)));
         groups.extend(longs.iter().map(|one| {
@@ -117,8 +117,8 @@ pub(crate) fn other_prices(prices: &Prices) -> Vec<(String, Vec<PriceRow>)> {
 }
 
 /// What thinking can be steered by, in a sentence.
-pub(crate) fn thinking_range(thinking: &Thinking) -> String {
-    let Thinking { min, max, can_disable, dynamic, levels } = thinking;
+pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
+    let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
     let mut parts = Vec::new();
     match (min, max) {
         (Some(min), Some(max)) => {

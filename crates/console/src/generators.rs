@@ -1,7 +1,7 @@
 //! The secrets of code generators, which lie in the store sealed: kept, opened, and those from before
 //! there was a vault sealed when they are used.
 
-use store::{Factor, Sealed, VaultError};
+use store::{Factor, SealedSecret, VaultError};
 
 use crate::desk::Desk;
 use crate::trouble::Trouble;
@@ -17,7 +17,7 @@ pub(crate) async fn add(desk: &Desk, mut factor: Factor) -> Result<(), Trouble> 
 /// The secret of a generator; `None` when it cannot be opened here.
 pub(crate) fn open(desk: &Desk, factor: &Factor) -> Option<Vec<u8>> {
     let Some(by) = factor.sealed_by.clone() else { return Some(factor.secret.clone()) };
-    let sealed = Sealed { by, bytes: factor.secret.clone() };
+    let sealed = SealedSecret { by, bytes: factor.secret.clone() };
     match desk.host.vault().open(&factor.label(), &sealed) {
         Ok(secret) => Some(secret),
         Err(why) => {

@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
 use ledger::Micros;
-use store::{Link, Purpose};
+use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
@@ -23,7 +23,7 @@ pub(crate) use admin::one_time_link::{LIFE, Note, new, note};
 /// Makes a link and returns its word.
 pub(crate) async fn make(
     desk: &Desk,
-    purpose: Purpose,
+    purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &Note,
     life: Micros,
@@ -37,7 +37,7 @@ pub(crate) async fn make(
 pub(crate) async fn add(
     desk: &Desk,
     hash: Vec<u8>,
-    purpose: Purpose,
+    purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &Note,
     life: Micros,
@@ -61,10 +61,10 @@ pub(crate) async fn open(
 ) -> Result<Response, Trouble> {
     let link = desk.store.link(&random::digest(&word)).await?.filter(|link| alive(&desk, link));
     let page = match link.ok_or(Trouble::DeadLink)?.purpose {
-        Purpose::SignUp | Purpose::Invite => "/signup/new",
-        Purpose::Reset => "/reset/new",
-        Purpose::Email => "/confirm",
-        Purpose::Second | Purpose::Challenge | Purpose::Return | Purpose::Proof => {
+        LinkPurpose::SignUp | LinkPurpose::Invite => "/signup/new",
+        LinkPurpose::Reset => "/reset/new",
+        LinkPurpose::Email => "/confirm",
+        LinkPurpose::Second | LinkPurpose::Challenge | LinkPurpose::Return | LinkPurpose::Proof => {
             return Err(Trouble::DeadLink);
         }
     };
@@ -78,7 +78,7 @@ pub(crate) async fn open(
 pub(crate) async fn opened(
     desk: &Desk,
     headers: &HeaderMap,
-    purposes: &[Purpose],
+    purposes: &[LinkPurpose],
 ) -> Result<Link, Trouble> {
     let word = cookies::sent(desk, headers, Jar::Link).ok_or(Trouble::DeadLink)?;
     let link = desk.store.link(&random::digest(&word)).await?;

@@ -1,7 +1,7 @@
 //! The places of the console, in the order they are listed. A new page adds a line.
 
 use maud::{Markup, html};
-use store::Role;
+use store::AccountRole;
 
 use crate::acting::Who;
 
@@ -10,12 +10,12 @@ struct Place {
     path: &'static str,
     title: &'static str,
     /// Who finds it in the list. What a page shows and does is decided by the page.
-    seen_by: &'static [Role],
+    seen_by: &'static [AccountRole],
 }
 
-const EVERYONE: &[Role] = &Role::ALL;
-const SPENDERS: &[Role] = &[Role::Owner, Role::Admin, Role::Member];
-const ADMINISTRATORS: &[Role] = &[Role::Owner, Role::Admin];
+const EVERYONE: &[AccountRole] = &AccountRole::ALL;
+const SPENDERS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin, AccountRole::Member];
+const ADMINISTRATORS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin];
 
 const PLACES: [Place; 12] = [
     Place { path: "/console", title: "Overview", seen_by: EVERYONE },

@@ -27,7 +27,7 @@ use openidconnect::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use store::{Link, Purpose};
+use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
@@ -183,7 +183,7 @@ pub(crate) async fn depart(
         ..Note::default()
     };
     let hash = way_back(state.secret(), &cookie);
-    links::add(desk, hash, Purpose::Return, account_id, &note, LIFE.step).await?;
+    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LIFE.step).await?;
     let mut response = onward(&provider.name, url.as_str());
     cookies::set(desk, &mut response, Jar::Flow, &cookie, LIFE.step / 1_000_000);
     Ok(response)
@@ -224,7 +224,7 @@ pub(crate) async fn arrive(
     let provider = provider(desk, name)?;
     let state = asked.one("state", LONGEST)?;
     let cookie = cookies::sent(desk, headers, Jar::Flow).ok_or(STALE)?;
-    let link = desk.store.take_link(&way_back(state, &cookie), Purpose::Return).await?;
+    let link = desk.store.take_link(&way_back(state, &cookie), LinkPurpose::Return).await?;
     let link = link.filter(|link| links::alive(desk, link)).ok_or(STALE)?;
     let note = links::note(&link);
     if note.identity.as_deref() != Some(name) {

@@ -12,7 +12,7 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use store::{FactorKind, Purpose};
+use store::{FactorKind, LinkPurpose};
 
 use crate::address;
 use crate::desk::Desk;
@@ -54,7 +54,7 @@ pub(crate) async fn challenge(
     deed: &str,
 ) -> Result<String, Trouble> {
     let note = Note { next: Some(deed.to_owned()), ..Note::default() };
-    let word = links::make(desk, Purpose::Challenge, account_id, &note, LIFE.step).await?;
+    let word = links::make(desk, LinkPurpose::Challenge, account_id, &note, LIFE.step).await?;
     Ok(URL_SAFE_NO_PAD.encode(word))
 }
 
@@ -139,7 +139,7 @@ async fn answered(
     let Ok(client) = serde_json::from_slice::<Client>(client) else { return Ok(None) };
     let word = decoded(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
     let Some(word) = word else { return Ok(None) };
-    let link = desk.store.take_link(&random::digest(&word), Purpose::Challenge).await?;
+    let link = desk.store.take_link(&random::digest(&word), LinkPurpose::Challenge).await?;
     let Some(link) = link.filter(|link| links::alive(desk, link)) else { return Ok(None) };
     let ours = client.kind == deed
         && links::note(&link).next.as_deref() == Some(deed)

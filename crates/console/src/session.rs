@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, KeyRecord, Owner, Purpose, Role, Seat, Session, Team, TeamRole};
+use store::{Account, KeyRecord, KeyOwner, LinkPurpose, AccountRole, Membership, Session, Team, TeamRole};
 
 use crate::acting;
 use crate::cookies::{self, Jar};
@@ -34,7 +34,7 @@ const SKEW: Micros = 5 * MINUTE;
 pub(crate) struct Signed {
     pub(crate) account: Account,
     /// Where they belong.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<Membership>,
     /// The team they act for in this request; `None` is themselves.
     pub(crate) team: Option<Team>,
     hash: Vec<u8>,
@@ -92,17 +92,17 @@ impl Signed {
     pub(crate) fn may_make_keys(&self) -> bool {
         match (&self.team, self.account.role) {
             (Some(team), _) => self.may_in(team, TeamDeed::MakeKeys),
-            (None, Role::Owner | Role::Admin | Role::Member) => true,
-            (None, Role::Viewer) => false,
+            (None, AccountRole::Owner | AccountRole::Admin | AccountRole::Member) => true,
+            (None, AccountRole::Viewer) => false,
         }
     }
 
     /// Whether they may change a key of that owner.
-    pub(crate) fn may_change_key(&self, key: &KeyRecord, owner: &Owner) -> bool {
+    pub(crate) fn may_change_key(&self, key: &KeyRecord, owner: &KeyOwner) -> bool {
         match owner {
-            Owner::Person(other) => self.may_change(other),
-            Owner::Team(team) => {
-                let own = key.made_by.as_ref() == Some(&self.account.id);
+            KeyOwner::Person(other) => self.may_change(other),
+            KeyOwner::Team(team) => {
+                let own = key.created_by.as_ref() == Some(&self.account.id);
                 self.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey })
             }
         }
@@ -124,14 +124,14 @@ impl Signed {
             return Ok(true);
         }
         let proof = desk.store.link(&self.proof()).await?;
-        Ok(proof.is_some_and(|link| link.purpose == Purpose::Proof && links::alive(desk, &link)))
+        Ok(proof.is_some_and(|link| link.purpose == LinkPurpose::Proof && links::alive(desk, &link)))
     }
 
     /// Notes that they proved it once more, in this session and no other.
     pub(crate) async fn prove(&self, desk: &Desk) -> Result<(), Trouble> {
         let (hash, id) = (self.proof(), &self.account.id);
-        desk.store.take_link(&hash, Purpose::Proof).await?;
-        links::add(desk, hash, Purpose::Proof, Some(id), &Note::default(), PROOF).await
+        desk.store.take_link(&hash, LinkPurpose::Proof).await?;
+        links::add(desk, hash, LinkPurpose::Proof, Some(id), &Note::default(), PROOF).await
     }
 
     /// The name of that note, which nobody has who has not the session.
@@ -171,7 +171,7 @@ pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Sign
     if now.saturating_sub(session.seen) > STALE {
         desk.store.touch_session(&hash, now).await?;
     }
-    let seats = desk.store.seats_of(&account.id).await?;
+    let seats = desk.store.memberships_of(&account.id).await?;
     Ok(Some(Signed { account, seats, team: None, hash, began: session.created }))
 }
 

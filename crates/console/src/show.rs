@@ -171,11 +171,11 @@ mod tests {
             (-2_500_000_000, "-$2.50"),
             (i64::MAX, "$9,223,372,036.85"),
         ] {
-            assert_eq!(dollars(Money::nanos(nanos)), shown);
+            assert_eq!(dollars(Money::from_nanos(nanos)), shown);
         }
-        assert_eq!(per_million(Price::per_million("3").unwrap()), "$3.00");
-        assert_eq!(per_million(Price::per_million("0.0375").unwrap()), "$0.0375");
-        assert_eq!(per_unit(Price::per_unit("0.5").unwrap()), "$0.50");
+        assert_eq!(per_million(Price::parse_per_million("3").unwrap()), "$3.00");
+        assert_eq!(per_million(Price::parse_per_million("0.0375").unwrap()), "$0.0375");
+        assert_eq!(per_unit(Price::parse_per_unit("0.5").unwrap()), "$0.50");
     }
 
     #[test]

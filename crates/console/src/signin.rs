@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::HeaderMap;
-use store::{Account, Factor, FactorKind, Purpose};
+use store::{Account, Factor, FactorKind, LinkPurpose};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
@@ -23,7 +23,7 @@ pub(crate) async fn password_right(
         return welcome(desk, headers, account, "password", next).await;
     }
     let note = Note { next: Some(next.to_owned()), ..Note::default() };
-    let word = links::make(desk, Purpose::Second, Some(&account.id), &note, LIFE.step).await?;
+    let word = links::make(desk, LinkPurpose::Second, Some(&account.id), &note, LIFE.step).await?;
     let mut response = see_other("/login/second");
     cookies::set(desk, &mut response, Jar::Second, &word, LIFE.step / 1_000_000);
     Ok(response)
@@ -50,7 +50,7 @@ impl Halfway {
     pub(crate) async fn of(desk: &Desk, headers: &HeaderMap) -> Result<Option<Self>, Trouble> {
         let Some(word) = cookies::sent(desk, headers, Jar::Second) else { return Ok(None) };
         let link = desk.store.link(&admin::random::digest(&word)).await?;
-        let fits = |link: &store::Link| link.purpose == Purpose::Second && links::alive(desk, link);
+        let fits = |link: &store::Link| link.purpose == LinkPurpose::Second && links::alive(desk, link);
         let Some(link) = link.filter(fits) else { return Ok(None) };
         let Some(id) = &link.account_id else { return Ok(None) };
         let Some(account) = desk.store.account(id).await?.filter(|account| !account.disabled)
@@ -74,7 +74,7 @@ impl Halfway {
         headers: &HeaderMap,
         how: &str,
     ) -> Result<Response, Trouble> {
-        desk.store.take_link(&self.hash, Purpose::Second).await?.ok_or(Trouble::DeadLink)?;
+        desk.store.take_link(&self.hash, LinkPurpose::Second).await?.ok_or(Trouble::DeadLink)?;
         welcome(desk, headers, &self.account, how, &self.next).await
     }
 }

@@ -1,6 +1,6 @@
 //! Who may make an account: anyone, whoever was invited, or nobody. A setting in the store.
 
-use store::{AccountTerms, Role, StoreError};
+use store::{AccountTerms, AccountRole, StoreError};
 
 use crate::desk::Desk;
 
@@ -52,9 +52,9 @@ impl SignUp {
 }
 
 /// The role of whoever signs up by themselves.
-pub(crate) async fn role(desk: &Desk) -> Result<Role, StoreError> {
+pub(crate) async fn role(desk: &Desk) -> Result<AccountRole, StoreError> {
     let word = desk.store.setting(ROLE).await?;
-    Ok(if word.as_deref() == Some(Role::Viewer.word()) { Role::Viewer } else { Role::Member })
+    Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) { AccountRole::Viewer } else { AccountRole::Member })
 }
 
 /// What an account may spend that somebody makes by themselves.

@@ -1,6 +1,6 @@
 //! Examples to paste: one per format, filled with this gateway's address and a model.
 
-use catalog::{Kind, Model};
+use catalog::{ModelKind, Model};
 use serde_json::{Value, json};
 
 use crate::address;
@@ -68,17 +68,17 @@ impl Format {
     }
 
     /// Whether the format has a place for that kind of model.
-    pub(crate) const fn suits(self, kind: Kind) -> bool {
+    pub(crate) const fn suits(self, kind: ModelKind) -> bool {
         match (self, kind) {
-            (Self::Chat | Self::Responses | Self::Messages | Self::Native, Kind::Chat)
-            | (Self::Images, Kind::Image)
-            | (Self::Embeddings, Kind::Embedding) => true,
+            (Self::Chat | Self::Responses | Self::Messages | Self::Native, ModelKind::Chat)
+            | (Self::Images, ModelKind::Image)
+            | (Self::Embeddings, ModelKind::Embedding) => true,
             (
                 Self::Chat | Self::Responses | Self::Messages | Self::Native,
-                Kind::Image | Kind::Embedding,
+                ModelKind::Image | ModelKind::Embedding,
             )
-            | (Self::Images, Kind::Chat | Kind::Embedding)
-            | (Self::Embeddings, Kind::Chat | Kind::Image) => false,
+            | (Self::Images, ModelKind::Chat | ModelKind::Embedding)
+            | (Self::Embeddings, ModelKind::Chat | ModelKind::Image) => false,
         }
     }
 

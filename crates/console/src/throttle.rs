@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use ledger::Micros;
-use store::{Store, Tally};
+use store::{Store, AttemptCounter};
 
 use crate::trouble::Trouble;
 use admin::random;
@@ -171,13 +171,13 @@ impl Throttle {
         now: Micros,
     ) -> Result<(), Trouble> {
         let hash = Tallied::Place(place).hash(&self.0);
-        let less = |tallies: &mut [Tally]| {
+        let less = |tallies: &mut [AttemptCounter]| {
             for tally in tallies {
                 tally.tries = tally.tries.saturating_sub(1).max(0);
             }
             Ok::<(), Trouble>(())
         };
-        store.tally(&[hash], now, less).await
+        store.change_attempts(&[hash], now, less).await
     }
 
     async fn count(&self, store: &Store, all: &[Tallied<'_>], now: Micros) -> Result<(), Trouble> {
@@ -188,9 +188,9 @@ impl Throttle {
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
         let count =
-            |tallies: &mut [Tally]| rates.count(tallies, &free, now).map_err(Trouble::TooOften);
-        store.tally(&hashes, now, count).await?;
-        store.drop_old_tallies(now.saturating_sub(FORGOTTEN)).await?;
+            |tallies: &mut [AttemptCounter]| rates.count(tallies, &free, now).map_err(Trouble::TooOften);
+        store.change_attempts(&hashes, now, count).await?;
+        store.drop_old_attempts(now.saturating_sub(FORGOTTEN)).await?;
         Ok(())
     }
 
@@ -205,14 +205,14 @@ impl Throttle {
     ) -> Result<(), Trouble> {
         let name = &*name.to_lowercase();
         let both = [Tallied::NameAndPlace(name, place), Tallied::Name(name)];
-        store.drop_tallies(&both.map(|tallied| tallied.hash(&self.0))).await?;
+        store.drop_attempts(&both.map(|tallied| tallied.hash(&self.0))).await?;
         self.forgive_place(store, place, now).await
     }
 }
 
 impl Rates {
     /// Counts a try in each tally. The error is how many seconds to wait.
-    fn count(&self, tallies: &mut [Tally], free: &[i64], now: Micros) -> Result<(), u64> {
+    fn count(&self, tallies: &mut [AttemptCounter], free: &[i64], now: Micros) -> Result<(), u64> {
         let waits = tallies.iter().map(|tally| tally.closed_until.saturating_sub(now));
         let wait = waits.max().unwrap_or(0);
         if wait > 0 {

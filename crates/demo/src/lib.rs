@@ -6,17 +6,17 @@
 
 mod faults;
 mod model;
-mod pictures;
+mod drawing;
 mod pieces;
-mod seal;
+mod signature;
 mod seeded_random;
 mod server;
 mod simulate;
 mod tokens;
 
-pub use faults::{OrderError, Rules, faults};
+pub use faults::{OrderError, FaultRules, faults};
 pub use model::{MAX_OUTPUT, Persona, answer, count_input};
 pub use pieces::events;
-pub use server::{Body, MODELS, Meter, Pace, Upstream, serve};
-pub use simulate::{Options, simulate};
+pub use server::{DemoBody, MODELS, UsageMeter, StreamPace, DemoUpstream, serve};
+pub use simulate::{SimulatorOptions, simulate};
 pub use tokens::count as count_tokens;

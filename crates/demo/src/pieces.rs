@@ -1,7 +1,7 @@
 //! Streaming of a complete answer in small pieces.
 
 use canon::{
-    Candidate, Event, Extras, Growth, Kind, Logprob, Opening, Origin, Part, Place, Reply, Thought,
+    ReplyCandidate, Event, ExtraFields, PartDelta, PartKind, Logprob, PartStart, WireFormat, Part, PartIndex, ChatReply, Thought,
     ToolCall, Usage,
 };
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use crate::tokens;
 
 /// Splits a reply into the events of a stream, with one or two tokens of text, thinking or
 /// arguments each. The events rebuild exactly the same reply.
-pub fn events(reply: Reply) -> Vec<Event> {
-    let Reply { id, model, created, candidates, usage, extras } = reply;
-    let mut out = vec![Event::Begin { id, model, created }];
+pub fn events(reply: ChatReply) -> Vec<Event> {
+    let ChatReply { id, model, created, candidates, usage, extras } = reply;
+    let mut out = vec![Event::Start { id, model, created }];
     // The input usage is known before the first word.
     out.extend(usage.map(|usage| {
         let Usage {
@@ -24,7 +24,7 @@ pub fn events(reply: Reply) -> Vec<Event> {
             input_image,
             ..
         } = usage;
-        Event::Count(Usage {
+        Event::Usage(Usage {
             input,
             cache_read,
             cache_write,
@@ -36,91 +36,91 @@ pub fn events(reply: Reply) -> Vec<Event> {
     }));
     asides(None, &extras, &mut out);
     for candidate in candidates {
-        let Candidate { index, parts, finish, logprobs, extras } = candidate;
+        let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
         let mut chances = VecDeque::from(logprobs);
         let last = parts.len().saturating_sub(1);
         for (at, part) in parts.into_iter().enumerate() {
             let slot = u32::try_from(at).unwrap_or(u32::MAX);
-            let place = Place { candidate: index, slot };
+            let place = PartIndex { candidate: index, slot };
             one_part(place, part, &mut chances, at == last, &mut out);
         }
         asides(Some(index), &extras, &mut out);
-        out.extend(finish.map(|finish| Event::End { candidate: index, finish }));
+        out.extend(finish.map(|finish| Event::Finish { candidate: index, finish }));
     }
-    out.extend(usage.map(Event::Count));
+    out.extend(usage.map(Event::Usage));
     out
 }
 
-fn asides(candidate: Option<u32>, extras: &Extras, out: &mut Vec<Event>) {
-    for origin in Origin::ALL {
-        for (name, value) in extras.for_origin(origin).into_iter().flatten() {
+fn asides(candidate: Option<u32>, extras: &ExtraFields, out: &mut Vec<Event>) {
+    for origin in WireFormat::ALL {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
-            out.push(Event::Aside { candidate, origin, name, value });
+            out.push(Event::Extra { candidate, origin, name, value });
         }
     }
 }
 
 fn one_part(
-    place: Place,
+    place: PartIndex,
     part: Part,
     chances: &mut VecDeque<Logprob>,
     last: bool,
     out: &mut Vec<Event>,
 ) {
-    let Part { kind, seal, cache, extras } = part;
+    let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
     let mut sources = Vec::new();
     let mut said = None;
     let opening = match kind {
-        Kind::Text { text, citations } => {
+        PartKind::Text { text, citations } => {
             said = Some((text, true));
             sources = citations;
-            Opening::Text
+            PartStart::Text
         }
-        Kind::Refusal(text) => {
+        PartKind::Refusal(text) => {
             said = Some((text, false));
-            Opening::Refusal
+            PartStart::Refusal
         }
-        Kind::Thought(Thought { text, redacted: false }) => {
+        PartKind::Thought(Thought { text, redacted: false }) => {
             said = Some((text, false));
-            Opening::Thought
+            PartStart::Thought
         }
-        Kind::ToolCall(ToolCall { id, name, arguments, custom }) => {
+        PartKind::ToolCall(ToolCall { id, name, arguments, custom }) => {
             said = Some((arguments, false));
-            Opening::ToolCall { id, name, custom }
+            PartStart::ToolCall { id, name, custom }
         }
-        kind @ (Kind::Thought(_)
-        | Kind::Media(_)
-        | Kind::ToolResult(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. }) => {
-            Opening::Whole(Box::new(Part { kind, seal: None, cache, extras: Extras::none() }))
+        kind @ (PartKind::Thought(_)
+        | PartKind::Media(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. }) => {
+            PartStart::Complete(Box::new(Part { kind, signature: None, cache_breakpoint: cache, extras: ExtraFields::new() }))
         }
     };
-    out.push(Event::Open(place, opening));
+    out.push(Event::PartStart(place, opening));
     if let Some((text, spoken)) = said {
         for (piece, count) in cut(&text) {
-            out.push(Event::Grow(place, Growth::Text(piece)));
+            out.push(Event::PartDelta(place, PartDelta::Text(piece)));
             if spoken && !chances.is_empty() {
                 let ready = count.min(chances.len());
                 let list = chances.drain(..ready).collect();
-                out.push(Event::Grow(place, Growth::Logprobs(list)));
+                out.push(Event::PartDelta(place, PartDelta::Logprobs(list)));
             }
         }
     }
-    out.extend(sources.into_iter().map(|source| Event::Grow(place, Growth::Citation(source))));
+    out.extend(sources.into_iter().map(|source| Event::PartDelta(place, PartDelta::Citation(source))));
     if last && !chances.is_empty() {
-        out.push(Event::Grow(place, Growth::Logprobs(chances.drain(..).collect())));
+        out.push(Event::PartDelta(place, PartDelta::Logprobs(chances.drain(..).collect())));
     }
-    for origin in Origin::ALL {
-        for (name, value) in extras.for_origin(origin).into_iter().flatten() {
+    for origin in WireFormat::ALL {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
-            out.push(Event::Grow(place, Growth::Extra { origin, name, value }));
+            out.push(Event::PartDelta(place, PartDelta::Extra { origin, name, value }));
         }
     }
-    out.extend(seal.map(|seal| Event::Sealed(place, seal)));
-    out.push(Event::Close(place));
+    out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
+    out.push(Event::PartEnd(place));
 }
 
 /// Splits a text into pieces of alternately one and two tokens, with the number of tokens of each.
@@ -147,23 +147,23 @@ fn cut(text: &str) -> Vec<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{Citation, Finish, Fold, Grammar, Raw, Seal, TokenChance, Why};
+    use canon::{Citation, Finish, ReplyBuilder, EventGrammar, RawReason, Signature, TokenLogprob, FinishReason};
     use proptest::prelude::*;
 
     fn part() -> impl Strategy<Value = Part> {
-        let seal = prop::option::of("[a-z]{1,9}".prop_map(|t| Seal::new(Origin::Native, t)));
+        let seal = prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
         let citation =
             Citation { url: Some("https://example.com".to_owned()), ..Citation::default() };
         let kind = prop_oneof![
-            (any::<String>(), 0_usize..3).prop_map(move |(text, n)| Kind::Text {
+            (any::<String>(), 0_usize..3).prop_map(move |(text, n)| PartKind::Text {
                 text,
                 citations: vec![citation.clone(); n]
             }),
-            any::<String>().prop_map(Kind::Refusal),
+            any::<String>().prop_map(PartKind::Refusal),
             (any::<String>(), any::<bool>())
-                .prop_map(|(text, redacted)| Kind::Thought(Thought { text, redacted })),
+                .prop_map(|(text, redacted)| PartKind::Thought(Thought { text, redacted })),
             ("[a-z]{4}", "[a-z]{4}", any::<String>(), any::<bool>()).prop_map(
-                |(id, name, arguments, custom)| Kind::ToolCall(ToolCall {
+                |(id, name, arguments, custom)| PartKind::ToolCall(ToolCall {
                     id,
                     name,
                     arguments,
@@ -171,10 +171,10 @@ mod tests {
                 })
             ),
             any::<String>().prop_map(|output| {
-                Kind::CodeOutcome(canon::CodeOutcome { id: None, output, failed: false })
+                PartKind::CodeResult(canon::CodeResult { id: None, output, is_error: false })
             }),
         ];
-        (kind, seal).prop_map(|(kind, seal)| Part::new(kind).sealed(seal))
+        (kind, seal).prop_map(|(kind, seal)| Part::new(kind).with_signature(seal))
     }
 
     proptest! {
@@ -185,21 +185,21 @@ mod tests {
             chances in 0_usize..9,
             input in 0_u64..9,
         ) {
-            let finish = Some(Finish::new(Why::Stop, Raw::new(Origin::Chat, "stop")));
+            let finish = Some(Finish::new(FinishReason::Stop, RawReason::new(WireFormat::Chat, "stop")));
             let chance = |at: usize| Logprob {
-                chosen: TokenChance { token: at.to_string(), ..TokenChance::default() },
+                chosen: TokenLogprob { token: at.to_string(), ..TokenLogprob::default() },
                 top: Vec::new(),
             };
             let logprobs = (0..chances).map(chance).collect();
-            let mut extras = Extras::none();
-            extras.put(Origin::Chat, "x", serde_json::Value::from(1));
-            let one = Candidate { index: 0, parts, finish: finish.clone(), logprobs, extras: extras.clone() };
-            let two = Candidate { index: 1, parts: more, finish, ..Candidate::default() };
+            let mut extras = ExtraFields::new();
+            extras.insert(WireFormat::Chat, "x", serde_json::Value::from(1));
+            let one = ReplyCandidate { index: 0, parts, finish: finish.clone(), logprobs, extras: extras.clone() };
+            let two = ReplyCandidate { index: 1, parts: more, finish, ..ReplyCandidate::default() };
             let usage = Some(Usage { input, output: 3, ..Usage::default() });
-            let reply = Reply { candidates: vec![one, two], usage, extras, ..Reply::default() };
+            let reply = ChatReply { candidates: vec![one, two], usage, extras, ..ChatReply::default() };
 
-            let mut grammar = Grammar::default();
-            let mut fold = Fold::default();
+            let mut grammar = EventGrammar::default();
+            let mut fold = ReplyBuilder::default();
             for event in events(reply.clone()) {
                 prop_assert_eq!(grammar.push(&event), Ok(()));
                 prop_assert_eq!(fold.push(event), Ok(()));

@@ -1,7 +1,7 @@
 //! The upstream behind a socket: `portunus simulate`.
 
 use bytes::{Bytes, BytesMut};
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::{Request, Response, Version};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -22,36 +22,36 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::faults::{
-    self, FaultOrder, RequestProperties, Rules, ScriptBody, ServerIo, SharedSocket,
+    self, FaultOrder, RequestProperties, FaultRules, ScriptBody, ServerIo, SharedSocket,
 };
-use crate::server::{Body, Pace, Upstream, model_of};
+use crate::server::{DemoBody, StreamPace, DemoUpstream, model_of};
 
 /// Options of the simulated upstream.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SimulatorOptions {
     /// Speed of its streams.
-    pub pace: Pace,
+    pub pace: StreamPace,
     /// True to use prepared answers, to measure the proxy in front. Requests are then not searched
     /// for faults.
     pub canned: bool,
     /// Maximum size of a request in bytes.
-    pub largest: usize,
+    pub max_request_bytes: usize,
     /// Time for running answers to end after the shutdown started.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// Maximum number of concurrent HTTP/2 streams per connection.
-    pub streams: Option<u32>,
+    pub max_concurrent_streams: Option<u32>,
     /// Rules that decide which requests fail.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<FaultRules>,
 }
 
-impl Default for Options {
+impl Default for SimulatorOptions {
     fn default() -> Self {
         Self {
-            pace: Pace::default(),
+            pace: StreamPace::default(),
             canned: false,
-            largest: 64 << 20,
-            drain: Duration::from_secs(5),
-            streams: None,
+            max_request_bytes: 64 << 20,
+            drain_timeout: Duration::from_secs(5),
+            max_concurrent_streams: None,
             rules: Arc::default(),
         }
     }
@@ -64,14 +64,14 @@ type AcceptPause = (Duration, oneshot::Sender<()>);
 /// any credential or none. `/meter` returns the served calls, `/faults` the list of faults.
 pub async fn simulate(
     listener: TcpListener,
-    options: Options,
+    options: SimulatorOptions,
     shutdown: impl Future,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    let drain = options.drain;
+    let drain = options.drain_timeout;
     let (refuse, mut pauses) = mpsc::channel(1);
     let (stop, stopping) = watch::channel(());
-    let upstream = Upstream::new(options.pace).canned(options.canned);
+    let upstream = DemoUpstream::new(options.pace).canned(options.canned);
     let host = Arc::new(Simulator { upstream, options, refuse });
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
@@ -119,8 +119,8 @@ async fn listen_again(address: SocketAddr, after: Duration) -> io::Result<TcpLis
 
 /// State shared by all connections.
 struct Simulator {
-    upstream: Upstream,
-    options: Options,
+    upstream: DemoUpstream,
+    options: SimulatorOptions,
     refuse: mpsc::Sender<AcceptPause>,
 }
 
@@ -143,7 +143,7 @@ impl Simulator {
         let mut server = Builder::new(TokioExecutor::new());
         server.http1().timer(TokioTimer::new());
         server.http2().timer(TokioTimer::new());
-        if let Some(streams) = self.options.streams {
+        if let Some(streams) = self.options.max_concurrent_streams {
             server.http2().max_concurrent_streams(streams);
         }
         let service = service_fn(|request| {
@@ -242,9 +242,9 @@ type OrderResult = Option<Result<FaultOrder, faults::OrderError>>;
 async fn read(
     mut body: Incoming,
     mut ordered: OrderResult,
-    options: &Options,
-) -> Result<(OrderResult, Bytes), Fault> {
-    let broken = || Fault::new(Trouble::TooLarge, "the request is too large, or broke off");
+    options: &SimulatorOptions,
+) -> Result<(OrderResult, Bytes), ApiError> {
+    let broken = || ApiError::new(ErrorKind::BodyTooLarge, "the request is too large, or broke off");
     let mut all = BytesMut::new();
     loop {
         if let Some(Ok(order)) = &ordered
@@ -254,7 +254,7 @@ async fn read(
         }
         let Some(frame) = body.frame().await else { break };
         let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
-        if all.len() + data.len() > options.largest {
+        if all.len() + data.len() > options.max_request_bytes {
             return Err(broken());
         }
         all.extend_from_slice(&data);
@@ -271,7 +271,7 @@ async fn read(
 
 /// Body of a response.
 enum SimulatedBody {
-    Good(Body),
+    Good(DemoBody),
     Faulty(ScriptBody),
 }
 

@@ -5,27 +5,27 @@
 //! this module converts it back, because it knows which tools the request declared as custom. See
 //! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
-use canon::{Chat, Event, Growth, Kind, Opening, Place, Reply, Tool, ToolCall};
+use canon::{ChatRequest, Event, PartDelta, PartKind, PartStart, PartIndex, ChatReply, Tool, ToolCall};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Converts function calls back into the custom tool calls the caller declared.
 #[derive(Debug, Default)]
-pub struct CustomCalls {
+pub struct CustomToolCalls {
     names: Vec<String>,
     /// Arguments of the calls that are still open.
-    open: BTreeMap<Place, String>,
+    open: BTreeMap<PartIndex, String>,
 }
 
-impl CustomCalls {
+impl CustomToolCalls {
     /// Creates a converter for the tools of the request.
-    pub fn of(chat: &Chat) -> Self {
+    pub fn for_request(chat: &ChatRequest) -> Self {
         let names = chat.tools.iter().filter_map(|tool| match tool {
             Tool::Custom { name, .. } => Some(name.clone()),
             Tool::Function(_)
-            | Tool::Search(_)
-            | Tool::Code(_)
-            | Tool::Fetch(_)
+            | Tool::WebSearch(_)
+            | Tool::CodeExecution(_)
+            | Tool::UrlFetch(_)
             | Tool::Foreign { .. } => None,
         });
         Self { names: names.collect(), open: BTreeMap::new() }
@@ -37,10 +37,10 @@ impl CustomCalls {
     }
 
     /// Converts the calls of a whole reply.
-    pub fn reply(&self, reply: &mut Reply) {
+    pub fn convert_reply(&self, reply: &mut ChatReply) {
         let parts = reply.candidates.iter_mut().flat_map(|candidate| &mut candidate.parts);
         for part in parts {
-            if let Kind::ToolCall(call @ ToolCall { custom: false, .. }) = &mut part.kind
+            if let PartKind::ToolCall(call @ ToolCall { custom: false, .. }) = &mut part.kind
                 && self.names.contains(&call.name)
             {
                 call.arguments = free_text(&call.arguments);
@@ -51,22 +51,22 @@ impl CustomCalls {
 
     /// Converts the next event of a stream. A custom call is held back until its arguments are
     /// complete.
-    pub fn event(&mut self, event: Event, mut out: impl FnMut(Event)) {
+    pub fn push(&mut self, event: Event, mut out: impl FnMut(Event)) {
         match event {
-            Event::Open(place, Opening::ToolCall { id, name, custom: false })
+            Event::PartStart(place, PartStart::ToolCall { id, name, custom: false })
                 if self.names.contains(&name) =>
             {
                 self.open.insert(place, String::new());
-                out(Event::Open(place, Opening::ToolCall { id, name, custom: true }));
+                out(Event::PartStart(place, PartStart::ToolCall { id, name, custom: true }));
             }
-            Event::Grow(place, Growth::Text(text)) if self.open.contains_key(&place) => {
+            Event::PartDelta(place, PartDelta::Text(text)) if self.open.contains_key(&place) => {
                 self.open.entry(place).or_default().push_str(&text);
             }
-            Event::Close(place) => {
+            Event::PartEnd(place) => {
                 if let Some(arguments) = self.open.remove(&place) {
-                    out(Event::Grow(place, Growth::Text(free_text(&arguments))));
+                    out(Event::PartDelta(place, PartDelta::Text(free_text(&arguments))));
                 }
-                out(Event::Close(place));
+                out(Event::PartEnd(place));
             }
             other => out(other),
         }
@@ -85,7 +85,7 @@ fn free_text(arguments: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{Candidate, Extras, Fold, Part, unfold};
+    use canon::{ReplyCandidate, ExtraFields, ReplyBuilder, Part, into_events};
 
     #[test]
     fn converts_wrapped_calls_whole_and_streamed() {
@@ -93,16 +93,16 @@ mod tests {
             name: name.to_owned(),
             description: None,
             grammar: None,
-            extras: Extras::none(),
+            extras: ExtraFields::new(),
         };
-        let chat = Chat { tools: vec![tool("patch")], ..Chat::default() };
+        let chat = ChatRequest { tools: vec![tool("patch")], ..ChatRequest::default() };
         let call = |name: &str, arguments: &str, custom| {
             let (id, name, arguments) = ("c".to_owned(), name.to_owned(), arguments.to_owned());
-            Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom }))
+            Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom }))
         };
-        let reply = |parts| Reply {
-            candidates: vec![Candidate { parts, ..Candidate::default() }],
-            ..Reply::default()
+        let reply = |parts| ChatReply {
+            candidates: vec![ReplyCandidate { parts, ..ReplyCandidate::default() }],
+            ..ChatReply::default()
         };
         let came = reply(vec![
             call("patch", r#"{"input":"*** Begin\n"}"#, false),
@@ -115,13 +115,13 @@ mod tests {
             call("other", r#"{"input":"x"}"#, false),
         ]);
         let mut whole = came.clone();
-        CustomCalls::of(&chat).reply(&mut whole);
+        CustomToolCalls::for_request(&chat).convert_reply(&mut whole);
         assert_eq!(whole, meant);
 
-        let mut custom = CustomCalls::of(&chat);
-        let mut fold = Fold::default();
-        for event in unfold(came) {
-            custom.event(event, |event| fold.push(event).unwrap());
+        let mut custom = CustomToolCalls::for_request(&chat);
+        let mut fold = ReplyBuilder::default();
+        for event in into_events(came) {
+            custom.push(event, |event| fold.push(event).unwrap());
         }
         assert_eq!(fold.finish(), meant);
     }

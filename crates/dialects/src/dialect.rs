@@ -1,53 +1,53 @@
 //! The traits that every wire format implements.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Loss, Losses, Lossy, Origin, Reply, Tier, Usage};
+use canon::{ChatRequest, Event, ApiError, Loss, Losses, Lossy, WireFormat, ChatReply, ServiceTier, Usage};
 use memchr::memmem::Finder;
 use std::ops::Range;
 
-use crate::frame::Frame;
-use crate::json::{self, Edit, Segments};
-use crate::steering::Steering;
+use crate::sse::StreamFrame;
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::thinking_controls::ThinkingControls;
 
 /// Facts of a request that stand in its path and headers, not in its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     /// The model, if the path names it.
     pub model: Option<String>,
     /// True if the path asks for a stream.
     pub stream: bool,
     /// True if that stream is one JSON array instead of events.
-    pub array: bool,
+    pub json_array: bool,
     /// True if the model may think between tool calls, so that its budget may exceed the output
     /// limit.
-    pub interleaved: bool,
+    pub interleaved_thinking: bool,
 }
 
 /// The settings of one lane (a model at a provider) for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lane<'a> {
+pub struct LaneSettings<'a> {
     /// The model's name at the provider.
     pub model: &'a str,
     /// The maximum output tokens the caller can pay for, if that is less than requested.
-    pub limit: Option<u64>,
+    pub max_payable_output: Option<u64>,
     /// The maximum output tokens of the model, for formats in which a limit is required.
-    pub max_output: Option<u64>,
+    pub model_max_output: Option<u64>,
     /// The thinking controls of the model; `None` if they are not known.
-    pub steering: Option<&'a Steering>,
+    pub thinking_controls: Option<&'a ThinkingControls>,
 }
 
 /// A request to a provider: the path below the provider's base URL, and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct ProviderRequest {
     /// Path and query, such as `/v1/chat/completions`.
     pub path: String,
     /// The body.
-    pub body: Segments,
+    pub body: BodySegments,
 }
 
 /// Id and time of a reply, used where the provider gave none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct ReplyStamp {
     /// A random word, unique per reply. Each format adds its own prefix.
     pub id: String,
     /// Seconds since 1970.
@@ -56,58 +56,58 @@ pub struct Stamp {
 
 /// The means a format has to end a reply early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct StopSupport {
     /// The maximum number of stop texts.
-    pub stop_texts: usize,
+    pub max_stop_texts: usize,
     /// True if the reply reports which stop text ended it.
-    pub tells_stop: bool,
+    pub reports_stop_text: bool,
     /// The smallest output limit.
-    pub least_output: u64,
+    pub min_output_tokens: u64,
 }
 
 /// One wire format, translated through `canon`.
-pub trait Dialect: Passage + Send + Sync {
+pub trait Dialect: PassThrough + Send + Sync {
     /// Returns the origin of this format.
-    fn origin(&self) -> Origin;
+    fn origin(&self) -> WireFormat;
     /// Returns the means to end a reply early.
-    fn ends(&self) -> Ends;
+    fn stop_support(&self) -> StopSupport;
     /// Returns the headers of every request to a provider, unless the caller's own are forwarded.
-    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+    fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
     /// Reads a caller's request. Lenient: only a violated rule is an error.
-    fn read_request(&self, target: &Target, body: &[u8]) -> Result<Chat, Fault>;
+    fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError>;
     /// Writes a request for a lane, with the losses of the translation.
-    fn write_request(&self, chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault>;
+    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError>;
     /// Reads a provider's whole reply.
-    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault>;
+    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError>;
     /// Writes a whole reply to the caller of `chat`.
-    fn write_reply(&self, reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>>;
+    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>>;
     /// Returns a reader of a provider's stream.
-    fn reader(&self) -> Box<dyn Reader>;
+    fn stream_reader(&self) -> Box<dyn StreamReader>;
     /// Returns a writer of a stream to the caller of `chat`.
-    fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer>;
+    fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter>;
     /// Reads a provider's error. `status` is never a success.
-    fn read_fault(&self, status: u16, body: &[u8]) -> Fault;
+    fn read_error(&self, status: u16, body: &[u8]) -> ApiError;
     /// Writes an error: status and body.
-    fn write_fault(&self, fault: &Fault, request_id: &str) -> (u16, Vec<u8>);
+    fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>);
 }
 
 /// Pass-through: caller and provider use the same format, so the body is patched and not rebuilt.
-pub trait Passage {
+pub trait PassThrough {
     /// Checks a caller's request in one pass and returns the facts that the relay needs.
-    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault>;
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError>;
     /// Returns the caller's own bytes with the edits a lane needs.
-    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing;
+    fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest;
     /// Meters a provider's whole reply. `Err` if it is not a reply of this format.
-    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault>;
+    fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError>;
     /// Returns a meter for a provider's stream.
-    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer>;
+    fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter>;
     /// Writes the error event that ends a broken stream.
-    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8>;
+    fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8>;
     /// Returns the caller's headers that are forwarded to a provider of the same format, because
     /// they change the meaning of the body.
-    fn hands_on(&self) -> &'static [&'static str] {
+    fn forwarded_headers(&self) -> &'static [&'static str] {
         &[]
     }
     /// Returns bytes that keep a silent stream alive and that clients ignore.
@@ -116,27 +116,27 @@ pub trait Passage {
 
 /// Facts of a request that the relay needs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Peek {
+pub struct RequestFacts {
     /// The requested model.
     pub model: String,
     /// True if the reply is to be streamed.
     pub stream: bool,
     /// True if the stream is to be one JSON array instead of events.
-    pub array: bool,
+    pub json_array: bool,
     /// True if the stream is to report usage.
     pub wants_usage: bool,
     /// The requested maximum of output tokens.
-    pub max_output: Option<u64>,
+    pub max_output_tokens: Option<u64>,
     /// The number of requested candidates, at least one.
     pub candidates: u32,
     /// The requested service tier.
-    pub tier: Option<Tier>,
+    pub service_tier: Option<ServiceTier>,
     /// The maximum number of searches the provider may run; zero if no search tool is offered.
-    pub searches: u64,
+    pub max_searches: u64,
     /// Positions in the body that a lane may patch.
-    pub marks: Marks,
+    pub patch_points: PatchPoints,
     /// Edits that every lane of this format needs.
-    pub edits: Vec<Edit>,
+    pub edits: Vec<BodyEdit>,
     /// True if the request is known to hold only text, so that no code has to look for media.
     pub only_text: bool,
     /// Losses of those edits: content of other providers in the history, which a provider of this
@@ -146,11 +146,11 @@ pub struct Peek {
 
 /// Positions in a body that may be patched, as byte ranges of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct PatchPoints {
     /// The position after the opening brace, where a field can be inserted.
-    pub open: usize,
+    pub insert_at: usize,
     /// True if the object has no fields, so that an inserted field needs no comma.
-    pub empty: bool,
+    pub is_empty_object: bool,
     /// The model name.
     pub model: Option<Range<usize>>,
     /// The output limit.
@@ -159,91 +159,91 @@ pub struct Marks {
     pub stream_options: Option<Range<usize>>,
 }
 
-impl Marks {
+impl PatchPoints {
     /// Finds the opening brace of a body.
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn locate(text: &str) -> Self {
         let open = text.find('{').map_or(0, |at| at + 1);
         let empty = text.get(open..).is_some_and(|rest| rest.trim_start().starts_with('}'));
-        Self { open, empty, ..Self::default() }
+        Self { insert_at: open, is_empty_object: empty, ..Self::default() }
     }
 }
 
 /// Usage and end of a reply, as metered.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct ReplyMeter {
     /// The reported usage; `None` if the reply reports none.
     pub usage: Option<Usage>,
     /// True if every candidate has a finish reason.
-    pub finished: bool,
+    pub is_finished: bool,
     /// The number of output bytes, to estimate missing usage.
     pub output_bytes: u64,
     /// True if the usage is an estimate and not the provider's count.
-    pub estimated: bool,
+    pub is_estimated: bool,
     /// The service tier, if the reply reports it.
-    pub tier: Option<Tier>,
+    pub service_tier: Option<ServiceTier>,
 }
 
 /// The assumed maximum of searches for a call that may search and sets no limit. A provider may run
 /// more; the operator pays for those, not the key.
-pub(crate) const SEARCHES: u64 = 10;
-impl Said {
+pub(crate) const DEFAULT_MAX_SEARCHES: u64 = 10;
+impl ReplyMeter {
     /// Returns the output bytes of a whole reply. They are counted only if the provider reports no
     /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
-    pub(crate) fn bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
+    pub(crate) fn reply_output_bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
         let most = answer.len() as u64;
         match usage {
             Some(usage) if (1..=most).contains(&usage.output) => most,
-            Some(_) | None => json::said_bytes(answer.as_bytes(), keys),
+            Some(_) | None => json::total_text_bytes(answer.as_bytes(), keys),
         }
     }
 }
 
 /// The action to take on a stream frame.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum FrameAction {
     /// Forward the frame unchanged.
     Forward,
     /// Drop the frame.
-    Swallow,
+    Drop,
     /// Forward the frame and end the stream.
     Last,
     /// The provider reported an error.
-    Fault(Fault),
+    Error(ApiError),
 }
 
 /// Meters a stream of its own format.
-pub trait Sniffer: Send {
+pub trait StreamMeter: Send {
     /// Takes the next frame.
-    fn frame(&mut self, frame: &Frame) -> Verdict;
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction;
     /// Writes the frame for the caller, in this format's framing.
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>);
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>);
     /// Writes the end marker of a complete stream whose provider left it out. Writes nothing if the
     /// last event is the end.
     fn write_end(&self, _out: &mut Vec<u8>) {}
     /// Ends a reply that the gateway stops, as if it had reached its output limit. `usage` is the
     /// billed usage.
-    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>);
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>);
     /// Returns the totals so far.
-    fn said(&self) -> &Said;
+    fn totals(&self) -> &ReplyMeter;
     /// Returns the error event of a broken stream, if it differs from that of the caller's format.
-    fn last_words(&self, _fault: &Fault) -> Option<Vec<u8>> {
+    fn abort_event(&self, _fault: &ApiError) -> Option<Vec<u8>> {
         None
     }
 }
 
 /// Turns a provider's stream into events.
-pub trait Reader: Send {
+pub trait StreamReader: Send {
     /// Takes the next frame.
-    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault>;
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError>;
     /// Ends the stream with the provider's body: adds a missing end, or returns an error if the
     /// stream broke off.
-    fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), Fault>;
+    fn finish(&mut self, out: &mut Vec<Event>) -> Result<(), ApiError>;
     /// Returns true if the stream is complete and nothing more is expected.
     fn is_done(&self) -> bool;
 }
 
 /// Turns events into a stream for a caller.
-pub trait Writer: Send {
+pub trait StreamWriter: Send {
     /// Appends the framed output of an event to `out`.
     fn push(&mut self, event: Event, out: &mut Vec<u8>);
     /// Writes the end of the stream and returns the losses.

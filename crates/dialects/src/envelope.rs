@@ -7,7 +7,7 @@
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, Engine};
-use canon::{Origin, Seal};
+use canon::{WireFormat, Signature};
 
 const MAGIC: &[u8] = b"\xa6\xdbPT1";
 
@@ -15,8 +15,8 @@ const OPTIONAL_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
 /// Wraps a signature for the token field of another format.
-pub(crate) fn wrap(seal: &Seal) -> String {
-    let (origin, token) = seal.open();
+pub(crate) fn wrap(seal: &Signature) -> String {
+    let (origin, token) = seal.origin_and_token();
     let mut bytes = MAGIC.to_vec();
     bytes.push(origin_letter(origin));
     bytes.extend_from_slice(&crc32fast::hash(token.as_bytes()).to_le_bytes());
@@ -25,11 +25,11 @@ pub(crate) fn wrap(seal: &Seal) -> String {
 }
 
 /// Reads a token found in a request of format `own`: an envelope, or a token of `own` itself.
-pub(crate) fn unwrap(token: &str, own: Origin) -> Seal {
-    read_envelope(token).unwrap_or_else(|| Seal::new(own, token))
+pub(crate) fn unwrap(token: &str, own: WireFormat) -> Signature {
+    read_envelope(token).unwrap_or_else(|| Signature::new(own, token))
 }
 
-fn read_envelope(token: &str) -> Option<Seal> {
+fn read_envelope(token: &str) -> Option<Signature> {
     let bytes = decode(token)?;
     let rest = bytes.strip_prefix(MAGIC)?;
     let (letter, rest) = rest.split_first()?;
@@ -37,8 +37,8 @@ fn read_envelope(token: &str) -> Option<Seal> {
     if crc32fast::hash(token) != u32::from_le_bytes(*sum) {
         return None;
     }
-    let origin = Origin::ALL.into_iter().find(|origin| origin_letter(*origin) == *letter)?;
-    Some(Seal::new(origin, std::str::from_utf8(token).ok()?))
+    let origin = WireFormat::ALL.into_iter().find(|origin| origin_letter(*origin) == *letter)?;
+    Some(Signature::new(origin, std::str::from_utf8(token).ok()?))
 }
 
 /// Decodes base64 in either alphabet, padded or not; `None` for anything else.
@@ -49,13 +49,13 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     Engine::decode(&engine, text).ok()
 }
 
-const fn origin_letter(origin: Origin) -> u8 {
+const fn origin_letter(origin: WireFormat) -> u8 {
     match origin {
-        Origin::Chat => b'c',
-        Origin::Responses => b'r',
-        Origin::Messages => b'm',
-        Origin::Native => b'n',
-        Origin::Images => b'i',
+        WireFormat::Chat => b'c',
+        WireFormat::Responses => b'r',
+        WireFormat::Messages => b'm',
+        WireFormat::Native => b'n',
+        WireFormat::Images => b'i',
     }
 }
 
@@ -67,26 +67,26 @@ mod tests {
     proptest! {
         #[test]
         fn signature_round_trips_in_either_alphabet(token in ".{0,80}", at in 0..5_usize) {
-            let seal = Seal::new(Origin::ALL[at], token);
+            let seal = Signature::new(WireFormat::ALL[at], token);
             let wrapped = wrap(&seal);
-            prop_assert_eq!(&unwrap(&wrapped, Origin::Messages), &seal);
+            prop_assert_eq!(&unwrap(&wrapped, WireFormat::Messages), &seal);
             let other = wrapped.replace('+', "-").replace('/', "_");
-            prop_assert_eq!(&unwrap(other.trim_end_matches('='), Origin::Native), &seal);
+            prop_assert_eq!(&unwrap(other.trim_end_matches('='), WireFormat::Native), &seal);
         }
     }
 
     #[test]
     fn other_tokens_stay_unchanged() {
         for token in ["", "EqQBCgIYAg==", "not base64!", "skip_thought_signature_validator"] {
-            assert_eq!(unwrap(token, Origin::Native), Seal::new(Origin::Native, token));
+            assert_eq!(unwrap(token, WireFormat::Native), Signature::new(WireFormat::Native, token));
         }
     }
 
     #[test]
     fn damage_is_detected() {
-        let wrapped = wrap(&Seal::new(Origin::Messages, "abcdefgh"));
+        let wrapped = wrap(&Signature::new(WireFormat::Messages, "abcdefgh"));
         let damaged = wrapped.replace("Zmdo", "Zmdp");
         assert_ne!(damaged, wrapped);
-        assert_eq!(unwrap(&damaged, Origin::Native).origin(), Origin::Native);
+        assert_eq!(unwrap(&damaged, WireFormat::Native).origin(), WireFormat::Native);
     }
 }

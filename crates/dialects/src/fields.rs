@@ -1,19 +1,19 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{Extras, Fault, Losses, Origin};
+use canon::{ExtraFields, ApiError, Losses, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
 /// A path in a body. It is formatted only when an error needs it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Path<'a> {
+pub(crate) enum JsonPath<'a> {
     Root,
-    Key(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
+    Key(&'a JsonPath<'a>, &'a str),
+    Item(&'a JsonPath<'a>, usize),
 }
 
-impl<'a> Path<'a> {
+impl<'a> JsonPath<'a> {
     /// Returns the path of a field.
     pub(crate) const fn key(&'a self, name: &'a str) -> Self {
         Self::Key(self, name)
@@ -25,12 +25,12 @@ impl<'a> Path<'a> {
     }
 
     /// Returns an error at this path.
-    pub(crate) fn fault(&self, say: impl Into<String>) -> Fault {
-        Fault::invalid(self.to_string(), say.into())
+    pub(crate) fn fault(&self, say: impl Into<String>) -> ApiError {
+        ApiError::invalid(self.to_string(), say.into())
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
@@ -42,15 +42,15 @@ impl fmt::Display for Path<'_> {
 }
 
 /// Notes the fields of a turn, part or tool that format `me` cannot carry.
-pub(crate) fn note_foreign(extras: &Extras, me: Origin, of: &str, losses: &mut Losses) {
-    for name in extras.foreign_to(me).filter(|name| matters(name)) {
+pub(crate) fn note_foreign_fields(extras: &ExtraFields, me: WireFormat, of: &str, losses: &mut Losses) {
+    for name in extras.foreign_to(me).filter(|name| is_reported(name)) {
         losses.add(&format!("{of}.{name}"), "only another format has this field");
     }
 }
 
 /// Returns true if the loss of a field matters. Names and ids of another format and the gateway's
 /// own notes do not.
-pub(crate) fn matters(name: &str) -> bool {
+pub(crate) fn is_reported(name: &str) -> bool {
     !matches!(name, "id" | "name" | "status" | "type") && !name.starts_with("portunus.")
 }
 
@@ -58,14 +58,14 @@ pub(crate) fn matters(name: &str) -> bool {
 ///
 /// `null` counts as absent, because clients send back the nulls they were sent.
 #[derive(Debug)]
-pub(crate) struct Fields<'p> {
+pub(crate) struct ObjectReader<'p> {
     map: Map<String, Value>,
-    path: &'p Path<'p>,
+    path: &'p JsonPath<'p>,
 }
 
-impl<'p> Fields<'p> {
+impl<'p> ObjectReader<'p> {
     /// Starts reading a value. Anything but an object is an error.
-    pub(crate) fn new(value: Value, path: &'p Path<'p>) -> Result<Self, Fault> {
+    pub(crate) fn new(value: Value, path: &'p JsonPath<'p>) -> Result<Self, ApiError> {
         match value {
             Value::Object(map) => Ok(Self { map, path }),
             _ => Err(path.fault("must be an object")),
@@ -73,7 +73,7 @@ impl<'p> Fields<'p> {
     }
 
     /// Starts reading an object.
-    pub(crate) const fn of(map: Map<String, Value>, path: &'p Path<'p>) -> Self {
+    pub(crate) const fn of(map: Map<String, Value>, path: &'p JsonPath<'p>) -> Self {
         Self { map, path }
     }
 
@@ -85,12 +85,12 @@ impl<'p> Fields<'p> {
     }
 
     /// Puts a value back among the remaining fields.
-    pub(crate) fn leave(&mut self, name: &str, value: Value) {
+    pub(crate) fn put_back(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
     }
 
     /// Takes a string.
-    pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, Fault> {
+    pub(crate) fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.typed(name, "must be a string", |value| match value {
             Value::String(text) => Some(text),
             _ => None,
@@ -98,27 +98,27 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes a number.
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Fault> {
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, ApiError> {
         self.typed(name, "must be a number", |value| value.as_f64())
     }
 
     /// Takes a whole number.
-    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, Fault> {
+    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<i64>, ApiError> {
         self.typed(name, "must be a whole number", |value| value.as_i64())
     }
 
     /// Takes a whole number that is not negative.
-    pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, Fault> {
+    pub(crate) fn count(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         self.typed(name, "must be a whole number not below zero", |value| value.as_u64())
     }
 
     /// Takes a boolean.
-    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, Fault> {
+    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         self.typed(name, "must be true or false", |value| value.as_bool())
     }
 
     /// Takes a list.
-    pub(crate) fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Fault> {
+    pub(crate) fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
         self.typed(name, "must be a list", |value| match value {
             Value::Array(items) => Some(items),
             _ => None,
@@ -126,7 +126,7 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes a list of strings.
-    pub(crate) fn strings(&mut self, name: &str) -> Result<Option<Vec<String>>, Fault> {
+    pub(crate) fn strings(&mut self, name: &str) -> Result<Option<Vec<String>>, ApiError> {
         self.typed(name, "must be a list of strings", |value| match value {
             Value::Array(items) => items
                 .into_iter()
@@ -140,7 +140,7 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes an object.
-    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, Fault> {
+    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
         self.typed(name, "must be an object", |value| match value {
             Value::Object(map) => Some(map),
             _ => None,
@@ -148,30 +148,30 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes a required string.
-    pub(crate) fn required(&mut self, name: &str) -> Result<String, Fault> {
+    pub(crate) fn required(&mut self, name: &str) -> Result<String, ApiError> {
         self.string(name)?.ok_or_else(|| self.fault(name, "is required"))
     }
 
     /// Returns an error at one of the fields.
-    pub(crate) fn fault(&self, name: &str, say: &str) -> Fault {
+    pub(crate) fn fault(&self, name: &str, say: &str) -> ApiError {
         let path = self.path.key(name).to_string();
-        Fault::invalid(path.clone(), format!("`{path}` {say}"))
+        ApiError::invalid(path.clone(), format!("`{path}` {say}"))
     }
 
     /// Returns the path of the object.
-    pub(crate) const fn path(&self) -> &'p Path<'p> {
+    pub(crate) const fn path(&self) -> &'p JsonPath<'p> {
         self.path
     }
 
     /// Returns the remaining fields, without nulls.
-    pub(crate) fn rest(mut self) -> Map<String, Value> {
+    pub(crate) fn remaining(mut self) -> Map<String, Value> {
         self.map.retain(|_, value| !value.is_null());
         self.map
     }
 
     /// Returns the remaining fields as extras of a format.
-    pub(crate) fn extras(self, origin: Origin) -> Extras {
-        Extras::of(origin, self.rest())
+    pub(crate) fn extras(self, origin: WireFormat) -> ExtraFields {
+        ExtraFields::from_fields(origin, self.remaining())
     }
 
     fn typed<T>(
@@ -179,7 +179,7 @@ impl<'p> Fields<'p> {
         name: &str,
         rule: &str,
         read: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(value) => match read(value) {
@@ -192,9 +192,9 @@ impl<'p> Fields<'p> {
 
 /// Writes a JSON object; absent values are left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Object(Map<String, Value>);
+pub(crate) struct ObjectWriter(Map<String, Value>);
 
-impl Object {
+impl ObjectWriter {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -207,7 +207,7 @@ impl Object {
 
     /// Sets a field if the value is present.
     #[must_use]
-    pub(crate) fn maybe<T: Into<Value>>(self, name: &str, value: Option<T>) -> Self {
+    pub(crate) fn set_some<T: Into<Value>>(self, name: &str, value: Option<T>) -> Self {
         match value {
             Some(value) => self.set(name, value),
             None => self,
@@ -216,8 +216,8 @@ impl Object {
 
     /// Adds the extras of a format without overwriting existing fields.
     #[must_use]
-    pub(crate) fn with(mut self, extras: &Extras, origin: Origin) -> Self {
-        for (name, value) in extras.for_origin(origin).into_iter().flatten() {
+    pub(crate) fn with_extras(mut self, extras: &ExtraFields, origin: WireFormat) -> Self {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
             // Notes that a reader left for the writer are not part of the format.
             if name.starts_with("portunus.") {
                 continue;
@@ -232,8 +232,8 @@ impl Object {
     }
 }
 
-impl From<Object> for Value {
-    fn from(object: Object) -> Self {
+impl From<ObjectWriter> for Value {
+    fn from(object: ObjectWriter) -> Self {
         Self::Object(object.0)
     }
 }

@@ -1,7 +1,7 @@
 //! JSON as bytes: edits of a body, nesting depth, and errors that name their path.
 
 use bytes::Bytes;
-use canon::Fault;
+use canon::ApiError;
 use memchr::memchr2;
 use memchr::memmem::Finder;
 use serde::Deserialize;
@@ -13,29 +13,29 @@ pub const MAX_DEPTH: usize = 128;
 
 /// One edit of a body: the bytes of a range are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
+pub struct BodyEdit {
     /// The replaced range; empty for an insertion.
-    pub at: Range<usize>,
+    pub range: Range<usize>,
     /// The replacement.
-    pub with: Bytes,
+    pub replacement: Bytes,
 }
 
 /// A body in segments: slices of the caller's own bytes with edits between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Segments(Vec<Bytes>);
+pub struct BodySegments(Vec<Bytes>);
 
-impl Segments {
+impl BodySegments {
     /// Returns a body of one segment.
-    pub fn whole(body: impl Into<Bytes>) -> Self {
+    pub fn single(body: impl Into<Bytes>) -> Self {
         Self(vec![body.into()])
     }
 
     /// Returns the body with the edits applied. If two edits overlap, the earlier one wins.
-    pub fn edited(body: &Bytes, mut edits: Vec<Edit>) -> Self {
-        edits.sort_by_key(|edit| edit.at.start);
+    pub fn with_edits(body: &Bytes, mut edits: Vec<BodyEdit>) -> Self {
+        edits.sort_by_key(|edit| edit.range.start);
         let mut pieces = Vec::with_capacity(edits.len() * 2 + 1);
         let mut done = 0;
-        for Edit { at, with } in edits {
+        for BodyEdit { range: at, replacement: with } in edits {
             if at.start < done || at.end > body.len() || at.start > at.end {
                 continue;
             }
@@ -59,7 +59,7 @@ impl Segments {
     }
 
     /// Returns the segments in order.
-    pub fn into_pieces(self) -> Vec<Bytes> {
+    pub fn into_segments(self) -> Vec<Bytes> {
         self.0
     }
 
@@ -70,12 +70,12 @@ impl Segments {
 }
 
 /// Returns the body as text. It must be UTF-8 and not nested deeper than [`MAX_DEPTH`].
-pub fn text(body: &[u8]) -> Result<&str, Fault> {
+pub fn checked_text(body: &[u8]) -> Result<&str, ApiError> {
     let text = std::str::from_utf8(body).map_err(|e| {
-        Fault::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
+        ApiError::invalid("", format!("the body is not valid UTF-8 (byte {})", e.valid_up_to()))
     })?;
     if depth(body) > MAX_DEPTH {
-        return Err(Fault::invalid(
+        return Err(ApiError::invalid(
             "",
             format!("the body is nested more than {MAX_DEPTH} levels deep"),
         ));
@@ -116,34 +116,34 @@ pub fn range_of(text: &str, value: &RawValue) -> Range<usize> {
 }
 
 /// Returns a string as JSON.
-pub fn quoted(text: &str) -> Bytes {
+pub fn to_json_string(text: &str) -> Bytes {
     Bytes::from(serde_json::Value::from(text).to_string())
 }
 
 /// Parses a body. An error names the path of the invalid value.
-pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
     serde_json::from_str(text).map_err(|_| {
         let mut from = serde_json::Deserializer::from_str(text);
-        explain(serde_path_to_error::deserialize::<_, T>(&mut from))
+        parse_error(serde_path_to_error::deserialize::<_, T>(&mut from))
     })
 }
 
 /// Returns the error of a second parse that tracks the path.
-pub fn explain<T>(outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>) -> Fault {
+pub fn parse_error<T>(outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>) -> ApiError {
     match outcome {
         // The value is valid, so the first parse failed on bytes after it.
-        Ok(_) => Fault::invalid("", "something follows the JSON value in the body"),
+        Ok(_) => ApiError::invalid("", "something follows the JSON value in the body"),
         Err(error) => {
             let path = error.path().to_string();
             let cause = error.into_inner();
             if cause.is_syntax() || cause.is_eof() {
-                return Fault::invalid(
+                return ApiError::invalid(
                     "",
                     format!("the body is not valid JSON: {}", shorten(&cause.to_string())),
                 );
             }
             let path = if path == "." { String::new() } else { path };
-            Fault::invalid(path, shorten(&without_position(&cause.to_string())))
+            ApiError::invalid(path, shorten(&without_position(&cause.to_string())))
         }
     }
 }
@@ -163,7 +163,7 @@ fn shorten(message: &str) -> String {
 }
 
 /// Returns the string of a value, if it is one.
-pub(crate) fn word(raw: Option<&RawValue>) -> Option<String> {
+pub(crate) fn string_value(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn text_bytes(data: &[u8], key: &Finder<'_>) -> Option<u64> {
 
 /// Returns the total length of the strings under the keys. Without any of them, an estimate: most
 /// of a frame is syntax.
-pub(crate) fn said_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
+pub(crate) fn total_text_bytes(data: &[u8], keys: &[Finder<'_>]) -> u64 {
     let mut total = None;
     for key in keys {
         let texts = key.find_iter(data).filter_map(|at| text_at(data, at + key.needle().len()));
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn edits_keep_the_other_bytes() {
         let body = Bytes::from_static(br#"{"a":1, "model" : "x","z":[ ]}"#);
-        let edit = |at: Range<usize>, with: &'static str| Edit { at, with: Bytes::from(with) };
-        let edited = Segments::edited(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
+        let edit = |at: Range<usize>, with: &'static str| BodyEdit { range: at, replacement: Bytes::from(with) };
+        let edited = BodySegments::with_edits(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
         assert_eq!(edited.to_vec(), br#"{"n":0,"a":1, "model" : "yy","z":[ ]}"#);
         assert_eq!(edited.len(), edited.to_vec().len());
     }
@@ -234,20 +234,20 @@ mod tests {
         let keys = ["\"text\":", "\"arguments\":"].map(Finder::new);
         let data = br#"{"parts":[{"text": "a \"b\"\n"},{"arguments":"{\"c\":1}"},{"text":null}]}"#;
         assert_eq!(text_bytes(data, &keys[0]), Some(6));
-        assert_eq!(said_bytes(data, &keys), 6 + 7);
+        assert_eq!(total_text_bytes(data, &keys), 6 + 7);
         assert_eq!(text_bytes(br#"{"text":"cut \"#, &keys[0]), Some(5));
-        assert_eq!(said_bytes(&[b' '; 80], &keys), 10, "a guess");
-        assert_eq!(said_bytes(br#"{"text":""}"#, &keys), 0);
+        assert_eq!(total_text_bytes(&[b' '; 80], &keys), 10, "a guess");
+        assert_eq!(total_text_bytes(br#"{"text":""}"#, &keys), 0);
     }
 
     #[test]
     fn depth_ignores_brackets_in_strings() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-        assert!(text(nested(MAX_DEPTH).as_bytes()).is_ok());
-        assert!(text(nested(MAX_DEPTH + 1).as_bytes()).is_err());
-        assert!(text(nested(1_000_000).as_bytes()).is_err());
+        assert!(checked_text(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(checked_text(nested(MAX_DEPTH + 1).as_bytes()).is_err());
+        assert!(checked_text(nested(1_000_000).as_bytes()).is_err());
         let quoted = format!(r#"{{"a":"\\\"{}"}}"#, "[".repeat(500));
-        assert!(text(quoted.as_bytes()).is_ok());
+        assert!(checked_text(quoted.as_bytes()).is_ok());
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //!
 //! Every conversation format has the same files: `wire` (JSON shapes), `rules` (checks that answer
 //! 400), `read_request`, `write_request`, `read_reply`, `write_reply`, `read_stream`,
-//! `write_stream`, `pass_through` (patches the caller's own bytes) and `fault` (errors). This crate
+//! `write_stream`, `pass_through` (patches the caller's own bytes) and `upstream_error` (errors). This crate
 //! knows nothing of sockets, keys, prices or async.
 
 pub mod chat;
@@ -11,49 +11,49 @@ mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod envelope;
-mod fault;
+mod upstream_error;
 mod fields;
-mod frame;
-mod heads;
+mod sse;
+mod value_view;
 pub mod images;
 pub mod json;
-mod judge;
-pub mod keepsake;
+mod checks;
+pub mod signature_cache;
 mod media_urls;
 pub mod messages;
 pub mod native;
 pub mod responses;
-mod served;
-mod steering;
+mod service_tier;
+mod thinking_controls;
 mod stop_enforcer;
-mod stretch;
+mod signed_span;
 mod text;
 
-pub use custom_tool_calls::CustomCalls;
+pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
-    Dialect, Ends, Lane, Outgoing, Passage, Peek, Reader, Said, Sniffer, Stamp, Target, Verdict,
-    Writer,
+    Dialect, StopSupport, LaneSettings, ProviderRequest, PassThrough, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, RequestTarget, FrameAction,
+    StreamWriter,
 };
-pub use frame::{Cutter, Frame, MAX_FRAME};
-pub use media_urls::{Address, addresses};
-pub use served::tier_told;
-pub use steering::Steering;
-pub use stop_enforcer::{Brake, Scale};
+pub use sse::{SseDecoder, StreamFrame, MAX_FRAME_BYTES};
+pub use media_urls::{MediaUrl, media_urls};
+pub use service_tier::event_tier;
+pub use thinking_controls::ThinkingControls;
+pub use stop_enforcer::{StopEnforcer, UsageEstimator};
 
-use canon::Origin;
+use canon::WireFormat;
 
 /// Returns all conversation formats in their listing order.
 pub fn all() -> impl Iterator<Item = &'static dyn Dialect> {
-    Origin::ALL.into_iter().filter_map(get)
+    WireFormat::ALL.into_iter().filter_map(get)
 }
 
 /// Returns the format of an origin; `None` for an origin without conversations.
-pub fn get(origin: Origin) -> Option<&'static dyn Dialect> {
+pub fn get(origin: WireFormat) -> Option<&'static dyn Dialect> {
     match origin {
-        Origin::Chat => Some(&chat::Chat),
-        Origin::Messages => Some(&messages::Messages),
-        Origin::Native => Some(&native::Native),
-        Origin::Responses => Some(&responses::Responses),
-        Origin::Images => None,
+        WireFormat::Chat => Some(&chat::ChatDialect),
+        WireFormat::Messages => Some(&messages::MessagesDialect),
+        WireFormat::Native => Some(&native::NativeDialect),
+        WireFormat::Responses => Some(&responses::ResponsesDialect),
+        WireFormat::Images => None,
     }
 }

@@ -3,18 +3,18 @@
 //! The rules of a format do not check these URLs. The component that fetches them decides which
 //! hosts are allowed.
 
-use canon::{Fault, Origin};
+use canon::{ApiError, WireFormat};
 use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::native::camel;
+use crate::native::to_camel_case;
 use crate::text::BorrowedText;
 
 /// A media URL and the field that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct MediaUrl {
     /// JSON path of the field.
     pub path: String,
     /// The URL as the caller wrote it.
@@ -61,13 +61,13 @@ const FILE_DATA: &str = "file_data";
 
 /// Returns every media URL in the request. Most requests have none; a byte search detects that
 /// without parsing the body.
-pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
+pub fn media_urls(origin: WireFormat, body: &[u8]) -> Result<Vec<MediaUrl>, ApiError> {
     let (key_paths, needles): (&'static [KeyPath], &[&str]) = match origin {
-        Origin::Chat => (&CHAT_PATHS, &["_url", FILE_DATA]),
-        Origin::Responses => (&RESPONSES_PATHS, &["_url", FILE_DATA]),
-        Origin::Messages => (&MESSAGES_PATHS, &["\"url\""]),
-        Origin::Native => (&NATIVE_PATHS, &["Uri\"", "_uri\""]),
-        Origin::Images => return Ok(Vec::new()),
+        WireFormat::Chat => (&CHAT_PATHS, &["_url", FILE_DATA]),
+        WireFormat::Responses => (&RESPONSES_PATHS, &["_url", FILE_DATA]),
+        WireFormat::Messages => (&MESSAGES_PATHS, &["\"url\""]),
+        WireFormat::Native => (&NATIVE_PATHS, &["Uri\"", "_uri\""]),
+        WireFormat::Images => return Ok(Vec::new()),
     };
     // A key may be written with JSON escapes.
     let is_present = needles
@@ -78,7 +78,7 @@ pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
         return Ok(Vec::new());
     }
     let mut scan = UrlScan {
-        allows_snake_case: origin == Origin::Native,
+        allows_snake_case: origin == WireFormat::Native,
         path: String::new(),
         urls: Vec::new(),
     };
@@ -86,7 +86,7 @@ pub fn addresses(origin: Origin, body: &[u8]) -> Result<Vec<Address>, Fault> {
     let mut from = serde_json::Deserializer::from_slice(body);
     match visitor.deserialize(&mut from) {
         Ok(()) => Ok(scan.urls),
-        Err(e) => Err(Fault::invalid("", format!("the body cannot be read: {e}"))),
+        Err(e) => Err(ApiError::invalid("", format!("the body cannot be read: {e}"))),
     }
 }
 
@@ -94,7 +94,7 @@ struct UrlScan {
     /// True if keys may be in snake_case as well.
     allows_snake_case: bool,
     path: String,
-    urls: Vec<Address>,
+    urls: Vec<MediaUrl>,
 }
 
 /// Visits one value that lies on some of the paths, `depth` keys below the root.
@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let length = self.scan.path.len();
         while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
-            let name = if self.scan.allows_snake_case { camel(&key) } else { Cow::Borrowed(&*key) };
+            let name = if self.scan.allows_snake_case { to_camel_case(&key) } else { Cow::Borrowed(&*key) };
             let on =
                 |key_path: &&KeyPath| key_path.get(self.depth).is_some_and(|step| *step == name);
             let key_paths: Vec<KeyPath> = self.key_paths.iter().filter(on).copied().collect();
@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
             || (key_path.last() == Some(&FILE_DATA) && !text.contains("://"));
         if !is_data {
             let path = self.scan.path.clone();
-            self.scan.urls.push(Address { path, url: text.to_owned() });
+            self.scan.urls.push(MediaUrl { path, url: text.to_owned() });
         }
         Ok(())
     }
@@ -198,8 +198,8 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
 mod tests {
     use super::*;
 
-    fn found(origin: Origin, body: &str) -> Vec<(String, String)> {
-        let found = addresses(origin, body.as_bytes()).unwrap();
+    fn found(origin: WireFormat, body: &str) -> Vec<(String, String)> {
+        let found = media_urls(origin, body.as_bytes()).unwrap();
         found.into_iter().map(|address| (address.path, address.url)).collect()
     }
 
@@ -207,62 +207,62 @@ mod tests {
     fn finds_media_urls_in_every_format() {
         for (origin, body, path) in [
             (
-                Origin::Chat,
+                WireFormat::Chat,
                 r#"{"messages":[{"content":"x"},{"content":[{"text":"y"},{"image_url":{"url":"U"}}]}]}"#,
                 "messages[1].content[1].image_url.url",
             ),
             (
-                Origin::Chat,
+                WireFormat::Chat,
                 r#"{"messages":[{"content":[{"video_url":{"url":"U"}}]}]}"#,
                 "messages[0].content[0].video_url.url",
             ),
             (
-                Origin::Chat,
+                WireFormat::Chat,
                 r#"{"messages":[{"content":[{"file":{"file_data":"https://U"}}]}]}"#,
                 "messages[0].content[0].file.file_data",
             ),
             (
-                Origin::Responses,
+                WireFormat::Responses,
                 r#"{"input":[{"content":[{"image_url":"U"}]}]}"#,
                 "input[0].content[0].image_url",
             ),
             (
-                Origin::Responses,
+                WireFormat::Responses,
                 r#"{"input":[{"content":[{"image_url":{"url":"U"}}]}]}"#,
                 "input[0].content[0].image_url.url",
             ),
             (
-                Origin::Responses,
+                WireFormat::Responses,
                 r#"{"input":[{"output":[{"file_url":"U"}]}]}"#,
                 "input[0].output[0].file_url",
             ),
             (
-                Origin::Responses,
+                WireFormat::Responses,
                 r#"{"input":[{"output":{"image_url":"U"}}]}"#,
                 "input[0].output.image_url",
             ),
             (
-                Origin::Messages,
+                WireFormat::Messages,
                 r#"{"messages":[{"content":[{"source":{"type":"url","url":"U"}}]}]}"#,
                 "messages[0].content[0].source.url",
             ),
             (
-                Origin::Messages,
+                WireFormat::Messages,
                 r#"{"messages":[{"content":[{"content":[{"source":{"url":"U"}}]}]}]}"#,
                 "messages[0].content[0].content[0].source.url",
             ),
             (
-                Origin::Native,
+                WireFormat::Native,
                 r#"{"contents":{"parts":{"file_data":{"file_uri":"U"}}}}"#,
                 "contents.parts.fileData.fileUri",
             ),
             (
-                Origin::Native,
+                WireFormat::Native,
                 r#"{"contents":[{"parts":[{"functionResponse":{"parts":[{"fileData":{"fileUri":"U"}}]}}]}]}"#,
                 "contents[0].parts[0].functionResponse.parts[0].fileData.fileUri",
             ),
             (
-                Origin::Native,
+                WireFormat::Native,
                 r#"{"requests":[{"content":{"parts":[{"fileData":{"fileUri":"U"}}]}}]}"#,
                 "requests[0].content.parts[0].fileData.fileUri",
             ),
@@ -275,39 +275,39 @@ mod tests {
     #[test]
     fn finds_urls_behind_escapes_and_duplicate_keys() {
         let body = r#"{"messages":[{"content":[{"image\u005furl":{"url":"A","\u0075rl":"B"}}]}]}"#;
-        let urls: Vec<String> = found(Origin::Chat, body).into_iter().map(|(_, url)| url).collect();
+        let urls: Vec<String> = found(WireFormat::Chat, body).into_iter().map(|(_, url)| url).collect();
         assert_eq!(urls, ["A", "B"]);
         let body = r#"{"messages":[{"content":[{"source":{"\u0075rl":"A"}}]}]}"#;
-        assert_eq!(found(Origin::Messages, body).len(), 1);
+        assert_eq!(found(WireFormat::Messages, body).len(), 1);
     }
 
     #[test]
     fn ignores_other_urls() {
         for (origin, body) in [
             (
-                Origin::Chat,
+                WireFormat::Chat,
                 r#"{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,AA"}}]}]}"#,
             ),
-            (Origin::Chat, r#"{"messages":[{"content":[{"file":{"file_data":"AAAA"}}]}]}"#),
+            (WireFormat::Chat, r#"{"messages":[{"content":[{"file":{"file_data":"AAAA"}}]}]}"#),
             (
-                Origin::Chat,
+                WireFormat::Chat,
                 r#"{"messages":[{"content":"see image_url"}],"tools":[{"image_url":"U"}]}"#,
             ),
             (
-                Origin::Messages,
+                WireFormat::Messages,
                 r#"{"messages":[{"content":[{"type":"tool_use","input":{"url":"U"}}]}]}"#,
             ),
             (
-                Origin::Messages,
+                WireFormat::Messages,
                 r#"{"messages":[{"content":[{"type":"search_result","source":"U"}]}],"x":{"url":"U"}}"#,
             ),
-            (Origin::Messages, r#"{"mcp_servers":[{"url":"U"}],"messages":[]}"#),
+            (WireFormat::Messages, r#"{"mcp_servers":[{"url":"U"}],"messages":[]}"#),
             (
-                Origin::Native,
+                WireFormat::Native,
                 r#"{"contents":[{"parts":[{"functionCall":{"args":{"fileUri":"U"}}}]}]}"#,
             ),
             (
-                Origin::Native,
+                WireFormat::Native,
                 r#"{"contents":[{"parts":[{"functionResponse":{"response":{"fileUri":"U"}}}]}]}"#,
             ),
         ] {
@@ -322,6 +322,6 @@ mod tests {
             "[".repeat(200),
             "]".repeat(200)
         );
-        assert!(addresses(Origin::Responses, deep.as_bytes()).is_err());
+        assert!(media_urls(WireFormat::Responses, deep.as_bytes()).is_err());
     }
 }

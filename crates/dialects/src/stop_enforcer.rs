@@ -5,21 +5,21 @@
 //! request and applies them to the stream: it holds back text that may be the beginning of a stop
 //! sequence, cuts the answer, and lets the caller drop the provider's connection.
 
-use canon::{Chat, Event, Finish, Growth, Opening, Origin, Place, Raw, Usage, Why};
+use canon::{ChatRequest, Event, Finish, PartDelta, PartStart, WireFormat, PartIndex, RawReason, Usage, FinishReason};
 use std::collections::BTreeMap;
 
-use crate::dialect::Ends;
+use crate::dialect::StopSupport;
 
 /// Watches a stream for the end its caller asked for.
 #[derive(Debug)]
-pub struct Brake {
+pub struct StopEnforcer {
     stop_texts: Vec<String>,
     /// Maximum output tokens, set if the provider rejects a limit this low.
     limit: Option<u64>,
     /// True if only one answer was requested, so that its end is the end of the stream.
     single_candidate: bool,
-    lane: Origin,
-    scale: Scale,
+    lane: WireFormat,
+    scale: UsageEstimator,
     /// Usage the provider reported so far.
     reported: Option<Usage>,
     candidates: BTreeMap<u32, EnforcedCandidate>,
@@ -29,45 +29,45 @@ pub struct Brake {
 
 /// Estimates usage if the provider is dropped before it reports any.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct UsageEstimator {
     /// Input tokens of the request.
-    pub input: u64,
+    pub input_tokens: u64,
     /// Returns the estimated tokens of a text.
-    pub of_text: fn(&str) -> u64,
+    pub count_tokens: fn(&str) -> u64,
 }
 
 /// State of one candidate.
 #[derive(Debug, Default)]
 struct EnforcedCandidate {
     /// Open parts. A text part holds the text kept back.
-    open: BTreeMap<Place, Option<String>>,
+    open: BTreeMap<PartIndex, Option<String>>,
     /// Estimated tokens forwarded so far.
     spent_tokens: u64,
     is_cut: bool,
 }
 
-impl Brake {
+impl StopEnforcer {
     /// Moves the options the provider cannot handle from the request into an enforcer. Returns
     /// `None` if the provider can handle them all.
-    pub fn take(
-        chat: &mut Chat,
+    pub fn take_from(
+        chat: &mut ChatRequest,
         limit: Option<u64>,
-        caller: Ends,
-        lane: (Origin, Ends),
+        caller: StopSupport,
+        lane: (WireFormat, StopSupport),
     ) -> Option<Self> {
         let (origin, ends) = lane;
-        let stop_texts = &mut chat.sampling.stop;
+        let stop_texts = &mut chat.sampling.stop_sequences;
         let is_unsupported =
-            stop_texts.len() > ends.stop_texts || (caller.tells_stop && !ends.tells_stop);
+            stop_texts.len() > ends.max_stop_texts || (caller.reports_stop_text && !ends.reports_stop_text);
         let mut stop_texts = if is_unsupported { std::mem::take(stop_texts) } else { Vec::new() };
         stop_texts.retain(|stop| !stop.is_empty());
-        let requested = limit.into_iter().chain(chat.sampling.max_output).min();
-        let limit = requested.filter(|requested| *requested < ends.least_output);
+        let requested = limit.into_iter().chain(chat.sampling.max_output_tokens).min();
+        let limit = requested.filter(|requested| *requested < ends.min_output_tokens);
         if stop_texts.is_empty() && limit.is_none() {
             return None;
         }
         if limit.is_some() {
-            chat.sampling.max_output = Some(ends.least_output);
+            chat.sampling.max_output_tokens = Some(ends.min_output_tokens);
         }
         // A non-streamed answer is billed in full before it can be cut.
         chat.stream = true;
@@ -76,7 +76,7 @@ impl Brake {
             limit,
             single_candidate: chat.sampling.candidates.unwrap_or(1) <= 1,
             lane: origin,
-            scale: Scale { input: 0, of_text: |text| text.len() as u64 / 4 },
+            scale: UsageEstimator { input_tokens: 0, count_tokens: |text| text.len() as u64 / 4 },
             reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
@@ -84,13 +84,13 @@ impl Brake {
     }
 
     /// Creates an enforcer that forwards everything until `cut` is called.
-    pub fn open(candidates: u32, lane: Origin) -> Self {
+    pub fn forwarding_all(candidates: u32, lane: WireFormat) -> Self {
         Self {
             stop_texts: Vec::new(),
             limit: None,
             single_candidate: candidates <= 1,
             lane,
-            scale: Scale { input: 0, of_text: |_| 0 },
+            scale: UsageEstimator { input_tokens: 0, count_tokens: |_| 0 },
             reported: None,
             candidates: BTreeMap::new(),
             ended: Vec::new(),
@@ -107,48 +107,48 @@ impl Brake {
         };
         for candidate in open {
             if !self.is_cut(candidate) && !self.ended.contains(&candidate) {
-                self.end(candidate, Why::Length, None, out);
+                self.end(candidate, FinishReason::Length, None, out);
             }
         }
-        out(Event::Count(usage));
+        out(Event::Usage(usage));
     }
 
     /// Returns the same enforcer with another usage estimator.
-    pub fn scaled(self, scale: Scale) -> Self {
+    pub fn with_estimator(self, scale: UsageEstimator) -> Self {
         Self { scale, ..self }
     }
 
     /// Returns true if the caller has received the whole answer, so that the provider's connection
     /// can be dropped.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.single_candidate && self.candidates.values().any(|state| state.is_cut)
     }
 
     /// Returns true if the last usage event was estimated because the provider was dropped before
     /// it reported any.
-    pub fn estimated(&self) -> bool {
-        self.is_over() && self.reported.is_none_or(|usage| usage.output == 0)
+    pub fn is_usage_estimated(&self) -> bool {
+        self.is_finished() && self.reported.is_none_or(|usage| usage.output == 0)
     }
 
     /// Handles the next event of the stream.
-    pub fn event(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
+    pub fn push(&mut self, event: Event, out: &mut dyn FnMut(Event)) {
         match event {
-            Event::Open(place, opening) => {
+            Event::PartStart(place, opening) => {
                 let state = self.candidates.entry(place.candidate).or_default();
                 if state.is_cut {
                     return;
                 }
-                let held = matches!(opening, Opening::Text).then(String::new);
+                let held = matches!(opening, PartStart::Text).then(String::new);
                 state.open.insert(place, held);
-                out(Event::Open(place, opening));
+                out(Event::PartStart(place, opening));
             }
-            Event::Grow(place, Growth::Text(text)) => self.grow(place, text, out),
-            Event::Grow(place, _) | Event::Sealed(place, _) => {
+            Event::PartDelta(place, PartDelta::Text(text)) => self.grow(place, text, out),
+            Event::PartDelta(place, _) | Event::PartSignature(place, _) => {
                 if !self.is_cut(place.candidate) {
                     out(event);
                 }
             }
-            Event::Close(place) => {
+            Event::PartEnd(place) => {
                 if self.is_cut(place.candidate) {
                     return;
                 }
@@ -156,24 +156,24 @@ impl Brake {
                 if let Some(Some(held)) = state.open.remove(&place) {
                     send_text(place, held, out);
                 }
-                out(Event::Close(place));
+                out(Event::PartEnd(place));
             }
-            Event::Count(usage) => {
+            Event::Usage(usage) => {
                 self.reported = Some(self.reported.unwrap_or_default().merged(usage));
                 out(event);
             }
-            Event::End { candidate, .. } => {
+            Event::Finish { candidate, .. } => {
                 if !self.is_cut(candidate) {
                     self.ended.push(candidate);
                     out(event);
                 }
             }
-            Event::Aside { candidate: Some(candidate), .. } => {
+            Event::Extra { candidate: Some(candidate), .. } => {
                 if !self.is_cut(candidate) {
                     out(event);
                 }
             }
-            Event::Begin { .. } | Event::Aside { candidate: None, .. } | Event::Fault(_) => {
+            Event::Start { .. } | Event::Extra { candidate: None, .. } | Event::Error(_) => {
                 out(event);
             }
         }
@@ -183,8 +183,8 @@ impl Brake {
         self.candidates.get(&candidate).is_some_and(|state| state.is_cut)
     }
 
-    fn grow(&mut self, place: Place, text: String, out: &mut dyn FnMut(Event)) {
-        let of_text = self.scale.of_text;
+    fn grow(&mut self, place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {
+        let of_text = self.scale.count_tokens;
         let state = self.candidates.entry(place.candidate).or_default();
         if state.is_cut {
             return;
@@ -198,7 +198,7 @@ impl Brake {
         let Some(Some(held)) = state.open.get_mut(&place) else {
             send_text(place, text, out);
             if cut {
-                self.end(place.candidate, Why::Length, None, out);
+                self.end(place.candidate, FinishReason::Length, None, out);
             }
             return;
         };
@@ -206,10 +206,10 @@ impl Brake {
         if let Some((at, stop)) = first_stop(held, &self.stop_texts) {
             held.truncate(at);
             let stop = stop.to_owned();
-            return self.end(place.candidate, Why::StopText, Some(stop), out);
+            return self.end(place.candidate, FinishReason::StopSequence, Some(stop), out);
         }
         if cut {
-            return self.end(place.candidate, Why::Length, None, out);
+            return self.end(place.candidate, FinishReason::Length, None, out);
         }
         let safe_length = held.len() - held_length(held, &self.stop_texts);
         let kept = held.split_off(safe_length);
@@ -217,27 +217,27 @@ impl Brake {
     }
 
     /// Closes the open parts of a candidate and ends it.
-    fn end(&mut self, candidate: u32, why: Why, stop: Option<String>, out: &mut dyn FnMut(Event)) {
+    fn end(&mut self, candidate: u32, why: FinishReason, stop: Option<String>, out: &mut dyn FnMut(Event)) {
         let state = self.candidates.entry(candidate).or_default();
         state.is_cut = true;
         for (place, held) in std::mem::take(&mut state.open) {
             send_text(place, held.unwrap_or_default(), out);
-            out(Event::Close(place));
+            out(Event::PartEnd(place));
         }
         let spent_tokens = state.spent_tokens;
-        if self.estimated() {
+        if self.is_usage_estimated() {
             let reported = self.reported.unwrap_or_default();
-            let input = if reported.input == 0 { self.scale.input } else { reported.input };
-            out(Event::Count(Usage { input, output: spent_tokens, ..reported }));
+            let input = if reported.input == 0 { self.scale.input_tokens } else { reported.input };
+            out(Event::Usage(Usage { input, output: spent_tokens, ..reported }));
         }
-        let raw = Raw::new(self.lane, "ended by the gateway");
-        out(Event::End { candidate, finish: Finish { why, raw, stop } });
+        let raw = RawReason::new(self.lane, "ended by the gateway");
+        out(Event::Finish { candidate, finish: Finish { reason: why, raw, stop_sequence: stop } });
     }
 }
 
-fn send_text(place: Place, text: String, out: &mut dyn FnMut(Event)) {
+fn send_text(place: PartIndex, text: String, out: &mut dyn FnMut(Event)) {
     if !text.is_empty() {
-        out(Event::Grow(place, Growth::Text(text)));
+        out(Event::PartDelta(place, PartDelta::Text(text)));
     }
 }
 
@@ -270,15 +270,15 @@ fn held_length(text: &str, stop_texts: &[String]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{Fold, Grammar, Part, Reply, Sampling};
+    use canon::{ReplyBuilder, EventGrammar, Part, ChatReply, SamplingOptions};
     use proptest::prelude::*;
 
-    const NO_STOPS: Ends = Ends { stop_texts: 0, tells_stop: false, least_output: 16 };
-    const FULL_SUPPORT: Ends = Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 };
+    const NO_STOPS: StopSupport = StopSupport { max_stop_texts: 0, reports_stop_text: false, min_output_tokens: 16 };
+    const FULL_SUPPORT: StopSupport = StopSupport { max_stop_texts: usize::MAX, reports_stop_text: true, min_output_tokens: 1 };
 
-    fn asking(stop: &[&str], max_output: Option<u64>) -> Chat {
+    fn asking(stop: &[&str], max_output: Option<u64>) -> ChatRequest {
         let stop = stop.iter().map(|stop| (*stop).to_owned()).collect();
-        Chat { sampling: Sampling { stop, max_output, ..Sampling::default() }, ..Chat::default() }
+        ChatRequest { sampling: SamplingOptions { stop_sequences: stop, max_output_tokens: max_output, ..SamplingOptions::default() }, ..ChatRequest::default() }
     }
 
     fn words(text: &str) -> u64 {
@@ -286,38 +286,38 @@ mod tests {
     }
 
     /// Sends the pieces through the enforcer. Returns the reply and true if it was cut.
-    fn run(mut chat: Chat, pieces: &[&str]) -> (Reply, bool) {
-        let scale = Scale { input: 7, of_text: words };
-        let mut brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS))
+    fn run(mut chat: ChatRequest, pieces: &[&str]) -> (ChatReply, bool) {
+        let scale = UsageEstimator { input_tokens: 7, count_tokens: words };
+        let mut brake = StopEnforcer::take_from(&mut chat, None, FULL_SUPPORT, (WireFormat::Responses, NO_STOPS))
             .unwrap()
-            .scaled(scale);
-        let place = Place::first(0);
-        let begin = Event::Begin { id: None, model: None, created: None };
-        let mut events = vec![begin, Event::Open(place, Opening::Text)];
+            .with_estimator(scale);
+        let place = PartIndex::first(0);
+        let begin = Event::Start { id: None, model: None, created: None };
+        let mut events = vec![begin, Event::PartStart(place, PartStart::Text)];
         for piece in pieces {
-            events.push(Event::Grow(place, Growth::Text((*piece).to_owned())));
+            events.push(Event::PartDelta(place, PartDelta::Text((*piece).to_owned())));
         }
-        let finish = Finish::new(Why::Stop, Raw::new(Origin::Responses, "completed"));
+        let finish = Finish::new(FinishReason::Stop, RawReason::new(WireFormat::Responses, "completed"));
         let usage = Usage { input: 5, output: 50, ..Usage::default() };
-        events.extend([Event::Close(place), Event::Count(usage)]);
-        events.push(Event::End { candidate: 0, finish });
-        let (mut fold, mut grammar) = (Fold::default(), Grammar::default());
+        events.extend([Event::PartEnd(place), Event::Usage(usage)]);
+        events.push(Event::Finish { candidate: 0, finish });
+        let (mut fold, mut grammar) = (ReplyBuilder::default(), EventGrammar::default());
         for event in events {
-            if brake.is_over() {
+            if brake.is_finished() {
                 break;
             }
-            brake.event(event, &mut |event| {
+            brake.push(event, &mut |event| {
                 grammar.push(&event).unwrap();
                 fold.push(event).unwrap();
             });
         }
         grammar.finish().unwrap();
-        let finished = brake.is_over();
-        assert_eq!(brake.estimated(), finished);
+        let finished = brake.is_finished();
+        assert_eq!(brake.is_usage_estimated(), finished);
         (fold.finish(), finished)
     }
 
-    fn only(reply: &Reply) -> (&str, &Finish) {
+    fn only(reply: &ChatReply) -> (&str, &Finish) {
         let candidate = reply.candidates.first().unwrap();
         let text = candidate.parts.first().and_then(Part::as_text).unwrap();
         (text, candidate.finish.as_ref().unwrap())
@@ -328,19 +328,19 @@ mod tests {
         let chat = asking(&[], Some(3));
         let (reply, over) = run(chat.clone(), &["one two ", "three four five", " six"]);
         let (text, finish) = only(&reply);
-        assert_eq!((text.trim_end(), finish.why), ("one two three", Why::Length));
+        assert_eq!((text.trim_end(), finish.reason), ("one two three", FinishReason::Length));
         assert!(over);
         assert_eq!(reply.usage, Some(Usage { input: 7, output: 3, ..Usage::default() }));
         let mut sent = chat;
-        let _ = Brake::take(&mut sent, None, FULL_SUPPORT, (Origin::Responses, NO_STOPS));
-        assert_eq!((sent.sampling.max_output, sent.stream), (Some(16), true));
+        let _ = StopEnforcer::take_from(&mut sent, None, FULL_SUPPORT, (WireFormat::Responses, NO_STOPS));
+        assert_eq!((sent.sampling.max_output_tokens, sent.stream), (Some(16), true));
     }
 
     #[test]
     fn does_nothing_if_the_lane_supports_the_options() {
         let mut chat = asking(&["END"], Some(3));
         let same = chat.clone();
-        let brake = Brake::take(&mut chat, None, FULL_SUPPORT, (Origin::Messages, FULL_SUPPORT));
+        let brake = StopEnforcer::take_from(&mut chat, None, FULL_SUPPORT, (WireFormat::Messages, FULL_SUPPORT));
         assert!(brake.is_none());
         assert_eq!(chat, same);
     }
@@ -363,7 +363,7 @@ mod tests {
             let (said, finish) = only(&reply);
             let first = stop_texts.iter().filter_map(|stop| text.find(stop)).min();
             prop_assert_eq!(over, first.is_some());
-            prop_assert_eq!(finish.stop.is_some(), first.is_some());
+            prop_assert_eq!(finish.stop_sequence.is_some(), first.is_some());
             // The stream is cut at the first stop sequence that is complete. One that begins
             // earlier but ends later may not have arrived yet.
             let complete = stop_texts.iter().filter_map(|stop| Some(text.find(stop)? + stop.len())).min();

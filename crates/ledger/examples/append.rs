@@ -4,15 +4,15 @@
 #![allow(clippy::print_stdout, reason = "a tool that prints figures")]
 
 use canon::Money;
-use ledger::{Book, Clock, Entry, FileDisk, Held, Purse, SystemClock};
+use ledger::{OpenCalls, Clock, LedgerEntry, FileDisk, HoldRecord, KeyBalance, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 const CALLS: u32 = 100_000;
 
-fn held(request_id: String) -> Arc<Held> {
-    Arc::new(Held {
+fn held(request_id: String) -> Arc<HoldRecord> {
+    Arc::new(HoldRecord {
         request_id,
         key_id: "key_0123456789".to_owned(),
         account_id: "0198a5f0-0000-7000-8000-000000000000".to_owned(),
@@ -33,20 +33,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let threads: u32 = threads.parse()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let book = Book::open(clock, Arc::new(FileDisk::open(Path::new(folder))?))?.book;
-    let one = Money::nanos(1);
+    let book = OpenCalls::open(clock, Arc::new(FileDisk::open(Path::new(folder))?))?.book;
+    let one = Money::from_nanos(1);
     let begun = Instant::now();
     let mut times: Vec<u128> = std::thread::scope(|scope| {
         let workers = (0..threads).map(|thread| {
             let book = &book;
             scope.spawn(move || {
-                let purse = Purse::new("key_0123456789", None, Money::ZERO);
+                let purse = KeyBalance::new("key_0123456789", None, Money::ZERO);
                 let calls = (0..CALLS / threads).filter_map(|call| {
                     let held = held(format!("req_{thread:08}_{call:016}"));
                     let begun = Instant::now();
                     let ticket = book.hold(&purse, held, one, one).ok()?;
                     let took = begun.elapsed().as_nanos();
-                    ticket.settle(Entry::default());
+                    ticket.settle(LedgerEntry::default());
                     Some(took)
                 });
                 calls.collect::<Vec<u128>>()

@@ -8,7 +8,7 @@ use canon::Money;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use crate::{Micros, Standing};
+use crate::{Micros, SpendStatus};
 
 /// Microseconds of a day.
 const DAY: Micros = 86_400_000_000;
@@ -17,7 +17,7 @@ const DAYS_FROM_MONDAY_TO_EPOCH: i64 = 3;
 
 /// The reset interval of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Period {
+pub enum BudgetPeriod {
     /// Resets at midnight.
     Day,
     /// Resets on Monday at midnight.
@@ -26,7 +26,7 @@ pub enum Period {
     Month,
 }
 
-impl Period {
+impl BudgetPeriod {
     /// Every period.
     pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
 
@@ -98,11 +98,11 @@ const fn first_of(year: i64, month: i64) -> i64 {
 
 /// The money of one budget for one period.
 #[derive(Debug)]
-struct PeriodFunds(Mutex<Standing>);
+struct PeriodFunds(Mutex<SpendStatus>);
 
 impl PeriodFunds {
     fn new(most: Money, spent: Money) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Standing { cap: Some(most), spent, held: Money::ZERO })))
+        Arc::new(Self(Mutex::new(SpendStatus { cap: Some(most), spent, held: Money::ZERO })))
     }
 
     /// Reserves all of `full`, or what is left if that is at least `least`. The error is the amount
@@ -128,12 +128,12 @@ impl PeriodFunds {
 
 /// The reservation of one call from a budget, released on drop.
 #[derive(Debug)]
-pub struct Share {
+pub struct BudgetShare {
     funds: Arc<PeriodFunds>,
     amount: Money,
 }
 
-impl Share {
+impl BudgetShare {
     /// The reserved amount.
     pub const fn amount(&self) -> Money {
         self.amount
@@ -153,7 +153,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.funds.give_back(self.amount, Money::ZERO);
     }
@@ -171,7 +171,7 @@ pub struct OverBudget {
 /// Money that a key or an account may spend in each period.
 #[derive(Debug)]
 pub struct Budget {
-    period: Period,
+    period: BudgetPeriod,
     current: Mutex<CurrentPeriod>,
 }
 
@@ -185,18 +185,18 @@ struct CurrentPeriod {
 
 /// Spending of a budget in the current period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetStanding {
+pub struct BudgetStatus {
     /// Limit, spending and holds of this period.
-    pub money: Standing,
+    pub money: SpendStatus,
     /// The reset interval.
-    pub period: Period,
+    pub period: BudgetPeriod,
     /// The next reset.
     pub resets: Micros,
 }
 
 impl Budget {
     /// Creates a budget with the spending in the period that contains `at`.
-    pub fn new(most: Money, period: Period, spent: Money, at: Micros) -> Arc<Self> {
+    pub fn new(most: Money, period: BudgetPeriod, spent: Money, at: Micros) -> Arc<Self> {
         let (first_day, next_day) = period.days(at);
         let funds = PeriodFunds::new(most, spent);
         Arc::new(Self {
@@ -206,19 +206,19 @@ impl Budget {
     }
 
     /// The reset interval.
-    pub const fn period(&self) -> Period {
+    pub const fn period(&self) -> BudgetPeriod {
         self.period
     }
 
     /// Changes the limit. Running calls keep their reservations.
-    pub fn set_most(&self, most: Money) {
+    pub fn set_limit(&self, most: Money) {
         let mut current = self.current.lock();
         current.most = most;
         current.funds.0.lock().cap = Some(most);
     }
 
     /// Raises the spending of the period that began on that day to the amount the store reports.
-    pub fn learn(&self, first_day: i64, spent: Money) {
+    pub fn raise_spent(&self, first_day: i64, spent: Money) {
         let current = self.current.lock();
         if current.first_day == first_day {
             let mut standing = current.funds.0.lock();
@@ -239,19 +239,19 @@ impl Budget {
 
     /// Reserves all of `full`, or what is left if that is at least `least`, in the period that
     /// contains that time.
-    pub fn take(&self, at: Micros, full: Money, least: Money) -> Result<Share, OverBudget> {
+    pub fn reserve(&self, at: Micros, full: Money, least: Money) -> Result<BudgetShare, OverBudget> {
         let funds = self.funds(at);
         match funds.reserve(full, least) {
-            Ok(amount) => Ok(Share { funds, amount }),
+            Ok(amount) => Ok(BudgetShare { funds, amount }),
             Err(left) => Err(OverBudget { left, resets: self.period.end(at) }),
         }
     }
 
     /// Returns the spending of the period that contains that time.
-    pub fn standing(&self, at: Micros) -> BudgetStanding {
+    pub fn status(&self, at: Micros) -> BudgetStatus {
         let money = *self.funds(at).0.lock();
         let resets = self.current.lock().next_day.saturating_mul(DAY);
-        BudgetStanding { money, period: self.period, resets }
+        BudgetStatus { money, period: self.period, resets }
     }
 }
 
@@ -290,13 +290,13 @@ mod tests {
     #[test]
     fn periods_reset_at_midnight_on_mondays_and_on_the_first() {
         let noon = day(2026, 11, 15) + DAY / 2;
-        assert_eq!(Period::Day.end(noon), day(2026, 11, 16));
+        assert_eq!(BudgetPeriod::Day.end(noon), day(2026, 11, 16));
         // The 15th of November 2026 is a Sunday.
-        assert_eq!(Period::Week.days(noon), (day_of(day(2026, 11, 9)), day_of(day(2026, 11, 16))));
-        assert_eq!(Period::Month.end(noon), day(2026, 12, 1));
-        assert_eq!(Period::Month.end(day(2026, 12, 31)), day(2027, 1, 1));
+        assert_eq!(BudgetPeriod::Week.days(noon), (day_of(day(2026, 11, 9)), day_of(day(2026, 11, 16))));
+        assert_eq!(BudgetPeriod::Month.end(noon), day(2026, 12, 1));
+        assert_eq!(BudgetPeriod::Month.end(day(2026, 12, 31)), day(2027, 1, 1));
         assert_eq!(
-            Period::Day.end(day(2026, 11, 16)),
+            BudgetPeriod::Day.end(day(2026, 11, 16)),
             day(2026, 11, 17),
             "midnight is the new day"
         );
@@ -305,20 +305,20 @@ mod tests {
     #[test]
     fn a_new_period_has_new_funds_and_an_old_one_does_not_come_back() {
         let begin = day(2026, 11, 15);
-        let budget = Budget::new(Money::nanos(10), Period::Day, Money::nanos(7), begin);
+        let budget = Budget::new(Money::from_nanos(10), BudgetPeriod::Day, Money::from_nanos(7), begin);
         let first = budget.funds(begin + DAY - 1);
-        assert_eq!(first.0.lock().remaining(), Some(Money::nanos(3)));
-        budget.learn(day_of(begin), Money::nanos(9));
-        budget.learn(day_of(begin), Money::nanos(8));
-        assert_eq!(first.0.lock().spent, Money::nanos(9), "reported spending never decreases");
+        assert_eq!(first.0.lock().remaining(), Some(Money::from_nanos(3)));
+        budget.raise_spent(day_of(begin), Money::from_nanos(9));
+        budget.raise_spent(day_of(begin), Money::from_nanos(8));
+        assert_eq!(first.0.lock().spent, Money::from_nanos(9), "reported spending never decreases");
         let second = budget.funds(begin + DAY);
-        assert_eq!(second.0.lock().remaining(), Some(Money::nanos(10)));
+        assert_eq!(second.0.lock().remaining(), Some(Money::from_nanos(10)));
         assert!(Arc::ptr_eq(&second, &budget.funds(begin)), "the clock went back");
-        budget.learn(day_of(begin), Money::nanos(10));
+        budget.raise_spent(day_of(begin), Money::from_nanos(10));
         assert_eq!(second.0.lock().spent, Money::ZERO, "the report is about another day");
-        budget.set_most(Money::nanos(4));
-        let standing = budget.standing(begin + DAY);
-        assert_eq!(standing.money.remaining(), Some(Money::nanos(4)));
+        budget.set_limit(Money::from_nanos(4));
+        let standing = budget.status(begin + DAY);
+        assert_eq!(standing.money.remaining(), Some(Money::from_nanos(4)));
         assert_eq!(standing.resets, begin + 2 * DAY);
     }
 }

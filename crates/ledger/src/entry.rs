@@ -8,7 +8,7 @@ use crate::Micros;
 /// The end of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CallOutcome {
     /// The reply was delivered completely.
     Done,
     /// The caller disconnected before the end.
@@ -22,7 +22,7 @@ pub enum Outcome {
     Recovered,
 }
 
-impl Outcome {
+impl CallOutcome {
     /// Every outcome.
     pub const ALL: [Self; 5] =
         [Self::Done, Self::CallerLeft, Self::BrokeOff, Self::Failed, Self::Recovered];
@@ -97,7 +97,7 @@ impl EndedBy {
 
 /// An attempt at a lane that did not lead to a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Try {
+pub struct FailedAttempt {
     /// The lane.
     pub lane: String,
     /// The reason, as one word.
@@ -110,7 +110,7 @@ pub struct Try {
 
 /// One settled call. It is written once and never changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Id of the call, globally unique.
     pub request_id: String,
     /// The key that paid.
@@ -133,13 +133,13 @@ pub struct Entry {
     pub attempts: u32,
     /// Failed attempts, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<Try>,
+    pub failed: Vec<FailedAttempt>,
     /// True if the reply was streamed.
     pub stream: bool,
     /// HTTP status the caller received.
     pub status: u16,
     /// The end of the call.
-    pub outcome: Outcome,
+    pub outcome: CallOutcome,
     /// The party that ended it.
     #[serde(default)]
     pub ended_by: EndedBy,
@@ -154,7 +154,7 @@ pub struct Entry {
     pub held: Option<Money>,
     /// Amount the operator absorbs: the provider's cost beyond what the key pays.
     #[serde(rename = "borne")]
-    pub borne: Money,
+    pub absorbed: Money,
     /// Version of the price list.
     pub price_version: String,
     /// Billed service tier; empty for the default one.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::{Disk, Entry, LeaseToken, Micros, Outcome, SettledCall};
+use crate::{Disk, LedgerEntry, LeaseToken, Micros, CallOutcome, SettledCall};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ impl JournalErrors {
 
 /// A call at its admission, with its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HoldRecord {
     /// The call's id.
     pub request_id: String,
     /// The key that pays.
@@ -66,7 +66,7 @@ pub struct Held {
 
 /// Usage of a running call at some moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reached {
+pub struct ProgressRecord {
     /// The call's id.
     pub request_id: String,
     /// The moment.
@@ -84,20 +84,20 @@ pub struct Reached {
 #[serde(rename_all = "snake_case")]
 pub enum JournalRecord {
     /// Money was reserved.
-    Held(Held),
+    Held(HoldRecord),
     /// A call has made progress.
-    Reached(Reached),
+    Reached(ProgressRecord),
     /// A call was settled.
-    Settled(Entry),
+    Settled(LedgerEntry),
 }
 
 /// A borrowed record, for writing. It is read back as [`JournalRecord`].
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Written<'a> {
-    Held(&'a Held),
-    Reached(&'a Reached),
-    Settled(&'a Entry),
+    Held(&'a HoldRecord),
+    Reached(&'a ProgressRecord),
+    Settled(&'a LedgerEntry),
 }
 
 /// Length and checksum, four bytes each, little-endian.
@@ -163,16 +163,16 @@ pub struct RecoveredCalls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The reservation.
-    pub held: Held,
+    pub held: HoldRecord,
     /// The last known progress.
-    pub reached: Option<Reached>,
+    pub reached: Option<ProgressRecord>,
 }
 
 impl OpenCall {
     /// Returns the entry of a call that was running when its process died. It pays for the last
     /// known progress.
-    pub fn settle(self, now: Micros) -> Entry {
-        let Held {
+    pub fn settle(self, now: Micros) -> LedgerEntry {
+        let HoldRecord {
             request_id,
             key_id,
             account_id,
@@ -185,12 +185,12 @@ impl OpenCall {
             lease: _,
         } = self.held;
         let (lane, usage, cost) = match self.reached {
-            Some(Reached { lane, usage, cost, .. }) => {
+            Some(ProgressRecord { lane, usage, cost, .. }) => {
                 (lane, usage, cost.max(Money::ZERO).min(amount))
             }
             None => (String::new(), Usage::default(), Money::ZERO),
         };
-        Entry {
+        LedgerEntry {
             request_id,
             key_id,
             account_id,
@@ -204,15 +204,15 @@ impl OpenCall {
             failed: Vec::new(),
             stream,
             status: 503,
-            outcome: Outcome::Recovered,
+            outcome: CallOutcome::Recovered,
             usage,
             estimated: true,
             cost,
             held: Some(amount),
-            borne: Money::ZERO,
+            absorbed: Money::ZERO,
             price_version,
             losses: Vec::new(),
-            ended_by: Outcome::Recovered.usual_end(),
+            ended_by: CallOutcome::Recovered.usual_end(),
             service: String::new(),
             charges: Vec::new(),
         }
@@ -258,13 +258,13 @@ pub(crate) fn recover(disk: &dyn Disk, now: Micros) -> io::Result<RecoveredCalls
 mod tests {
     use super::*;
 
-    fn held() -> Held {
-        Held {
+    fn held() -> HoldRecord {
+        HoldRecord {
             request_id: "req-1".to_owned(),
             key_id: "k\u{0}\"ö".to_owned(),
             account_id: String::new(),
             at: i64::MIN,
-            amount: Money::nanos(i64::MAX),
+            amount: Money::from_nanos(i64::MAX),
             dialect: "chat".to_owned(),
             model: "m".repeat(70_000),
             stream: true,
@@ -275,16 +275,16 @@ mod tests {
 
     fn all() -> Vec<JournalRecord> {
         let usage = Usage { input: u64::MAX, output: 300, ..Usage::default() };
-        let reached = Reached {
+        let reached = ProgressRecord {
             request_id: "req-1".to_owned(),
             at: 1,
             lane: "p/m".to_owned(),
             usage,
-            cost: Money::nanos(-1),
+            cost: Money::from_nanos(-1),
         };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
         let mut entry = open.settle(7);
-        entry.failed = vec![crate::Try { status: Some(503), ..crate::Try::default() }];
+        entry.failed = vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
         entry.losses = vec!["part.seal".to_owned()];
         entry.first_byte_us = Some(0);
         let plain = OpenCall { held: held(), reached: None }.settle(7);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_truncated_or_changed_record_ends_the_segment() {
-        let whole = written(&JournalRecord::Held(Held { model: "m".to_owned(), ..held() }));
+        let whole = written(&JournalRecord::Held(HoldRecord { model: "m".to_owned(), ..held() }));
         for at in 0..whole.len() {
             let cut = whole.get(..at).unwrap_or_default();
             assert_eq!(records(cut), (vec![], at));

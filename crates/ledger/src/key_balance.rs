@@ -4,7 +4,7 @@ use canon::{Micros, Money};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use crate::lease_store::LEASE;
+use crate::lease_store::LEASE_DURATION;
 use crate::{LeaseGrant, LeaseState, LeaseToken};
 
 /// Time for which a refusal by the lease store is remembered instead of requesting again.
@@ -14,7 +14,7 @@ const LOCAL_REFUSAL_TTL: Micros = Micros::from_millis(100);
 
 /// Money of one key on this node.
 #[derive(Debug)]
-pub struct Purse {
+pub struct KeyBalance {
     key_id: String,
     state: Mutex<BalanceState>,
     /// Held during a lease request. There is one request per key at a time.
@@ -23,7 +23,7 @@ pub struct Purse {
 
 /// Cap, spending and holds of a key or a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct SpendStatus {
     /// Limit of the spending; `None` for no limit.
     pub cap: Option<Money>,
     /// Money spent.
@@ -32,7 +32,7 @@ pub struct Standing {
     pub held: Money,
 }
 
-impl Standing {
+impl SpendStatus {
     /// Returns the money that is neither spent nor reserved; `None` for no limit.
     pub fn remaining(&self) -> Option<Money> {
         let used = self.spent.saturating_add(self.held);
@@ -130,7 +130,7 @@ pub struct LeaseUse {
     pub until: crate::Micros,
 }
 
-impl Purse {
+impl KeyBalance {
     /// Creates the balance of a key. It requests its lease with the first hold.
     pub fn new(key_id: &str, cap: Option<Money>, spent: Money) -> Arc<Self> {
         Arc::new(Self {
@@ -146,9 +146,9 @@ impl Purse {
     }
 
     /// Returns cap, spending and holds as far as this node knows them.
-    pub fn standing(&self) -> Standing {
+    pub fn status(&self) -> SpendStatus {
         let state = self.state.lock();
-        Standing {
+        SpendStatus {
             cap: state.cap,
             spent: state.spent.saturating_add(state.unposted),
             held: state.held,
@@ -253,7 +253,7 @@ impl Purse {
     pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
         let mut state = self.state.lock();
         // Half of the decayed sum of about the last half minute.
-        let lately = Money::nanos(state.recent.as_nanos() / 2);
+        let lately = Money::from_nanos(state.recent.as_nanos() / 2);
         let window = match hold {
             Some(hold) => lately.saturating_add(hold),
             None => lately.max(state.last_hold),
@@ -288,8 +288,8 @@ impl Purse {
     /// Returns the money the next call will probably lack, if the free money does not last.
     pub(crate) fn runs_low(&self, steady: Micros) -> Option<Money> {
         let state = self.state.lock();
-        let lease = state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE)?;
-        let soon = state.last_hold.max(Money::nanos(state.recent.as_nanos() / 8));
+        let lease = state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE_DURATION)?;
+        let soon = state.last_hold.max(Money::from_nanos(state.recent.as_nanos() / 8));
         (lease.free < soon).then(|| soon.saturating_sub(lease.free))
     }
 
@@ -349,7 +349,7 @@ impl Purse {
     pub(crate) fn decay(&self) {
         let mut state = self.state.lock();
         let recent = state.recent.as_nanos();
-        state.recent = Money::nanos(recent - recent / 32 - i64::from(recent > 0));
+        state.recent = Money::from_nanos(recent - recent / 32 - i64::from(recent > 0));
     }
 
     /// Removes free money that this node does not need and returns version and total of the lease
@@ -364,7 +364,7 @@ impl Purse {
         steady: Micros,
     ) -> Option<(i64, Money)> {
         let mut state = self.state.lock();
-        let idle = steady.saturating_sub(state.last_hold_at) > LEASE;
+        let idle = steady.saturating_sub(state.last_hold_at) > LEASE_DURATION;
         let wish = state.recent.saturating_add(state.recent);
         let lease = state.lease.as_mut().filter(|lease| lease.token == now.token)?;
         if now.wanted || idle {
@@ -387,10 +387,10 @@ impl Purse {
         cap: Option<Money>,
         spent: Money,
         elsewhere: Money,
-    ) -> Standing {
+    ) -> SpendStatus {
         let mut state = self.state.lock();
         state.spent = spent;
-        Standing {
+        SpendStatus {
             cap,
             spent: spent.saturating_add(state.unposted),
             held: state.held.saturating_add(elsewhere),

@@ -1,7 +1,7 @@
 //! The lease client connects the open calls of this node with the lease store of all nodes.
 //!
 //! A call whose hold the lease covers never waits for the store. Otherwise one call per key at a time
-//! requests more. Once a second [`Teller::tend`] sends a heartbeat, renews the leases and returns
+//! requests more. Once a second [`LeaseClient::tend`] sends a heartbeat, renews the leases and returns
 //! money this node does not need.
 
 use canon::{Micros, Money};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::{
-    BankError, Book, Clock, ClosedCounts, HeartbeatReport, Held, HoldError, LEASE, LEASE_MARGIN,
-    LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, Node, OpenedJournal, Purse,
-    Refused, Standing, Ticket, UnreportedSpend,
+    LeaseStoreError, OpenCalls, Clock, ClosedCounts, HeartbeatReport, HoldRecord, HoldError, LEASE_DURATION, LEASE_MARGIN,
+    LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, Node, OpenedJournal, KeyBalance,
+    HoldRefusal, SpendStatus, HoldTicket, UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -22,18 +22,18 @@ const DEFAULT_OUTAGE_LIMIT: Micros = Micros::from_secs(60);
 /// for this one.
 const MAX_LEASE_REQUESTS: usize = 8;
 /// Maximum number of settled calls posted at once.
-pub const BATCH: usize = 500;
+pub const MAX_BATCH_CALLS: usize = 500;
 
 /// The lease client of one node.
-pub struct Teller<S> {
-    book: Arc<Book>,
+pub struct LeaseClient<S> {
+    book: Arc<OpenCalls>,
     store: S,
     clock: Arc<dyn Clock>,
     /// The name to register under.
     name: String,
     node: Mutex<Node>,
     /// Balances that have or requested a lease, by key.
-    balances: Mutex<HashMap<String, Arc<Purse>>>,
+    balances: Mutex<HashMap<String, Arc<KeyBalance>>>,
     /// Held while settled calls are posted and during a heartbeat. A report made during a posting
     /// would be out of date on arrival.
     session: tokio::sync::Mutex<ClientSession>,
@@ -67,28 +67,28 @@ struct ClientSession {
 #[derive(Debug)]
 pub enum TryHold {
     /// The money is reserved.
-    Held(Ticket),
-    /// This node's lease does not cover the call. The hold comes back, for [`Teller::hold`].
-    Short(Arc<Held>),
+    Held(HoldTicket),
+    /// This node's lease does not cover the call. The hold comes back, for [`LeaseClient::hold`].
+    Short(Arc<HoldRecord>),
 }
 
 /// The result of one attempt to reserve money from this node's lease.
 enum Attempt {
-    Held(Ticket),
-    Short { held: Arc<Held>, free: Money },
+    Held(HoldTicket),
+    Short { held: Arc<HoldRecord>, free: Money },
 }
 
-impl<S: LeaseStore> Teller<S> {
+impl<S: LeaseStore> LeaseClient<S> {
     /// Posts the calls that were found in the journal and registers the node.
     pub async fn open(
         opened: OpenedJournal,
         store: S,
         clock: Arc<dyn Clock>,
         name: &str,
-    ) -> Result<Self, BankError> {
+    ) -> Result<Self, LeaseStoreError> {
         let OpenedJournal { book, found, segments } = opened;
         // Posting comes first, because registering closes the leases that pay for these calls.
-        for settled in found.settled.chunks(BATCH) {
+        for settled in found.settled.chunks(MAX_BATCH_CALLS) {
             store.post(settled).await?;
         }
         book.forget_recovered(&segments);
@@ -110,22 +110,22 @@ impl<S: LeaseStore> Teller<S> {
     }
 
     /// Sets the time the store may be unreachable before keys without a cap are refused.
-    pub fn set_debt(&self, micros: crate::Micros) {
+    pub fn set_outage_limit(&self, micros: crate::Micros) {
         self.outage_limit.store(micros, Ordering::Relaxed);
     }
 
     /// Returns the time since the last answer of the store.
-    pub fn silence(&self) -> crate::Micros {
+    pub fn time_since_contact(&self) -> crate::Micros {
         self.clock.steady().saturating_sub(self.last_contact.load(Ordering::Relaxed))
     }
 
     /// Returns the number of live nodes.
-    pub fn nodes(&self) -> u32 {
+    pub fn live_nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
     }
 
     /// Returns the name this node is registered under. A restart must use the same one.
-    pub fn name(&self) -> String {
+    pub fn node_name(&self) -> String {
         self.node.lock().id.clone()
     }
 
@@ -144,12 +144,12 @@ impl<S: LeaseStore> Teller<S> {
     /// Reserves all of `full` if this node's lease covers it. This is the usual case and never waits.
     pub fn try_hold(
         &self,
-        balance: &Arc<Purse>,
-        held: Arc<Held>,
+        balance: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
         full: Money,
-    ) -> Result<TryHold, Refused> {
-        if self.silence() > self.outage_limit.load(Ordering::Relaxed) && balance.is_unlimited() {
-            return Err(Refused::Away("the store has not answered for too long".to_owned()));
+    ) -> Result<TryHold, HoldRefusal> {
+        if self.time_since_contact() > self.outage_limit.load(Ordering::Relaxed) && balance.is_unlimited() {
+            return Err(HoldRefusal::Unreachable("the store has not answered for too long".to_owned()));
         }
         Ok(match self.attempt(balance, held, full, full)? {
             Attempt::Held(ticket) => TryHold::Held(ticket),
@@ -161,11 +161,11 @@ impl<S: LeaseStore> Teller<S> {
     /// when this node's lease is not enough.
     pub async fn hold(
         &self,
-        balance: &Arc<Purse>,
-        held: Arc<Held>,
+        balance: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<HoldTicket, HoldRefusal> {
         let mut held = match self.try_hold(balance, held, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
             TryHold::Short(held) => held,
@@ -182,7 +182,7 @@ impl<S: LeaseStore> Teller<S> {
             let lacks = if full <= free {
                 Money::ZERO
             } else {
-                least.saturating_sub(free).max(Money::nanos(1))
+                least.saturating_sub(free).max(Money::from_nanos(1))
             };
             // An amount that was refused to another call may be enough for this one.
             let refusal = balance.recent_refusal(sent).filter(|refusal| refusal.left < lacks);
@@ -205,7 +205,7 @@ impl<S: LeaseStore> Teller<S> {
                     // Without the store, only the money on this node can be spent.
                     return match self.attempt(balance, held, full, least)? {
                         Attempt::Held(ticket) => Ok(ticket),
-                        Attempt::Short { .. } => Err(Refused::Away(e.to_string())),
+                        Attempt::Short { .. } => Err(HoldRefusal::Unreachable(e.to_string())),
                     };
                 }
             }
@@ -220,36 +220,36 @@ impl<S: LeaseStore> Teller<S> {
     /// Reserves money of this node's lease. A lease that is too small is not an error yet.
     fn attempt(
         &self,
-        balance: &Arc<Purse>,
-        held: Arc<Held>,
+        balance: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-    ) -> Result<Attempt, Refused> {
+    ) -> Result<Attempt, HoldRefusal> {
         match self.book.hold(balance, held, full, least) {
             Ok(ticket) => Ok(Attempt::Held(ticket)),
             Err(HoldError::Short { held, free }) => Ok(Attempt::Short { held, free }),
-            Err(HoldError::Journal(e)) => Err(Refused::Journal(e)),
+            Err(HoldError::Journal(e)) => Err(HoldRefusal::Journal(e)),
         }
     }
 
     /// Reserves what this node has, because the store has no more.
     fn hold_what_is_left(
         &self,
-        balance: &Arc<Purse>,
-        held: Arc<Held>,
+        balance: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
         full: Money,
         least: Money,
         left: Money,
         elsewhere: Money,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<HoldTicket, HoldRefusal> {
         match self.attempt(balance, held, full, least)? {
             Attempt::Held(ticket) => Ok(ticket),
             Attempt::Short { free, .. } => {
                 let left = left.saturating_add(free);
                 Err(if elsewhere > Money::ZERO {
-                    Refused::Elsewhere { left }
+                    HoldRefusal::Elsewhere { left }
                 } else {
-                    Refused::Cap { left }
+                    HoldRefusal::Cap { left }
                 })
             }
         }
@@ -258,10 +258,10 @@ impl<S: LeaseStore> Teller<S> {
     /// Requests money from the store.
     async fn fetch(
         &self,
-        balance: &Arc<Purse>,
+        balance: &Arc<KeyBalance>,
         need: LeaseNeed,
         ahead: bool,
-    ) -> Result<LeaseGrant, BankError> {
+    ) -> Result<LeaseGrant, LeaseStoreError> {
         let LeaseNeed { full, least, hold } = need;
         self.balances.lock().insert(balance.key_id().to_owned(), Arc::clone(balance));
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
@@ -286,9 +286,9 @@ impl<S: LeaseStore> Teller<S> {
     }
 
     /// Posts a batch of settled calls and returns their number. After an error they stay unposted.
-    pub async fn post(&self) -> Result<usize, BankError> {
+    pub async fn post(&self) -> Result<usize, LeaseStoreError> {
         let _session = self.session.lock().await;
-        let batch = self.book.take_batch(BATCH);
+        let batch = self.book.take_batch(MAX_BATCH_CALLS);
         if batch.is_empty() {
             return Ok(0);
         }
@@ -304,7 +304,7 @@ impl<S: LeaseStore> Teller<S> {
 
     /// Sends a heartbeat, renews the leases and returns money this node does not need. To be called
     /// once a second.
-    pub async fn tend(&self) -> Result<(), BankError> {
+    pub async fn heartbeat(&self) -> Result<(), LeaseStoreError> {
         // A failure is counted, and the current segment grows until the next attempt.
         let _ = self.book.prepare_journal();
         let mut session = self.session.lock().await;
@@ -319,11 +319,11 @@ impl<S: LeaseStore> Teller<S> {
             HeartbeatReport { node: self.node(), calls, unreported: self.unreported(seq), seq };
         let reply = match self.store.heartbeat(&report).await {
             Ok(reply) => reply,
-            Err(BankError::Away(why)) => return Err(BankError::Away(why)),
-            Err(BankError::Fenced) => {
+            Err(LeaseStoreError::Unreachable(why)) => return Err(LeaseStoreError::Unreachable(why)),
+            Err(LeaseStoreError::Fenced) => {
                 session.renames += 1;
                 self.register_again(session.renames).await?;
-                return Err(BankError::Fenced);
+                return Err(LeaseStoreError::Fenced);
             }
         };
         self.book.confirm(&report.calls, &changes);
@@ -331,7 +331,7 @@ impl<S: LeaseStore> Teller<S> {
         self.note_contact(sent);
         self.nodes.store(reply.nodes.max(1), Ordering::Relaxed);
         // Read again: balances may have been added during the heartbeat, with leases in the reply.
-        let balances: Vec<Arc<Purse>> = self.balances.lock().values().cloned().collect();
+        let balances: Vec<Arc<KeyBalance>> = self.balances.lock().values().cloned().collect();
         let (closed, open): (Vec<_>, Vec<_>) = reply.leases.iter().partition(|l| l.closed);
         let mut leases: HashMap<&str, &LeaseState> =
             open.into_iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
@@ -361,7 +361,7 @@ impl<S: LeaseStore> Teller<S> {
 
     /// Returns the unreported spending of every lease, without the calls reported as running.
     fn unreported(&self, seq: i64) -> Vec<UnreportedSpend> {
-        let balances: Vec<Arc<Purse>> = self.balances.lock().values().cloned().collect();
+        let balances: Vec<Arc<KeyBalance>> = self.balances.lock().values().cloned().collect();
         let announced = balances.iter().map(|balance| balance.announce(seq, None));
         let mut unreported: Vec<UnreportedSpend> = announced
             .filter_map(|(token, amount)| Some(UnreportedSpend { token: token?, amount }))
@@ -377,7 +377,7 @@ impl<S: LeaseStore> Teller<S> {
     }
 
     /// Forgets the lease of a balance that the store has none for.
-    fn drop_lease(&self, balance: &Arc<Purse>, was_reported: bool) {
+    fn drop_lease(&self, balance: &Arc<KeyBalance>, was_reported: bool) {
         let Ok(_turn) = balance.request_lock.try_lock() else { return };
         if was_reported {
             balance.forget_lease();
@@ -390,11 +390,11 @@ impl<S: LeaseStore> Teller<S> {
     /// Applies the renewal of one lease and returns or requests money.
     async fn maintain(
         &self,
-        balance: &Arc<Purse>,
+        balance: &Arc<KeyBalance>,
         lease: &LeaseState,
         alone: bool,
         sent: Micros,
-    ) -> Result<(), BankError> {
+    ) -> Result<(), LeaseStoreError> {
         balance.decay();
         balance.renewed(lease, usable_until(sent));
         // During a lease request the reply may be out of date.
@@ -412,14 +412,14 @@ impl<S: LeaseStore> Teller<S> {
         }
         // Requested ahead, so that the next call does not wait.
         if let Some(full) = balance.runs_low(self.steady()).filter(|_| !wanted) {
-            let need = LeaseNeed { full, least: Money::nanos(1), hold: full };
+            let need = LeaseNeed { full, least: Money::from_nanos(1), hold: full };
             self.fetch(balance, need, true).await?;
         }
         Ok(())
     }
 
     /// Registers under another name, without leases, because another process uses this node's name.
-    async fn register_again(&self, renames: u32) -> Result<(), BankError> {
+    async fn register_again(&self, renames: u32) -> Result<(), LeaseStoreError> {
         for balance in self.balances.lock().values() {
             balance.forget_lease();
         }
@@ -430,24 +430,24 @@ impl<S: LeaseStore> Teller<S> {
     }
 
     /// Closes the leases of dead nodes.
-    pub async fn close_gone(&self) -> Result<ClosedCounts, BankError> {
+    pub async fn close_dead_nodes(&self) -> Result<ClosedCounts, LeaseStoreError> {
         self.store.close_gone(self.clock.now()).await
     }
 
     /// Returns cap, spending and holds of a key on all nodes.
-    pub async fn standing(&self, balance: &Purse) -> Result<Standing, BankError> {
+    pub async fn key_status(&self, balance: &KeyBalance) -> Result<SpendStatus, LeaseStoreError> {
         let _session = self.session.lock().await;
         let status = self.store.key_status(balance.key_id(), &self.node()).await?;
         Ok(match status {
             Some(found) => balance.merge_totals(found.cap, found.spent, found.held_elsewhere),
-            None => balance.standing(),
+            None => balance.status(),
         })
     }
 
     /// Returns all leases, if no call is running or unposted.
-    pub async fn leave(&self) -> Result<(), BankError> {
+    pub async fn leave(&self) -> Result<(), LeaseStoreError> {
         let mut session = self.session.lock().await;
-        if self.book.running() > 0 || self.book.waiting() > 0 {
+        if self.book.running_count() > 0 || self.book.unposted_count() > 0 {
             return Ok(());
         }
         session.left = true;
@@ -458,8 +458,8 @@ impl<S: LeaseStore> Teller<S> {
     }
 }
 
-/// Puts the batch back on drop. After [`Book::posted`] there is none.
-struct PutBack<'a>(&'a Book);
+/// Puts the batch back on drop. After [`OpenCalls::posted`] there is none.
+struct PutBack<'a>(&'a OpenCalls);
 
 impl Drop for PutBack<'_> {
     fn drop(&mut self) {
@@ -469,5 +469,5 @@ impl Drop for PutBack<'_> {
 
 /// Returns when this node stops using a lease that was requested or renewed at that moment.
 const fn usable_until(sent: Micros) -> Micros {
-    sent.saturating_add(LEASE).saturating_sub(LEASE_MARGIN)
+    sent.saturating_add(LEASE_DURATION).saturating_sub(LEASE_MARGIN)
 }

@@ -9,14 +9,14 @@
 
 use canon::Money;
 
-use crate::{Entry, Micros, OpenCall};
+use crate::{LedgerEntry, Micros, OpenCall};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
 pub type LeaseToken = i64;
 
 /// Validity of a lease after it was granted or renewed, by the store's clock.
-pub const LEASE: canon::Micros = canon::Micros::from_secs(30);
+pub const LEASE_DURATION: canon::Micros = canon::Micros::from_secs(30);
 /// Time before its end at which the node stops using a lease, by its own steady clock: five
 /// seconds, and twice the drift of two clocks during a lease.
 pub const LEASE_MARGIN: canon::Micros = canon::Micros::from_secs(6);
@@ -129,7 +129,7 @@ pub struct LeaseState {
 pub struct HeartbeatReply {
     /// Number of live nodes, this one included.
     pub nodes: u32,
-    /// The leases of this node, all renewed for another [`LEASE`].
+    /// The leases of this node, all renewed for another [`LEASE_DURATION`].
     pub leases: Vec<LeaseState>,
 }
 
@@ -159,7 +159,7 @@ pub struct KeyStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledCall {
     /// The call.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<LedgerEntry>,
     /// The lease that pays for it.
     pub lease: Option<LeaseToken>,
     /// True if a heartbeat may have reported it as running.
@@ -169,7 +169,7 @@ pub struct SettledCall {
 /// A call to post and the lease that pays for it.
 pub trait Posting: Sync {
     /// The call.
-    fn entry(&self) -> &Entry;
+    fn entry(&self) -> &LedgerEntry;
     /// The lease that pays for it.
     fn lease(&self) -> Option<LeaseToken>;
     /// Returns true if a heartbeat may have reported it as running.
@@ -177,7 +177,7 @@ pub trait Posting: Sync {
 }
 
 impl Posting for SettledCall {
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &LedgerEntry {
         &self.entry
     }
 
@@ -191,8 +191,8 @@ impl Posting for SettledCall {
 }
 
 /// A call without a hold from a lease.
-impl Posting for Entry {
-    fn entry(&self) -> &Entry {
+impl Posting for LedgerEntry {
+    fn entry(&self) -> &LedgerEntry {
         self
     }
 
@@ -216,10 +216,10 @@ pub struct ClosedCounts {
 
 /// Why the store did not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BankError {
+pub enum LeaseStoreError {
     /// No valid answer. The operation may or may not have taken effect.
     #[error("{0}")]
-    Away(String),
+    Unreachable(String),
     /// Another process registered under this node's name.
     #[error("another process entered under this node's name")]
     Fenced,
@@ -230,40 +230,40 @@ pub enum BankError {
 pub trait LeaseStore: Send + Sync {
     /// Registers a node. Leases of an earlier process of that name are closed; its calls must have
     /// been posted before.
-    fn enter(&self, id: &str) -> impl Future<Output = Result<Node, BankError>> + Send;
+    fn enter(&self, id: &str) -> impl Future<Output = Result<Node, LeaseStoreError>> + Send;
     /// Closes the leases of a node. All its calls must have been posted.
-    fn leave(&self, node: &Node) -> impl Future<Output = Result<(), BankError>> + Send;
+    fn leave(&self, node: &Node) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Adds to the node's lease of a key, or creates one, as far as the cap has room.
     fn grant(
         &self,
         request: &LeaseRequest,
-    ) -> impl Future<Output = Result<LeaseGrant, BankError>> + Send;
+    ) -> impl Future<Output = Result<LeaseGrant, LeaseStoreError>> + Send;
     /// Records a heartbeat and renews the node's leases.
     fn heartbeat(
         &self,
         report: &HeartbeatReport,
-    ) -> impl Future<Output = Result<HeartbeatReply, BankError>> + Send;
+    ) -> impl Future<Output = Result<HeartbeatReply, LeaseStoreError>> + Send;
     /// Takes back money that a node does not need.
-    fn take_back(&self, back: &LeaseReturn) -> impl Future<Output = Result<(), BankError>> + Send;
+    fn take_back(&self, back: &LeaseReturn) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Records settled calls, each once, and returns the number of new ones. A call whose lease is
     /// closed pays as far as its key's cap has room; the operator absorbs the rest.
     fn post(
         &self,
         settled: &[SettledCall],
-    ) -> impl Future<Output = Result<usize, BankError>> + Send;
+    ) -> impl Future<Output = Result<usize, LeaseStoreError>> + Send;
     /// Returns the status of a key, without the holds of that node.
     fn key_status(
         &self,
         key_id: &str,
         node: &Node,
-    ) -> impl Future<Output = Result<Option<KeyStatus>, BankError>> + Send;
+    ) -> impl Future<Output = Result<Option<KeyStatus>, LeaseStoreError>> + Send;
     /// Closes the leases of dead nodes. Their calls are settled from their last report, and their
     /// money is free again except for the announced unreported spending. `now` is the end of the
     /// settled calls.
     fn close_gone(
         &self,
         now: Micros,
-    ) -> impl Future<Output = Result<ClosedCounts, BankError>> + Send;
+    ) -> impl Future<Output = Result<ClosedCounts, LeaseStoreError>> + Send;
 }
 
 /// Returns the amount to grant when `left` is free and that many nodes are alive.
@@ -293,6 +293,6 @@ pub fn lease_slice(request: &LeaseRequest, left: Money, nodes: u32, wanted: bool
     if few {
         return Some(single);
     }
-    let share = Money::nanos(left.as_nanos() / (2 * i64::from(nodes)));
+    let share = Money::from_nanos(left.as_nanos() / (2 * i64::from(nodes)));
     Some(share.min(request.wish).max(single))
 }

@@ -2,7 +2,7 @@
 //!
 //! Deterministic: the clock, the disk and the lease store (shared by all nodes) are passed in.
 //! Nothing here knows HTTP, wire formats or SQL, so a failing seed reproduces. Start reading at
-//! [`Teller::hold`].
+//! [`LeaseClient::hold`].
 
 mod budget;
 mod clock;
@@ -15,18 +15,18 @@ mod lease_client;
 mod lease_store;
 mod open_calls;
 
-pub use budget::{Budget, BudgetStanding, OverBudget, Period, Share, day_of};
+pub use budget::{Budget, BudgetStatus, OverBudget, BudgetPeriod, BudgetShare, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
-pub use entry::{EndedBy, Entry, Outcome, Try};
+pub use entry::{EndedBy, LedgerEntry, CallOutcome, FailedAttempt};
 pub use journal::{
-    Held, JournalError, JournalErrors, JournalRecord, OpenCall, Reached, RecoveredCalls,
+    HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord, RecoveredCalls,
 };
-pub use key_balance::{LeaseUse, Purse, Standing};
-pub use lease_client::{BATCH, Teller, TryHold};
+pub use key_balance::{LeaseUse, KeyBalance, SpendStatus};
+pub use lease_client::{MAX_BATCH_CALLS, LeaseClient, TryHold};
 pub use lease_store::{
-    ALIVE_WINDOW, BankError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE,
+    ALIVE_WINDOW, LeaseStoreError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,
     LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend, lease_slice,
 };
-pub use open_calls::{Book, HoldError, OpenedJournal, PostingBatch, Progress, Refused, Ticket};
+pub use open_calls::{OpenCalls, HoldError, OpenedJournal, PostingBatch, CallProgress, HoldRefusal, HoldTicket};

@@ -14,13 +14,13 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::JournalWriter;
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    Clock, Disk, Entry, Held, JournalError, JournalErrors, LeaseToken, OpenCall, Purse, Reached,
-    RecoveredCalls, SettledCall, Share,
+    Clock, Disk, LedgerEntry, HoldRecord, JournalError, JournalErrors, LeaseToken, OpenCall, KeyBalance, ProgressRecord,
+    RecoveredCalls, SettledCall, BudgetShare,
 };
 
 /// Why no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum HoldRefusal {
     /// The cap does not leave enough.
     #[error("the cap leaves {left} USD")]
     Cap {
@@ -35,7 +35,7 @@ pub enum Refused {
     },
     /// The lease store cannot be reached, and this node's lease does not cover the call.
     #[error("{0}")]
-    Away(String),
+    Unreachable(String),
     /// The journal cannot be written, so no call may run.
     #[error(transparent)]
     Journal(JournalError),
@@ -48,7 +48,7 @@ pub enum HoldError {
     #[error("the lease has {free} USD free")]
     Short {
         /// The unfilled hold, for another attempt.
-        held: Arc<Held>,
+        held: Arc<HoldRecord>,
         /// Money that is free in the lease.
         free: Money,
     },
@@ -58,7 +58,7 @@ pub enum HoldError {
 }
 
 /// The calls of this node that are running or not yet posted.
-pub struct Book {
+pub struct OpenCalls {
     clock: Arc<dyn Clock>,
     journal: JournalWriter,
     state: Mutex<CallTable>,
@@ -67,7 +67,7 @@ pub struct Book {
 /// An opened journal and the calls that an earlier process left in it.
 pub struct OpenedJournal {
     /// The table of calls, empty.
-    pub book: Arc<Book>,
+    pub book: Arc<OpenCalls>,
     /// Calls that were found in the journal.
     pub found: RecoveredCalls,
     /// The segments they were found in.
@@ -86,8 +86,8 @@ struct CallTable {
 struct RunningCall {
     /// The journal segment of its hold.
     segment: u64,
-    held: Arc<Held>,
-    reached: Option<Reached>,
+    held: Arc<HoldRecord>,
+    reached: Option<ProgressRecord>,
     /// When it was admitted, by the steady clock.
     since: Micros,
     /// True if a heartbeat may have reported it.
@@ -101,12 +101,12 @@ struct RunningCall {
 struct UnpostedCall {
     settled: SettledCall,
     /// The balance it was paid from; `None` for a call without a hold.
-    balance: Option<Arc<Purse>>,
+    balance: Option<Arc<KeyBalance>>,
     /// The journal segments it needs.
     segments: Vec<u64>,
 }
 
-/// Settled calls that are being posted. Until they are confirmed they stay in [`Book`].
+/// Settled calls that are being posted. Until they are confirmed they stay in [`OpenCalls`].
 #[derive(Debug, Default)]
 pub struct PostingBatch(Vec<SettledCall>);
 
@@ -122,7 +122,7 @@ impl PostingBatch {
     }
 }
 
-impl Book {
+impl OpenCalls {
     /// Opens the journal and settles the calls that a crash left open.
     ///
     /// [`Teller::open`](crate::Teller::open) completes the start: it posts these calls first.
@@ -143,11 +143,11 @@ impl Book {
     /// `least`.
     pub fn hold(
         self: &Arc<Self>,
-        balance: &Arc<Purse>,
-        mut held: Arc<Held>,
+        balance: &Arc<KeyBalance>,
+        mut held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-    ) -> Result<Ticket, HoldError> {
+    ) -> Result<HoldTicket, HoldError> {
         let since = Micros::new(self.clock.steady());
         let Taken { amount, lease } = match balance.take(full, least, since) {
             Ok(taken) => taken,
@@ -175,11 +175,11 @@ impl Book {
         };
         self.state.lock().open.insert(held.request_id.clone(), call);
         let (book, balance) = (Arc::clone(self), Arc::clone(balance));
-        Ok(Ticket { book, balance, shares: Vec::new(), held: Some(held) })
+        Ok(HoldTicket { book, balance, shares: Vec::new(), held: Some(held) })
     }
 
     /// Records a call without a hold, for example a refused one.
-    pub fn note(&self, entry: Entry) {
+    pub fn record_unheld(&self, entry: LedgerEntry) {
         let settled = SettledCall { entry: Arc::new(entry), lease: None, shown: false };
         let unposted = UnpostedCall { settled, balance: None, segments: Vec::new() };
         self.state.lock().settled.push_back(unposted);
@@ -275,12 +275,12 @@ impl Book {
     }
 
     /// Returns the number of settled calls that are not posted.
-    pub fn waiting(&self) -> usize {
+    pub fn unposted_count(&self) -> usize {
         self.state.lock().settled.len()
     }
 
     /// Returns a settled call that is not posted.
-    pub fn find(&self, request_id: &str) -> Option<Entry> {
+    pub fn find_unposted(&self, request_id: &str) -> Option<LedgerEntry> {
         let state = self.state.lock();
         // Callers nearly always ask for one of the newest.
         let mut newest_first = state.settled.iter().rev();
@@ -289,7 +289,7 @@ impl Book {
     }
 
     /// Returns the number of running calls.
-    pub fn running(&self) -> usize {
+    pub fn running_count(&self) -> usize {
         self.state.lock().open.len()
     }
 
@@ -309,10 +309,10 @@ impl Book {
     }
 
     /// Settles a call and returns the amount the key pays.
-    fn settle(&self, balance: &Arc<Purse>, held: &Held, mut entry: Entry) -> Money {
+    fn settle(&self, balance: &Arc<KeyBalance>, held: &HoldRecord, mut entry: LedgerEntry) -> Money {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
-        entry.borne = entry.borne.saturating_add(entry.cost.saturating_sub(cost));
+        entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
         entry.cost = cost;
         entry.held = Some(held.amount);
         entry.started = held.at;
@@ -325,7 +325,7 @@ impl Book {
         let shown = open.as_ref().is_some_and(|open| open.shown);
         let segments = segment.into_iter().chain(open.map(|open| open.segment)).collect();
         let settled = SettledCall { entry: Arc::new(entry), lease: held.lease, shown };
-        // Before the call can be posted: `Purse::posted` expects the hold to be released.
+        // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(held.amount, held.lease, cost);
         let balance = Some(Arc::clone(balance));
         state.settled.push_back(UnpostedCall { settled, balance, segments });
@@ -335,7 +335,7 @@ impl Book {
 
 /// The state of a running call, as its handler reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CallProgress {
     /// The lane that answers.
     pub lane: String,
     /// Usage so far, as far as it is known.
@@ -345,21 +345,21 @@ pub struct Progress {
 }
 
 /// Proof that a call was admitted. It is settled exactly once: explicitly, or as failed on drop.
-pub struct Ticket {
-    book: Arc<Book>,
-    balance: Arc<Purse>,
+pub struct HoldTicket {
+    book: Arc<OpenCalls>,
+    balance: Arc<KeyBalance>,
     /// Reservations from periodic budgets.
-    shares: Vec<Share>,
-    held: Option<Arc<Held>>,
+    shares: Vec<BudgetShare>,
+    held: Option<Arc<HoldRecord>>,
 }
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for HoldTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Ticket").field(&self.held.as_ref().map(|held| &held.request_id)).finish()
     }
 }
 
-impl Ticket {
+impl HoldTicket {
     /// The reserved amount.
     pub fn amount(&self) -> Money {
         self.held.as_ref().map_or(Money::ZERO, |held| held.amount)
@@ -367,7 +367,7 @@ impl Ticket {
 
     /// Adds the reservation from a budget, which is settled with this ticket.
     #[must_use]
-    pub fn with(mut self, mut share: Share) -> Self {
+    pub fn with_share(mut self, mut share: BudgetShare) -> Self {
         share.shrink(self.amount());
         self.shares.push(share);
         self
@@ -384,11 +384,11 @@ impl Ticket {
     }
 
     /// Records the usage so far, so that the call is charged for it after a crash.
-    pub fn progress(&self, progress: Progress) {
+    pub fn progress(&self, progress: CallProgress) {
         let Some(held) = &self.held else { return };
-        let Progress { lane, usage, cost } = progress;
+        let CallProgress { lane, usage, cost } = progress;
         let at = self.book.clock.now();
-        let reached = Reached { request_id: held.request_id.clone(), at, lane, usage, cost };
+        let reached = ProgressRecord { request_id: held.request_id.clone(), at, lane, usage, cost };
         // A lost record makes recovery charge less. The writer counts the failure.
         let _ = self.book.journal.append_unkept(&frame(&Written::Reached(&reached)));
         let mut state = self.book.state.lock();
@@ -399,7 +399,7 @@ impl Ticket {
     }
 
     /// Settles the call: its cost is spent, the rest of the hold is released.
-    pub fn settle(mut self, entry: Entry) {
+    pub fn settle(mut self, entry: LedgerEntry) {
         if let Some(held) = self.held.take() {
             let cost = self.book.settle(&self.balance, &held, entry);
             for share in self.shares.drain(..) {
@@ -409,10 +409,10 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for HoldTicket {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let entry = Entry {
+        let entry = LedgerEntry {
             request_id: held.request_id.clone(),
             key_id: held.key_id.clone(),
             account_id: held.account_id.clone(),
@@ -421,7 +421,7 @@ impl Drop for Ticket {
             stream: held.stream,
             status: 503,
             price_version: held.price_version.clone(),
-            ..Entry::default()
+            ..LedgerEntry::default()
         };
         self.book.settle(&self.balance, &held, entry);
     }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use canon::{Money, Usage};
-use catalog::{Directory, Prices, Units};
-use ledger::{BATCH, Book, Entry, FileDisk, Held, Outcome, Purse, SystemClock};
+use catalog::{ModelDirectory, ModelPrices, BilledUnits};
+use ledger::{MAX_BATCH_CALLS, OpenCalls, LedgerEntry, FileDisk, HoldRecord, CallOutcome, KeyBalance, SystemClock};
 
 const CALLS: u32 = 200_000;
 /// The lanes of a call; any may be the one that answers, so each is looked at.
@@ -21,12 +21,12 @@ const OUTPUT: [u64; 2] = [32_768, 16];
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("which folder?")?;
     let disk = FileDisk::open(&folder)?;
-    let opened = Book::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
+    let opened = OpenCalls::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
     let book = opened.book;
-    let purse = Purse::new("key_0123456789abcdef", None, Money::ZERO);
+    let purse = KeyBalance::new("key_0123456789abcdef", None, Money::ZERO);
     let prices = dearest_list().ok_or("the directory has no prices")?;
-    let lanes: Vec<&Prices> = std::iter::repeat_n(&*prices, LANES).collect();
-    let units = Units { seconds: 603, ..Units::default() };
+    let lanes: Vec<&ModelPrices> = std::iter::repeat_n(&*prices, LANES).collect();
+    let units = BilledUnits { seconds: 603, ..BilledUnits::default() };
     let begin = processor_time()?;
     for call in 0..CALLS {
         let held = held(call);
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // No two bodies are of one length.
         let input = 1_000 + u64::from(call % 1_000);
         let [full, least] = OUTPUT.map(|output| {
-            let bounds = lanes.iter().map(|prices| prices.bound_with(input, output, &units));
+            let bounds = lanes.iter().map(|prices| prices.max_cost_with(input, output, &units));
             bounds.max().unwrap_or_default()
         });
         let ticket =
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut entry = entry(request_id);
         entry.cost = prices.cost_with(&entry.usage, &units).min(full);
         ticket.settle(entry);
-        if book.waiting() >= BATCH {
-            let batch = book.take_batch(BATCH);
+        if book.unposted_count() >= MAX_BATCH_CALLS {
+            let batch = book.take_batch(MAX_BATCH_CALLS);
             book.posted(batch);
         }
     }
@@ -52,8 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The price list of the directory with the most in it.
-fn dearest_list() -> Option<Arc<Prices>> {
-    let models = Directory::embedded().models().filter_map(|entry| entry.served_by(|_| true));
+fn dearest_list() -> Option<Arc<ModelPrices>> {
+    let models = ModelDirectory::embedded().models().filter_map(|entry| entry.served_by(|_| true));
     models.map(|model| model.prices).max_by_key(|prices| format!("{prices:?}").len())
 }
 
@@ -63,8 +63,8 @@ fn processor_time() -> Result<f64, Box<dyn std::error::Error>> {
     Ok(told.split(' ').next().unwrap_or_default().parse()?)
 }
 
-fn held(call: u32) -> Held {
-    Held {
+fn held(call: u32) -> HoldRecord {
+    HoldRecord {
         request_id: format!("req_{:029x}", u64::from(call).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         key_id: "key_0123456789abcdef".to_owned(),
         account_id: "acc_0123456789abcdef".to_owned(),
@@ -78,8 +78,8 @@ fn held(call: u32) -> Held {
     }
 }
 
-fn entry(request_id: String) -> Entry {
-    Entry {
+fn entry(request_id: String) -> LedgerEntry {
+    LedgerEntry {
         request_id,
         key_id: "key_0123456789abcdef".to_owned(),
         account_id: "acc_0123456789abcdef".to_owned(),
@@ -89,10 +89,10 @@ fn entry(request_id: String) -> Entry {
         lane: "provider/some-model".to_owned(),
         attempts: 1,
         status: 200,
-        outcome: Outcome::Done,
+        outcome: CallOutcome::Done,
         usage: Usage { input: 250, output: 150, ..Usage::default() },
-        cost: Money::nanos(550_000),
+        cost: Money::from_nanos(550_000),
         price_version: "2026-01-01".to_owned(),
-        ..Entry::default()
+        ..LedgerEntry::default()
     }
 }

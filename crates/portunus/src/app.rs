@@ -7,12 +7,12 @@ use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
 use api::{ApiState, Memory, Tasks};
 use config::{Config, Stored};
 use http::HeaderValue;
-use ledger::{Book, Clock, FileDisk, SystemClock, Teller};
+use ledger::{OpenCalls, Clock, FileDisk, SystemClock, LeaseClient};
 use relay::{Engine, EngineParts, Files, Funds, Ids, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, KeyScope, Limits, Owner, Role, Store, Vault};
+use store::{Account, KeyScope, RateLimits, KeyOwner, AccountRole, Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -61,11 +61,11 @@ impl App {
         let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
             anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data.display())
         })?;
-        let opened = Book::open(Arc::clone(&clock), Arc::new(disk))?;
+        let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         let name = node_name(&config.data)?;
-        let teller = Teller::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
-        teller.set_debt(micros(config.store_away));
+        let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
+        teller.set_outage_limit(micros(config.store_away));
         if interrupted > 0 {
             tracing::warn!(
                 calls = interrupted,
@@ -158,7 +158,7 @@ impl App {
     pub fn reconfigure(&self, config: Config) {
         let old = self.config();
         // What could not be opened may open now.
-        self.admin.vault.give(config.vault.clone());
+        self.admin.vault.set_operator_keys(config.vault.clone());
         self.admin.stored.forget();
         if old.listen != config.listen
             || old.store != config.store
@@ -174,7 +174,7 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.engine.funds.teller.set_debt(micros(config.store_away));
+        self.engine.funds.teller.set_outage_limit(micros(config.store_away));
         self.engine.files.reconfigure(&config);
         self.admin.replace_config(config);
     }
@@ -214,11 +214,11 @@ impl App {
             cap: None,
             models: Vec::new(),
             expires: None,
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             ips: Vec::new(),
             budget: None,
         };
-        let owner = Owner::Person(owner);
+        let owner = KeyOwner::Person(owner);
         let made = self.admin.accounts.create_key(&Actor::Operator, &owner, draft).await?;
         Ok(Some(FirstStart { key: made.text }))
     }
@@ -236,7 +236,7 @@ fn owner_account(now: i64) -> Account {
         id: uuid::Uuid::now_v7().to_string(),
         username: "owner".to_owned(),
         email: None,
-        role: Role::Owner,
+        role: AccountRole::Owner,
         password_hash: None,
         disabled: false,
         created: now,
@@ -247,7 +247,7 @@ fn owner_account(now: i64) -> Account {
 /// The gateway's owner. Where there is none yet, it is made, together with the set-up word.
 pub(crate) async fn owner_of(store: &Store, now: i64) -> anyhow::Result<Account> {
     let accounts = store.accounts().await?;
-    if let Some(owner) = accounts.into_iter().find(|account| account.role == Role::Owner) {
+    if let Some(owner) = accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
         return Ok(owner);
     }
     let owner = owner_account(now);

@@ -99,7 +99,7 @@ impl App {
     /// Deletes what was kept and has expired. Done on schedule; a test need not wait.
     pub async fn sweep(&self) {
         let now = self.clock.now();
-        if let Err(e) = self.store.sweep_kept(now).await {
+        if let Err(e) = self.store.sweep_responses(now).await {
             tracing::warn!("expired answers could not be swept: {e}");
         }
         if let Err(e) = self.store.sweep_links(now).await {

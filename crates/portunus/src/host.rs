@@ -33,7 +33,7 @@ impl Host for App {
     }
 
     fn formats(&self) -> Vec<&'static str> {
-        dialects::all().map(|dialect| dialect.origin().name()).collect()
+        dialects::all().map(|dialect| dialect.origin().as_str()).collect()
     }
 
     fn description(&self) -> serde_json::Map<String, serde_json::Value> {

@@ -159,7 +159,7 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         }
     }
     assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
-    assert_eq!(gateway.app.engine.funds.book.waiting(), calls, "all are settled, none is posted");
+    assert_eq!(gateway.app.engine.funds.book.unposted_count(), calls, "all are settled, none is posted");
 
     gateway.app.run_beside(gateway.given.clone());
     loop {

@@ -1,9 +1,9 @@
 //! Admission: money is set aside before the first byte goes to a provider.
 
-use canon::{Fault, Money, Trouble};
-use catalog::Units;
-use dialects::Peek;
-use ledger::{Held, OverBudget, Refused, Share, Ticket};
+use canon::{ApiError, Money, ErrorKind};
+use catalog::BilledUnits;
+use dialects::RequestFacts;
+use ledger::{HoldRecord, OverBudget, HoldRefusal, BudgetShare, HoldTicket};
 use std::sync::Arc;
 
 use super::Call;
@@ -44,14 +44,14 @@ pub(super) struct Admitted {
 /// key can still pay. What the body only names by address comes on top of its own bytes.
 pub(super) async fn admit(
     call: &Call,
-    peek: &Peek,
+    peek: &RequestFacts,
     route: &Route,
     named: &Named,
-) -> Result<Admitted, Fault> {
+) -> Result<Admitted, ApiError> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     let input = reads(call, peek, route, named);
-    let asked = peek.max_output.or(model.max_output).unwrap_or(UNKNOWN_MAX);
+    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX);
     let candidates = u64::from(peek.candidates.max(1));
     let units = most(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
@@ -72,10 +72,10 @@ pub(super) async fn admit(
 /// Sets aside what an order can cost at most: all of it, or it is refused.
 pub(super) async fn admit_for(
     call: &Call,
-    peek: &Peek,
+    peek: &RequestFacts,
     route: &Route,
     bound: Money,
-) -> Result<Tab, Fault> {
+) -> Result<Tab, ApiError> {
     let model = &route.model;
     let tab = Sheet::new(call, peek, model);
     match hold(call, held(call, peek, &model.prices.version), bound, bound).await {
@@ -87,14 +87,14 @@ pub(super) async fn admit_for(
     }
 }
 
-fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
-    Arc::new(Held {
+fn held(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+    Arc::new(HoldRecord {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
         account_id: call.key.record.account_id.clone(),
         at: 0,
         amount: Money::ZERO,
-        dialect: call.dialect.origin().name().to_owned(),
+        dialect: call.dialect.origin().as_str().to_owned(),
         model: peek.model.clone(),
         stream: peek.stream,
         price_version: version.to_owned(),
@@ -103,7 +103,7 @@ fn held(call: &Call, peek: &Peek, version: &str) -> Arc<Held> {
 }
 
 /// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
-pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), Fault> {
+pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), ApiError> {
     // A share that nobody uses is free again at once.
     shares(call, bound, bound).map(drop)?;
     match call.engine.funds.standing(&call.key.purse).await.remaining() {
@@ -114,26 +114,26 @@ pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), Fault> {
 
 /// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
 /// purse, whose leases are of both their caps.
-async fn hold(call: &Call, held: Arc<Held>, full: Money, least: Money) -> Result<Ticket, Fault> {
+async fn hold(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
     let shares = shares(call, full, least)?;
-    let full = shares.iter().map(Share::amount).fold(full, Money::min);
+    let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
     match call.engine.funds.set_aside(&call.key.purse, held, full, least).await {
-        Ok(ticket) => Ok(shares.into_iter().fold(ticket, Ticket::with)),
-        Err(Refused::Cap { left } | Refused::Elsewhere { left }) => Err(over_cap(call, left)),
-        Err(Refused::Journal(e)) => Err(unaccountable().note(e.to_string())),
-        Err(Refused::Away(why)) => Err(unaccountable().note(why)),
+        Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
+        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(HoldRefusal::Journal(e)) => Err(unaccountable().with_log_note(e.to_string())),
+        Err(HoldRefusal::Unreachable(why)) => Err(unaccountable().with_log_note(why)),
     }
 }
 
 /// Shares of the budgets that a call is under.
-fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<Share>, Fault> {
+fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, ApiError> {
     let key = &call.key;
-    let mut shares: Vec<Share> = Vec::new();
+    let mut shares: Vec<BudgetShare> = Vec::new();
     let mut full = full;
     let budgets = [(key.budget.clone(), KEY), (key.account.budget(), ACCOUNT)];
     for (budget, whose) in budgets {
         let Some(budget) = budget else { continue };
-        let share = budget.take(call.engine.clock.now(), full, least);
+        let share = budget.reserve(call.engine.clock.now(), full, least);
         let share = share.map_err(|over| over_budget(over, whose))?;
         full = full.min(share.amount());
         shares.push(share);
@@ -141,17 +141,17 @@ fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<Share>, Fault> {
     Ok(shares)
 }
 
-fn over_cap(call: &Call, left: Money) -> Fault {
+fn over_cap(call: &Call, left: Money) -> ApiError {
     let whose = match (call.key.record.cap, call.key.account.cap()) {
         (Some(_), None) => KEY,
         (None, _) => ACCOUNT,
         (Some(_), Some(_)) => "API key or of its account",
     };
     let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
-    Fault::new(Trouble::Quota, say)
+    ApiError::new(ErrorKind::QuotaExceeded, say)
 }
 
-fn over_budget(over: OverBudget, whose: &str) -> Fault {
+fn over_budget(over: OverBudget, whose: &str) -> ApiError {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
@@ -159,59 +159,59 @@ fn over_budget(over: OverBudget, whose: &str) -> Fault {
         "the budget of this {whose} for this period is used up: {left} USD are left; it begins \
          anew at {resets}"
     );
-    Fault::new(Trouble::Quota, say)
+    ApiError::new(ErrorKind::QuotaExceeded, say)
 }
 
 /// Counts the tokens the call will use against the limits of its key and account, by estimate: the
 /// body as text, and the output limit if the caller set one.
-pub(super) async fn pace(call: &Call, peek: &Peek) -> Result<(), Fault> {
+pub(super) async fn pace(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
     let Some(pass) = &call.pass else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = peek.max_output.unwrap_or(USUAL).saturating_mul(peek.candidates.max(1).into());
+    let output = peek.max_output_tokens.unwrap_or(USUAL).saturating_mul(peek.candidates.max(1).into());
     pass.estimate(input.saturating_add(output)).await
 }
 
 /// Waits until the hold survives the death of the machine, where the operator asks for that.
-pub(super) async fn secure(call: &Call) -> Result<(), Fault> {
+pub(super) async fn secure(call: &Call) -> Result<(), ApiError> {
     if !call.config.power_safe {
         return Ok(());
     }
     let book = Arc::clone(&call.engine.funds.book);
     match tokio::task::spawn_blocking(move || book.sync()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(e)) => Err(unaccountable().note(e.to_string())),
-        Err(e) => Err(Fault::internal(e.to_string())),
+        Ok(Err(e)) => Err(unaccountable().with_log_note(e.to_string())),
+        Err(e) => Err(ApiError::internal(e.to_string())),
     }
 }
 
-fn unaccountable() -> Fault {
-    Fault::new(Trouble::Overload, "no call can be accounted for at the moment")
+fn unaccountable() -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "no call can be accounted for at the moment")
 }
 
 /// The most tokens a call can have the model read: no tokeniser makes more of them than there are
 /// bytes, media named by address come on top, and so does what searches find.
-pub(super) fn reads(call: &Call, peek: &Peek, route: &Route, named: &Named) -> u64 {
+pub(super) fn reads(call: &Call, peek: &RequestFacts, route: &Route, named: &Named) -> u64 {
     let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
-    let found = peek.searches.saturating_mul(FOUND);
-    let found = route.model.context.map_or(found, |window| found.min(window));
+    let found = peek.max_searches.saturating_mul(FOUND);
+    let found = route.model.context_window.map_or(found, |window| found.min(window));
     (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
 }
 
 /// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
-pub(super) fn most<'a>(peek: &'a Peek, route: &Route) -> Units<'a> {
+pub(super) fn most<'a>(peek: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
-    Units {
-        searches: peek.searches,
+    BilledUnits {
+        searches: peek.max_searches,
         seconds: total.as_secs().saturating_add(OVERTIME),
-        tier: peek.tier.as_ref(),
-        ..Units::default()
+        tier: peek.service_tier.as_ref(),
+        ..BilledUnits::default()
     }
 }
 
 /// The most any lane could charge.
-pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &Units<'_>) -> Money {
-    let bounds = route.prices.iter().map(|prices| prices.bound_with(input, output, units));
-    bounds.max().unwrap_or_else(|| route.model.prices.bound_with(input, output, units))
+pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &BilledUnits<'_>) -> Money {
+    let bounds = route.prices.iter().map(|prices| prices.max_cost_with(input, output, units));
+    bounds.max().unwrap_or_else(|| route.model.prices.max_cost_with(input, output, units))
 }
 
 /// The largest output limit whose bound the money covers.

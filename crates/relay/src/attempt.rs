@@ -2,8 +2,8 @@
 //! and the next one only before the caller saw a byte.
 
 use axum::response::Response;
-use canon::{Blame, Fault, Reach, Trouble};
-use dialects::Peek;
+use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use dialects::RequestFacts;
 use std::sync::Arc;
 use upstream::Failure;
 
@@ -20,18 +20,18 @@ use config::Route;
 /// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
 pub(super) async fn attempt(
     call: &Arc<Call>,
-    peek: &Peek,
+    peek: &RequestFacts,
     found: &Route,
     admitted: Admitted,
     named: Named,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let Admitted { tab, limit, asked } = admitted;
     let named = &named;
     let origin = call.dialect.origin();
     let one = |pick: Pick, mut tab: Tab| async move {
         let lane = &pick.lane;
         // Money was set aside for the output of the model asked for; another may not say more.
-        let own = pick.lane.serves.id == found.model.id || peek.max_output.is_some();
+        let own = pick.lane.serves.id == found.model.id || peek.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(asked)) };
         let ready = async {
             let brought = named.bring(call, lane, speech(lane, origin)?.origin()).await?;
@@ -56,10 +56,10 @@ pub(super) async fn over_lanes<T, F, A>(
     found: &Route,
     mut tab: Tab,
     one: F,
-) -> Result<T, Fault>
+) -> Result<T, ApiError>
 where
     F: Fn(Pick, Tab) -> A,
-    A: Future<Output = Result<T, (Fault, Tab)>>,
+    A: Future<Output = Result<T, (ApiError, Tab)>>,
 {
     let mut journey = Journey::new(route::order(call, found, call.engine.ticks()));
     let mut next = match journey.first(call).await {
@@ -77,7 +77,7 @@ where
             }
             Err((fault, open)) => {
                 tab = open;
-                if fault.blamed() == Blame::Caller {
+                if fault.blame() == Blame::Caller {
                     tab.lane_answered();
                     return Err(give_up(tab, call, fault));
                 }
@@ -100,10 +100,10 @@ where
 }
 
 /// A lane failed: its health, the record and the log are told.
-fn note(call: &Call, model: &str, pick: &Pick, fault: &Fault, tab: &mut Tab) {
+fn note(call: &Call, model: &str, pick: &Pick, fault: &ApiError, tab: &mut Tab) {
     let name = pick.lane.name.as_str();
-    let why = fault.noted().unwrap_or_default();
-    if !tab.is_trying() && fault.trouble() == Trouble::Overload {
+    let why = fault.log_note().unwrap_or_default();
+    if !tab.is_trying() && fault.kind() == ErrorKind::Overloaded {
         tracing::debug!(lane.name = name, "there is no room for more at `{name}`: {why}");
         return;
     }
@@ -111,7 +111,7 @@ fn note(call: &Call, model: &str, pick: &Pick, fault: &Fault, tab: &mut Tab) {
         tracing::warn!(lane.name = name, model.id = model, "lane `{name}` cannot serve: {why}");
         return;
     }
-    if fault.reached() == Some(Reach::Stale) {
+    if fault.progress() == Some(UpstreamProgress::StaleConnection) {
         tab.untry();
         tracing::debug!(lane.name = name, "a kept connection to `{name}` was closed meanwhile");
         return;
@@ -152,34 +152,34 @@ fn note(call: &Call, model: &str, pick: &Pick, fault: &Fault, tab: &mut Tab) {
 }
 
 /// What a fault says of the lane it came from.
-pub(super) fn failure(fault: &Fault) -> Failure {
-    match (fault.reached(), fault.trouble()) {
-        (Some(Reach::Answered(401..=403)), _) => Failure::Refused,
-        (Some(Reach::Answered(404)), _) => Failure::Gone,
-        (Some(Reach::Undone | Reach::Answered(408 | 409 | 425)), _) => Failure::Odd,
-        (Some(Reach::Answered(429)), _) | (_, Trouble::RateLimit) => Failure::Limited(fault.wait()),
-        (Some(Reach::Answered(529)), _) | (_, Trouble::Overload) => Failure::Busy(fault.wait()),
-        (Some(Reach::Answered(503)), _) if fault.wait().is_some() => Failure::Busy(fault.wait()),
-        (_, Trouble::Timeout) => Failure::Slow,
+pub(super) fn failure(fault: &ApiError) -> Failure {
+    match (fault.progress(), fault.kind()) {
+        (Some(UpstreamProgress::Answered(401..=403)), _) => Failure::Refused,
+        (Some(UpstreamProgress::Answered(404)), _) => Failure::Gone,
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => Failure::Odd,
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => Failure::Limited(fault.retry_after()),
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => Failure::Busy(fault.retry_after()),
+        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => Failure::Busy(fault.retry_after()),
+        (_, ErrorKind::Timeout) => Failure::Slow,
         _ => Failure::Down,
     }
 }
 
 /// Whether the provider may have done work that nobody will see.
-pub(super) fn is_unknown(fault: &Fault) -> bool {
-    match fault.reached() {
-        Some(Reach::Nothing | Reach::Stale | Reach::Undone | Reach::Answered(_)) => false,
-        Some(Reach::Sent) | None => true,
+pub(super) fn is_unknown(fault: &ApiError) -> bool {
+    match fault.progress() {
+        Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
+        Some(UpstreamProgress::Sent) | None => true,
     }
 }
 
-fn no_lane(model: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "no provider serves this model at the moment")
-        .note(format!("model {model} has no lane"))
+fn no_lane(model: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
+        .with_log_note(format!("model {model} has no lane"))
 }
 
-fn give_up(tab: Tab, call: &Call, fault: Fault) -> Fault {
-    let (status, _) = call.dialect.write_fault(&fault, &call.id);
+fn give_up(tab: Tab, call: &Call, fault: ApiError) -> ApiError {
+    let (status, _) = call.dialect.write_error(&fault, &call.id);
     tab.failed(status, &fault);
     fault
 }
@@ -187,11 +187,11 @@ fn give_up(tab: Tab, call: &Call, fault: Fault) -> Fault {
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
 async fn try_lane(
     call: &Arc<Call>,
-    peek: &Peek,
+    peek: &RequestFacts,
     pick: &Pick,
     prepared: Prepared,
     mut tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     let Prepared { outgoing, dialect, speech, losses } = prepared;
     tab.lost(losses);
     let answer = match send(call, pick, dialect, outgoing).await {

@@ -4,10 +4,10 @@ use access::keys::Key;
 use access::limits::Pass;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use config::Config;
-use dialects::json::Edit;
-use dialects::{Dialect, Target};
+use dialects::json::BodyEdit;
+use dialects::{Dialect, RequestTarget};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
@@ -58,10 +58,10 @@ pub struct Call {
     /// Its place within the limits of its key and account, where there are any.
     pub pass: Option<Arc<Pass>>,
     pub dialect: &'static dyn Dialect,
-    pub target: Target,
+    pub target: RequestTarget,
     pub body: Bytes,
     /// Changes to the body that only a provider of the caller's own format needs.
-    pub edits: Vec<Edit>,
+    pub edits: Vec<BodyEdit>,
     /// Whether the answer must be written by us even where the formats agree.
     pub own_reply: bool,
     /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
@@ -88,8 +88,8 @@ impl Call {
     pub async fn read(
         asked: CallRequest,
         dialect: &'static dyn Dialect,
-        target: Target,
-    ) -> Result<Self, Fault> {
+        target: RequestTarget,
+    ) -> Result<Self, ApiError> {
         Self::read_as(asked, dialect, target, Takes::Json).await
     }
 
@@ -97,9 +97,9 @@ impl Call {
     pub async fn read_as(
         asked: CallRequest,
         dialect: &'static dyn Dialect,
-        target: Target,
+        target: RequestTarget,
         takes: Takes,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ApiError> {
         let CallRequest { engine, key, id, pass, request } = asked;
         let arrived = Instant::now();
         let config = engine.config();
@@ -169,7 +169,7 @@ fn trace(engine: &Engine, headers: &HeaderMap) -> Option<Trace> {
 
 fn handed_on(dialect: &dyn Dialect, headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
-    for name in dialect.hands_on() {
+    for name in dialect.forwarded_headers() {
         for value in headers.get_all(*name) {
             kept.append(*name, value.clone());
         }
@@ -187,7 +187,7 @@ async fn read_body(
     takes: Takes,
     limit: usize,
     patience: Duration,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
     let wrong = check_type(&head.headers, takes).err();
     let declared =
@@ -208,11 +208,11 @@ async fn read_body(
         let until = begun + patience + Duration::from_secs(came / SLOWEST);
         let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
-                return Err(Fault::new(Trouble::SlowCaller, "the body did not arrive in time"));
+                return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(Fault::invalid("", "the body broke off").note(e.to_string()));
+                return Err(ApiError::invalid("", "the body broke off").with_log_note(e.to_string()));
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -276,7 +276,7 @@ pub enum Takes {
     Form,
 }
 
-fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), Fault> {
+fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
@@ -284,8 +284,8 @@ fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), Fault> {
     let plain = kind.eq_ignore_ascii_case("application/json")
         && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
     if takes == Takes::Json && !plain {
-        return Err(Fault::new(
-            Trouble::MediaType,
+        return Err(ApiError::new(
+            ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
         ));
     }
@@ -293,26 +293,26 @@ fn check_type(headers: &HeaderMap, takes: Takes) -> Result<(), Fault> {
         Ok(_) => Ok(()),
         Err(unknown) => {
             let say = format!("the body is encoded as `{unknown}`; accepted is one of: {CODINGS}");
-            Err(Fault::new(Trouble::MediaType, say).param("content-encoding"))
+            Err(ApiError::new(ErrorKind::UnsupportedMediaType, say).with_param("content-encoding"))
         }
     }
 }
 
-fn undecodable(why: Undecodable, limit: usize) -> Fault {
+fn undecodable(why: Undecodable, limit: usize) -> ApiError {
     match why {
         Undecodable::TooLarge => {
             let say = format!(
                 "the body is larger than {limit} bytes, the limit here, once it is decompressed"
             );
-            Fault::new(Trouble::TooLarge, say)
+            ApiError::new(ErrorKind::BodyTooLarge, say)
         }
         Undecodable::Broken(why) => {
             let say = "the body is not what `Content-Encoding` says";
-            Fault::invalid("content-encoding", say).note(why)
+            ApiError::invalid("content-encoding", say).with_log_note(why)
         }
     }
 }
 
-fn too_large(limit: usize) -> Fault {
-    Fault::new(Trouble::TooLarge, format!("the body is larger than {limit} bytes, the limit here"))
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {limit} bytes, the limit here"))
 }

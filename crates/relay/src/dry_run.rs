@@ -1,8 +1,8 @@
 //! `x-portunus-dry-run: true`: what would be sent and what it could cost, calling no one.
 
 use axum::response::Response;
-use canon::{Fault, Loss, Money, Origin};
-use dialects::{Outgoing, Peek};
+use canon::{ApiError, Loss, Money, WireFormat};
+use dialects::{ProviderRequest, RequestFacts};
 use serde_json::{Value, json};
 
 use super::fetch::Named;
@@ -13,9 +13,9 @@ use config::{LiveLane, Route};
 /// What a dry run found.
 pub(super) struct Found<'a> {
     pub(super) lane: &'a LiveLane,
-    pub(super) dialect: Origin,
+    pub(super) dialect: WireFormat,
     /// What the lane would be sent, one after the other.
-    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) outgoing: Vec<ProviderRequest>,
     pub(super) losses: Vec<Loss>,
     /// The most it could cost.
     pub(super) bound: Money,
@@ -26,19 +26,19 @@ pub(super) struct Found<'a> {
 /// Tells the lane, its body, the losses and the price of a conversation.
 pub(super) fn answer(
     call: &Call,
-    peek: &Peek,
+    peek: &RequestFacts,
     found: &Route,
     named: &Named,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let picks = route::order(call, found, call.engine.ticks());
     let lane = &picks.first().ok_or_else(|| route::unknown_model(&peek.model))?.lane;
     let spoken = prepare::speech(lane, call.dialect.origin())?.origin();
     let (brought, fetches) = named.pretend(call, lane, spoken)?;
     let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
-    let output = peek.max_output.or(lane.serves.max_output).unwrap_or_default();
+    let output = peek.max_output_tokens.or(lane.serves.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
     let input = admit::reads(call, peek, found, named);
-    let bound = lane.prices.bound_with(input, output, &admit::most(peek, found));
+    let bound = lane.prices.max_cost_with(input, output, &admit::most(peek, found));
     let told = Found {
         lane,
         dialect: prepared.dialect.origin(),
@@ -60,12 +60,12 @@ pub(super) fn tell(model: &str, found: Found<'_>) -> Response {
         .collect();
     let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =
-        losses.iter().map(|loss| json!({ "what": loss.what, "why": loss.why })).collect();
+        losses.iter().map(|loss| json!({ "what": loss.path, "why": loss.reason })).collect();
     let mut told = json!({
         "object": "portunus.dry_run",
         "model": model,
         "lane": lane.name,
-        "dialect": dialect.name(),
+        "dialect": dialect.as_str(),
         "path": path,
         "body": body,
         "losses": losses,

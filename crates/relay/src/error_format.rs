@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use dialects::Dialect;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -16,24 +16,24 @@ pub enum Voice {
     Plain,
 }
 
-const CHAT: &dyn Dialect = &dialects::chat::Chat;
+const CHAT: &dyn Dialect = &dialects::chat::ChatDialect;
 
 impl Voice {
     /// The voice of a path, decided even where there is nothing.
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
         let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT));
         if path.starts_with("/v1/messages") {
-            return speak(canon::Origin::Messages);
+            return speak(canon::WireFormat::Messages);
         }
         if path.starts_with("/v1beta/") || path == "/v1beta" {
-            return speak(canon::Origin::Native);
+            return speak(canon::WireFormat::Native);
         }
         if let Some(rest) = path.strip_prefix("/v1/models") {
             if headers.contains_key("anthropic-version") {
-                return speak(canon::Origin::Messages);
+                return speak(canon::WireFormat::Messages);
             }
             if rest.contains(':') || is_native_client(headers) {
-                return speak(canon::Origin::Native);
+                return speak(canon::WireFormat::Native);
             }
         }
         if path.starts_with("/v1/") || path == "/v1" {
@@ -43,7 +43,7 @@ impl Voice {
     }
 
     /// The format it is, if it is one.
-    pub fn origin(self) -> Option<canon::Origin> {
+    pub fn origin(self) -> Option<canon::WireFormat> {
         match self {
             Self::Dialect(dialect) => Some(dialect.origin()),
             Self::Plain => None,
@@ -51,13 +51,13 @@ impl Voice {
     }
 
     /// The fault as an answer. It is logged here, once, unless it is the caller's own.
-    pub fn answer(self, fault: &Fault, request_id: &str) -> Response {
+    pub fn answer(self, fault: &ApiError, request_id: &str) -> Response {
         let (status, body) = match self {
-            Self::Dialect(dialect) => dialect.write_fault(fault, request_id),
+            Self::Dialect(dialect) => dialect.write_error(fault, request_id),
             Self::Plain => plain(fault),
         };
-        let note = fault.noted().unwrap_or_default();
-        if fault.trouble() == Trouble::Internal {
+        let note = fault.log_note().unwrap_or_default();
+        if fault.kind() == ErrorKind::Internal {
             tracing::error!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
         } else if status >= 500 {
             tracing::warn!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
@@ -92,11 +92,11 @@ pub fn is_native_client(headers: &HeaderMap) -> bool {
 }
 
 /// Official clients retry by themselves; these headers tell them when and whether.
-fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
+fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
     const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
     const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-    if fault.may_retry() && matches!(status, 409 | 429 | 503) {
-        let wait = fault.wait().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
+    if fault.is_retryable() && matches!(status, 409 | 429 | 503) {
+        let wait = fault.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
         let seconds = wait.div_ceil(1_000).to_string();
         for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -105,22 +105,22 @@ fn retry_headers(fault: &Fault, status: u16, headers: &mut HeaderMap) {
         }
     }
     // Said for every status: some clients retry even what can never succeed.
-    if !fault.may_retry() {
+    if !fault.is_retryable() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     } else if matches!(status, 409 | 429) {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
     }
 }
 
-fn plain(fault: &Fault) -> (u16, Vec<u8>) {
+fn plain(fault: &ApiError) -> (u16, Vec<u8>) {
     // The statuses are the chat format's; only the shape is our own.
-    let (status, body) = CHAT.write_fault(fault, "");
+    let (status, body) = CHAT.write_error(fault, "");
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let mut body = serde_json::json!({ "success": false, "message": fault.say(), "code": code });
-    if let (Some(field), Some(told)) = (fault.path(), body.as_object_mut()) {
+    let mut body = serde_json::json!({ "success": false, "message": fault.message(), "code": code });
+    if let (Some(field), Some(told)) = (fault.param(), body.as_object_mut()) {
         told.insert("field".to_owned(), field.into());
     }
     (status, body.to_string().into_bytes())

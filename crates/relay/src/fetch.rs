@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Blame, Chat, Fault, Kind, Media, MediaKind, Origin, Part, Source, Trouble};
-use catalog::{Fetches, Model};
+use canon::{Blame, ChatRequest, ApiError, PartKind, Media, MediaKind, WireFormat, Part, MediaSource, ErrorKind};
+use catalog::{MediaFetch, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use std::collections::HashMap;
@@ -65,7 +65,7 @@ pub(super) struct Brought(Vec<(String, Arc<Inline>)>);
 impl Named {
     /// Finds what the request names and judges every address, whoever would have to go there.
     /// A request that holds only text names nothing.
-    pub(super) fn look(call: &Call, only_text: bool) -> Result<Self, Fault> {
+    pub(super) fn look(call: &Call, only_text: bool) -> Result<Self, ApiError> {
         let room = call.config.body_limit.saturating_sub(call.body.len());
         // In base64 four bytes stand for three.
         let allowance = Allowance::new(room / 4 * 3);
@@ -73,7 +73,7 @@ impl Named {
         let guard = call.config.media.fetcher.guard();
         let addresses = match only_text {
             true => Vec::new(),
-            false => dialects::addresses(call.dialect.origin(), &call.body)?,
+            false => dialects::media_urls(call.dialect.origin(), &call.body)?,
         };
         for found in addresses {
             if let Some(item) = named.item(&found.url) {
@@ -82,7 +82,7 @@ impl Named {
             }
             let target = guard
                 .look(&found.url)
-                .map_err(|e| Fault::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
+                .map_err(|e| ApiError::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
             let (url, places) = (found.url, vec![found.path]);
             named.index.insert(url.clone(), named.items.len());
             named.items.push(Item { url, places, target, what: None, got: OnceCell::new() });
@@ -100,7 +100,7 @@ impl Named {
     }
 
     fn learn(&mut self, media: &Media) {
-        let Source::Url { url, mime } = &media.source else { return };
+        let MediaSource::Url { url, mime } = &media.source else { return };
         let item = self.item(url);
         // What is a picture here and a file there is bounded and fetched as the file.
         let file = |what: &What| what.kind != MediaKind::Image;
@@ -112,7 +112,7 @@ impl Named {
     /// More tokens than the model makes of all that is named. How large it is, is not known when
     /// money is set aside, and the bytes of a paper do not bound its pages: its window does.
     pub(super) fn tokens(&self, model: &Model) -> u64 {
-        let window = model.context.unwrap_or(WINDOW);
+        let window = model.context_window.unwrap_or(WINDOW);
         let tokens = self.items.iter().map(|item| {
             let picture = item.what.is_some_and(|what| what.kind == MediaKind::Image);
             let each = if picture { PICTURE.min(window) } else { window };
@@ -126,8 +126,8 @@ impl Named {
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: Origin,
-    ) -> Result<Brought, Fault> {
+        spoken: WireFormat,
+    ) -> Result<Brought, ApiError> {
         let wanted = self.wanted(call, lane, spoken)?;
         let fetcher = &call.config.media.fetcher;
         let mut fetches: Vec<BoxFuture<'_, _>> = Vec::with_capacity(wanted.len());
@@ -147,7 +147,7 @@ impl Named {
         fetcher: &Fetcher,
         item: &Item,
         what: What,
-    ) -> Result<(String, Arc<Inline>), Fault> {
+    ) -> Result<(String, Arc<Inline>), ApiError> {
         let got = item.got.get_or_try_init(|| self.fetch(fetcher, item, what)).await?;
         Ok((item.url.clone(), Arc::clone(got)))
     }
@@ -157,8 +157,8 @@ impl Named {
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: Origin,
-    ) -> Result<(Brought, Vec<String>), Fault> {
+        spoken: WireFormat,
+    ) -> Result<(Brought, Vec<String>), ApiError> {
         let (mut brought, mut places) = (Brought::default(), Vec::new());
         for (item, what) in self.wanted(call, lane, spoken)? {
             let mime = match what.kind {
@@ -178,8 +178,8 @@ impl Named {
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: Origin,
-    ) -> Result<Vec<(&Item, What)>, Fault> {
+        spoken: WireFormat,
+    ) -> Result<Vec<(&Item, What)>, ApiError> {
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.got_by(&lane.provider.name);
@@ -187,7 +187,7 @@ impl Named {
         let wanted: Vec<(&Item, What)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &Item, why: &str| {
             let place = item.place();
-            Err(Fault::invalid(place, format!("`{place}` {why}")))
+            Err(ApiError::invalid(place, format!("`{place}` {why}")))
         };
         match (wanted.first(), wanted.get(MOST)) {
             (Some((item, _)), _) if !media.fetch => refuse(
@@ -207,19 +207,19 @@ impl Named {
         fetcher: &Fetcher,
         item: &Item,
         what: What,
-    ) -> Result<Arc<Inline>, Fault> {
+    ) -> Result<Arc<Inline>, ApiError> {
         match fetcher.fetch(&item.url, what.kind, &self.allowance).await {
             Ok(Fetched { mime, bytes }) => {
                 Ok(Arc::new(Inline { mime, data: STANDARD.encode(bytes) }))
             }
             Err(FetchError::Busy) => {
                 let say = "too much is being fetched at this moment, retry later";
-                let fault = Fault::new(Trouble::Overload, say).retry_after(Duration::from_secs(1));
+                let fault = ApiError::new(ErrorKind::Overloaded, say).with_retry_after(Duration::from_secs(1));
                 // No lane is to blame, and another one would not help.
-                Err(fault.blame(Blame::Caller))
+                Err(fault.with_blame(Blame::Caller))
             }
             Err(e @ (FetchError::NotPublic | FetchError::Failed(_))) => {
-                Err(could_not(item, what, fetcher).note(e.to_string()))
+                Err(could_not(item, what, fetcher).with_log_note(e.to_string()))
             }
         }
     }
@@ -233,14 +233,14 @@ impl Item {
 }
 
 /// What must be brought to a lane, if this must.
-fn must_bring(item: &Item, own: Origin, spoken: Origin, fetches: Fetches) -> Option<What> {
+fn must_bring(item: &Item, own: WireFormat, spoken: WireFormat, fetches: MediaFetch) -> Option<What> {
     let what = item.what?;
     let takes = match (spoken, what.kind) {
-        (Origin::Chat | Origin::Native, _)
-        | (Origin::Messages | Origin::Responses, MediaKind::Image | MediaKind::Document) => true,
+        (WireFormat::Chat | WireFormat::Native, _)
+        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
         // The translation tells that there is no place for it, wherever its bytes are.
-        (Origin::Messages | Origin::Responses, MediaKind::Audio | MediaKind::Video)
-        | (Origin::Images, _) => false,
+        (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
+        | (WireFormat::Images, _) => false,
     };
     // A film on such a site is no file behind an address: only a model that knows the site sees it.
     let site = what.kind == MediaKind::Video
@@ -250,28 +250,28 @@ fn must_bring(item: &Item, own: Origin, spoken: Origin, fetches: Fetches) -> Opt
     }
     let wordless = own != spoken
         && match (spoken, what.kind) {
-            (Origin::Chat, MediaKind::Audio | MediaKind::Document) => true,
+            (WireFormat::Chat, MediaKind::Audio | MediaKind::Document) => true,
             (
-                Origin::Chat
-                | Origin::Responses
-                | Origin::Messages
-                | Origin::Native
-                | Origin::Images,
+                WireFormat::Chat
+                | WireFormat::Responses
+                | WireFormat::Messages
+                | WireFormat::Native
+                | WireFormat::Images,
                 MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
             ) => false,
         };
     let cannot = match fetches {
-        Fetches::All => false,
+        MediaFetch::All => false,
         // A caller in the provider's own format knows what it may leave out.
-        Fetches::Typed => own != spoken && !what.typed,
-        Fetches::Nothing => true,
+        MediaFetch::Typed => own != spoken && !what.typed,
+        MediaFetch::Nothing => true,
     };
     // Where only we are let in, no provider can go.
     (wordless || cannot || !item.target.is_public()).then_some(what)
 }
 
 /// One sentence for every failure: it tells the rules, and nothing of what was found.
-fn could_not(item: &Item, what: What, fetcher: &Fetcher) -> Fault {
+fn could_not(item: &Item, what: What, fetcher: &Fetcher) -> ApiError {
     let thing = match what.kind {
         MediaKind::Image => "a picture",
         MediaKind::Audio => "sound",
@@ -285,8 +285,8 @@ fn could_not(item: &Item, what: What, fetcher: &Fetcher) -> Fault {
         size(limits.size),
         limits.time
     );
-    let fault = Fault::invalid(place, say);
-    if what.kind == MediaKind::Image { fault.code("failed_to_download_image") } else { fault }
+    let fault = ApiError::invalid(place, say);
+    if what.kind == MediaKind::Image { fault.with_code("failed_to_download_image") } else { fault }
 }
 
 /// A size as people write it.
@@ -306,35 +306,35 @@ impl Brought {
     }
 
     /// Puts what was brought in the place of its address.
-    pub(super) fn place(&self, chat: &mut Chat, own: Origin) {
+    pub(super) fn place(&self, chat: &mut ChatRequest, own: WireFormat) {
         each(chat, &mut |media| {
-            let Source::Url { url, mime: told } = &media.source else { return };
+            let MediaSource::Url { url, mime: told } = &media.source else { return };
             let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
             let Inline { mime, data } = &**inline;
             // The native format takes a file of any kind without telling which.
-            if own == Origin::Native && told.is_none() {
-                media.kind = MediaKind::of_mime(mime);
+            if own == WireFormat::Native && told.is_none() {
+                media.kind = MediaKind::from_mime(mime);
             }
-            media.source = Source::Inline { mime: mime.clone(), data: data.clone() };
+            media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };
         });
     }
 }
 
 /// Every piece of media of a conversation, those that tools gave included.
-fn each(chat: &mut Chat, see: &mut dyn FnMut(&mut Media)) {
+fn each(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
     fn inside(parts: &mut [Part], see: &mut dyn FnMut(&mut Media)) {
         for part in parts {
             match &mut part.kind {
-                Kind::Media(media) => see(media),
-                Kind::ToolResult(result) => inside(&mut result.parts, see),
-                Kind::Text { .. }
-                | Kind::Refusal(_)
-                | Kind::Thought(_)
-                | Kind::ToolCall(_)
-                | Kind::Code(_)
-                | Kind::CodeOutcome(_)
-                | Kind::Search(_)
-                | Kind::Foreign { .. } => {}
+                PartKind::Media(media) => see(media),
+                PartKind::ToolResult(result) => inside(&mut result.parts, see),
+                PartKind::Text { .. }
+                | PartKind::Refusal(_)
+                | PartKind::Thought(_)
+                | PartKind::ToolCall(_)
+                | PartKind::CodeExecution(_)
+                | PartKind::CodeResult(_)
+                | PartKind::WebSearch(_)
+                | PartKind::Foreign { .. } => {}
             }
         }
     }

@@ -3,10 +3,10 @@
 //! they are the caller's own or a translation.
 
 use bytes::Bytes;
-use canon::{Fault, Loss, Lossy, Origin};
-use catalog::{Quirks, Ways};
-use dialects::Outgoing;
-use dialects::json::{self, Edit, Segments};
+use canon::{ApiError, Loss, Lossy, WireFormat};
+use catalog::{FieldQuirks, Endpoints};
+use dialects::ProviderRequest;
+use dialects::json::{self, BodyEdit, BodySegments};
 use http::HeaderMap;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -20,13 +20,13 @@ const PART: AsciiSet =
 /// A request in a format to a provider with these ways. `given` are the caller's headers that
 /// belong to the body.
 pub(super) fn fit(
-    ways: &Ways,
-    origin: Origin,
+    ways: &Endpoints,
+    origin: WireFormat,
     model: &str,
     stream: bool,
     given: Option<&HeaderMap>,
-    outgoing: Outgoing,
-) -> Result<Lossy<Outgoing>, Fault> {
+    outgoing: ProviderRequest,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
     let mut outgoing = at_its_path(ways, origin, model, stream, outgoing);
     let Some(quirks) = ways.quirks(origin) else { return Ok((outgoing, Vec::new())) };
     let (body, losses) = body(quirks, given, outgoing.body)?;
@@ -35,21 +35,21 @@ pub(super) fn fit(
 }
 
 /// The body without fields that only the gateway was told.
-pub(super) fn without(fields: &[&str], outgoing: Outgoing) -> Result<Outgoing, Fault> {
+pub(super) fn without(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
     let needless = fields.iter().map(|name| (*name).to_owned()).collect();
-    let quirks = Quirks { needless, ..Quirks::default() };
+    let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
     let (body, _) = body(&quirks, None, outgoing.body)?;
-    Ok(Outgoing { body, ..outgoing })
+    Ok(ProviderRequest { body, ..outgoing })
 }
 
 /// The request at the path the provider has for it.
 pub(super) fn at_its_path(
-    ways: &Ways,
-    origin: Origin,
+    ways: &Endpoints,
+    origin: WireFormat,
     model: &str,
     stream: bool,
-    mut outgoing: Outgoing,
-) -> Outgoing {
+    mut outgoing: ProviderRequest,
+) -> ProviderRequest {
     let Some(own) = ways.path(origin) else { return outgoing };
     let own = if stream { &own.stream } else { &own.whole };
     let (usual, query) = match outgoing.path.split_once('?') {
@@ -111,12 +111,12 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 fn body(
-    quirks: &Quirks,
+    quirks: &FieldQuirks,
     given: Option<&HeaderMap>,
-    body: Segments,
-) -> Result<Lossy<Segments>, Fault> {
-    let Quirks { renames, refuses, needless, sets, roles, headers } = quirks;
-    let mut pieces = body.into_pieces();
+    body: BodySegments,
+) -> Result<Lossy<BodySegments>, ApiError> {
+    let FieldQuirks { renames, refuses, needless, sets, roles, headers } = quirks;
+    let mut pieces = body.into_segments();
     let body = match (pieces.pop(), pieces.is_empty()) {
         (Some(only), true) => only,
         (last, _) => {
@@ -125,7 +125,7 @@ fn body(
         }
     };
     let defect = |why: &dyn std::fmt::Display| {
-        Fault::internal(format!("a body about to leave cannot be read: {why}"))
+        ApiError::internal(format!("a body about to leave cannot be read: {why}"))
     };
     let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
     let Fields(found) = serde_json::from_str(text).map_err(|e| defect(&e))?;
@@ -166,7 +166,7 @@ fn body(
     if !added.is_empty() {
         let comma = if stays > 0 { "," } else { "" };
         let with = Bytes::from(format!("{}{comma}", added.join(",")));
-        edits.push(Edit { at: open..open, with });
+        edits.push(BodyEdit { range: open..open, replacement: with });
     }
     let mut kept_before = false;
     let mut last_end = open;
@@ -180,11 +180,11 @@ fn body(
             // One comma goes with the field: the one before it, or for the first ones the next.
             let next = fields.get(at + 1).map_or(field.end, |next| next.key.start);
             let range = if kept_before { last_end..field.end } else { field.key.start..next };
-            edits.push(Edit { at: range, with: Bytes::new() });
+            edits.push(BodyEdit { range, replacement: Bytes::new() });
         } else {
             kept_before = true;
             if let Some(name) = renames.get(&field.name) {
-                edits.push(Edit { at: field.key.clone(), with: json::quoted(name) });
+                edits.push(BodyEdit { range: field.key.clone(), replacement: json::to_json_string(name) });
             }
             if field.name == "messages" && !roles.is_empty() {
                 edits.extend(retitled(text, field.value, roles));
@@ -192,7 +192,7 @@ fn body(
         }
         last_end = field.end;
     }
-    Ok((Segments::edited(&body, edits), losses))
+    Ok((BodySegments::with_edits(&body, edits), losses))
 }
 
 /// Edits that give messages the roles the provider knows.
@@ -200,7 +200,7 @@ fn retitled(
     text: &str,
     messages: &RawValue,
     roles: &std::collections::BTreeMap<String, String>,
-) -> Vec<Edit> {
+) -> Vec<BodyEdit> {
     #[derive(serde::Deserialize)]
     struct Message<'a> {
         #[serde(borrow, default)]
@@ -215,8 +215,8 @@ fn retitled(
     let titles = messages.iter().filter_map(|message| message.role);
     let edit = |role: &RawValue| {
         let word: String = serde_json::from_str(role.get()).ok()?;
-        let with = json::quoted(roles.get(&word)?);
-        Some(Edit { at: json::range_of(text, role), with })
+        let with = json::to_json_string(roles.get(&word)?);
+        Some(BodyEdit { range: json::range_of(text, role), replacement: with })
     };
     titles.filter_map(edit).collect()
 }
@@ -228,20 +228,20 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catalog::Path;
+    use catalog::EndpointPath;
 
-    fn quirks(text: &str) -> Quirks {
+    fn quirks(text: &str) -> FieldQuirks {
         toml::from_str(text).unwrap()
     }
 
     fn fitted(text: &str, before: &str) -> (String, Vec<String>) {
         let mut headers = HeaderMap::new();
         headers.insert("x-more", "a, b".parse().unwrap());
-        let whole = Segments::whole(before.to_owned());
+        let whole = BodySegments::single(before.to_owned());
         let (after, losses) = body(&quirks(text), Some(&headers), whole).unwrap();
         let after = String::from_utf8(after.to_vec()).unwrap();
         assert!(serde_json::from_str::<serde_json::Value>(&after).is_ok(), "{after}");
-        (after, losses.into_iter().map(|loss| loss.what).collect())
+        (after, losses.into_iter().map(|loss| loss.path).collect())
     }
 
     #[test]
@@ -309,32 +309,32 @@ mod tests {
 
     #[test]
     fn the_path_is_the_providers_own() {
-        let path = |whole: &str, stream: &str| Path { whole: whole.into(), stream: stream.into() };
-        let ways = Ways {
+        let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
+        let ways = Endpoints {
             paths: vec![
-                (Origin::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),
-                (Origin::Messages, path("/model/{model}/invoke", "/model/{model}/stream")),
-                (Origin::Chat, path("/v4/chat/completions?v=1", "/v4/chat/completions?v=1")),
+                (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),
+                (WireFormat::Messages, path("/model/{model}/invoke", "/model/{model}/stream")),
+                (WireFormat::Chat, path("/v4/chat/completions?v=1", "/v4/chat/completions?v=1")),
             ],
-            ..Ways::default()
+            ..Endpoints::default()
         };
         let cases = [
             (
-                Origin::Native,
+                WireFormat::Native,
                 "/v1beta/models/g:streamGenerateContent?alt=sse",
                 true,
                 "g",
                 "/p/g:streamGenerateContent?alt=sse",
             ),
-            (Origin::Messages, "/v1/messages", false, "a.b-v1:0", "/model/a.b-v1%3A0/invoke"),
-            (Origin::Messages, "/v1/messages", true, "arn:x/y", "/model/arn%3Ax%2Fy/stream"),
-            (Origin::Messages, "/v1/messages", true, "..", "/model/_/stream"),
-            (Origin::Chat, "/v1/chat/completions", true, "m", "/v4/chat/completions?v=1"),
-            (Origin::Chat, "/v1/embeddings", false, "m", "/v4/embeddings?v=1"),
-            (Origin::Responses, "/v1/responses", false, "m", "/v1/responses"),
+            (WireFormat::Messages, "/v1/messages", false, "a.b-v1:0", "/model/a.b-v1%3A0/invoke"),
+            (WireFormat::Messages, "/v1/messages", true, "arn:x/y", "/model/arn%3Ax%2Fy/stream"),
+            (WireFormat::Messages, "/v1/messages", true, "..", "/model/_/stream"),
+            (WireFormat::Chat, "/v1/chat/completions", true, "m", "/v4/chat/completions?v=1"),
+            (WireFormat::Chat, "/v1/embeddings", false, "m", "/v4/embeddings?v=1"),
+            (WireFormat::Responses, "/v1/responses", false, "m", "/v1/responses"),
         ];
         for (origin, usual, stream, model, own) in cases {
-            let outgoing = Outgoing { path: usual.into(), body: Segments::whole("{}") };
+            let outgoing = ProviderRequest { path: usual.into(), body: BodySegments::single("{}") };
             let (fitted, losses) = fit(&ways, origin, model, stream, None, outgoing).unwrap();
             assert_eq!(fitted.path, own);
             assert!(losses.is_empty());

@@ -2,7 +2,7 @@
 //! and the store together.
 
 use canon::Money;
-use ledger::{BATCH, BankError, Book, Held, Purse, Refused, Standing, Teller, Ticket, TryHold};
+use ledger::{MAX_BATCH_CALLS, LeaseStoreError, OpenCalls, HoldRecord, KeyBalance, HoldRefusal, SpendStatus, LeaseClient, HoldTicket, TryHold};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ const CLOSE_EVERY: u32 = 5;
 /// The money of running calls: reservations on this node, and the leases they are taken from.
 pub struct Funds {
     /// Reservations and settled calls of this node, in memory and in the journal.
-    pub book: Arc<Book>,
+    pub book: Arc<OpenCalls>,
     /// Leases of this node.
-    pub teller: Teller<Store>,
+    pub teller: LeaseClient<Store>,
     store: Store,
     /// The data folder, where the name of the node is kept.
     data: PathBuf,
@@ -34,7 +34,7 @@ pub struct Funds {
 
 impl Funds {
     /// Funds of a node whose name is kept in that folder.
-    pub fn new(book: Arc<Book>, teller: Teller<Store>, store: Store, data: PathBuf) -> Self {
+    pub fn new(book: Arc<OpenCalls>, teller: LeaseClient<Store>, store: Store, data: PathBuf) -> Self {
         Self { book, teller, store, data }
     }
 
@@ -42,11 +42,11 @@ impl Funds {
     /// store only if this node's lease does not cover it.
     pub async fn set_aside(
         &self,
-        purse: &Arc<Purse>,
-        held: Arc<Held>,
+        purse: &Arc<KeyBalance>,
+        held: Arc<HoldRecord>,
         full: Money,
         least: Money,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<HoldTicket, HoldRefusal> {
         let held = match self.teller.try_hold(purse, held, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
             TryHold::Short(held) => held,
@@ -56,22 +56,22 @@ impl Funds {
             // Boxed: asking the store is rare and its future large, and every call carries it along.
             let holding = Box::pin(self.teller.hold(purse, Arc::clone(&held), full, least));
             match tokio::time::timeout(ANSWER, holding).await {
-                Ok(Err(Refused::Elsewhere { .. })) if begun.elapsed() < ELSEWHERE => {
+                Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < ELSEWHERE => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {
-                    return Err(Refused::Away("the store did not answer in time".to_owned()));
+                    return Err(HoldRefusal::Unreachable("the store did not answer in time".to_owned()));
                 }
             }
         }
     }
 
     /// How a key stands over all nodes; as this one knows it while the store is away.
-    pub async fn standing(&self, purse: &Purse) -> Standing {
-        match tokio::time::timeout(ANSWER, self.teller.standing(purse)).await {
+    pub async fn standing(&self, purse: &KeyBalance) -> SpendStatus {
+        match tokio::time::timeout(ANSWER, self.teller.key_status(purse)).await {
             Ok(Ok(standing)) => standing,
-            Ok(Err(_)) | Err(_) => purse.standing(),
+            Ok(Err(_)) | Err(_) => purse.status(),
         }
     }
 
@@ -89,17 +89,17 @@ impl Funds {
         loop {
             let posting = tokio::time::timeout(POST, self.teller.post());
             let posted = posting.await.unwrap_or_else(|_| {
-                Err(BankError::Away("the store did not answer in time".to_owned()))
+                Err(LeaseStoreError::Unreachable("the store did not answer in time".to_owned()))
             });
             match posted {
                 Ok(count) => {
                     let stops = stop.is_cancelled();
-                    if count == 0 && stops && self.book.running() == 0 {
+                    if count == 0 && stops && self.book.running_count() == 0 {
                         return self.leave().await;
                     }
                     wait = Duration::from_millis(100);
                     // Few cost the store nearly as much as many, so more are waited for.
-                    if count == 0 || (count < BATCH && !stops) {
+                    if count == 0 || (count < MAX_BATCH_CALLS && !stops) {
                         tokio::time::sleep(wait).await;
                     }
                 }
@@ -131,7 +131,7 @@ impl Funds {
         seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for second in 0_u32.. {
             seconds.tick().await;
-            if stop.is_cancelled() && self.book.running() == 0 {
+            if stop.is_cancelled() && self.book.running_count() == 0 {
                 return;
             }
             self.tend().await;
@@ -143,14 +143,14 @@ impl Funds {
 
     /// Tells the store how this node's leases stand. Done every second; a test need not wait.
     pub async fn tend(&self) {
-        match tokio::time::timeout(WORD, self.teller.tend()).await {
+        match tokio::time::timeout(WORD, self.teller.heartbeat()).await {
             Ok(Ok(())) => {}
-            Ok(Err(BankError::Fenced)) => {
+            Ok(Err(LeaseStoreError::Fenced)) => {
                 tracing::error!(
                     "another process runs under the name of this node: was its data folder \
                      copied? This one goes on under another name"
                 );
-                if let Err(e) = write_name(&self.data, &self.teller.name()) {
+                if let Err(e) = write_name(&self.data, &self.teller.node_name()) {
                     tracing::error!("{e}");
                 }
             }
@@ -160,7 +160,7 @@ impl Funds {
     }
 
     async fn close_gone(&self) {
-        match tokio::time::timeout(WORD, self.teller.close_gone()).await {
+        match tokio::time::timeout(WORD, self.teller.close_dead_nodes()).await {
             Ok(Ok(closed)) if closed.leases + closed.calls > 0 => tracing::warn!(
                 leases = closed.leases,
                 calls = closed.calls,

@@ -1,6 +1,6 @@
 //! One call's way through the lanes: which is tried first, which next, and when it is given up.
 
-use canon::{Blame, Fault, Reach, Trouble};
+use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
 use std::time::Duration;
 use upstream::{Failure, Standing};
 
@@ -41,7 +41,7 @@ impl Journey {
 
     /// The first lane to try, whatever its state: the last one is never given up. Only those that
     /// asked to be left alone are, if that takes longer than a caller should wait.
-    pub(super) async fn first(&mut self, call: &Call) -> Result<Pick, Option<Fault>> {
+    pub(super) async fn first(&mut self, call: &Call) -> Result<Pick, Option<ApiError>> {
         let pick = self.picks.first().cloned().ok_or(None)?;
         self.seen = 1;
         let Standing::Pressed(left) = pick.standing(call.engine.ticks()) else {
@@ -51,13 +51,13 @@ impl Journey {
             return Ok(pick);
         }
         let (trouble, say) = if pick.health.is_limited() {
-            (Trouble::RateLimit, "the model's provider is at its rate limit, retry later")
+            (ErrorKind::RateLimited, "the model's provider is at its rate limit, retry later")
         } else {
-            (Trouble::Overload, "the model is overloaded, retry later")
+            (ErrorKind::Overloaded, "the model is overloaded, retry later")
         };
         let note = format!("lane {} asked to be left alone", pick.lane.name);
-        let fault = Fault::new(trouble, say).blame(Blame::Upstream).retry_after(micros(left));
-        Err(Some(fault.note(note)))
+        let fault = ApiError::new(trouble, say).with_blame(Blame::Upstream).with_retry_after(micros(left));
+        Err(Some(fault.with_log_note(note)))
     }
 
     /// The next lane to try after that one failed, or none.
@@ -65,10 +65,10 @@ impl Journey {
         &mut self,
         call: &Call,
         last: &Pick,
-        fault: &Fault,
+        fault: &ApiError,
         attempts: u32,
     ) -> Option<Pick> {
-        if fault.reached() == Some(Reach::Stale) && !std::mem::replace(&mut self.refreshed, true) {
+        if fault.progress() == Some(UpstreamProgress::StaleConnection) && !std::mem::replace(&mut self.refreshed, true) {
             return Some(Pick { fresh: true, ..last.clone() });
         }
         if is_unknown(fault) && !call.config.resend {
@@ -99,7 +99,7 @@ impl Journey {
         &mut self,
         call: &Call,
         last: &Pick,
-        fault: &Fault,
+        fault: &ApiError,
         attempts: u32,
     ) -> Option<Pick> {
         if attempts >= TRIES.max(u32::try_from(self.picks.len()).unwrap_or(TRIES)) {
@@ -118,13 +118,13 @@ impl Journey {
                 false => None,
             };
         }
-        let repeats = match fault.reached() {
-            Some(Reach::Answered(408 | 409 | 425 | 500..)) => {
+        let repeats = match fault.progress() {
+            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => {
                 !matches!(failure(fault), Failure::Limited(_) | Failure::Busy(_))
             }
-            Some(Reach::Nothing) => fault.trouble() != Trouble::Timeout,
-            Some(Reach::Undone) => true,
-            Some(Reach::Answered(_) | Reach::Stale | Reach::Sent) | None => false,
+            Some(UpstreamProgress::NotSent) => fault.kind() != ErrorKind::Timeout,
+            Some(UpstreamProgress::Refused) => true,
+            Some(UpstreamProgress::Answered(_) | UpstreamProgress::StaleConnection | UpstreamProgress::Sent) | None => false,
         };
         if !repeats || last.standing(now) != Standing::Good {
             return None;

@@ -43,17 +43,17 @@ pub use route::{find as find_route, unknown_model};
 pub use seals::SealKeep;
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use std::sync::Arc;
 
 /// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
-pub async fn serve(call: Call) -> Result<Response, Fault> {
+pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
     let (peek, route, named) = call.at_length(|| {
-        let peek = call.dialect.peek(&call.target, &call.body)?;
+        let peek = call.dialect.read_facts(&call.target, &call.body)?;
         let route = route::find(&call, &peek)?;
         let named = fetch::Named::look(&call, peek.only_text)?;
-        Ok::<_, Fault>((peek, route, named))
+        Ok::<_, ApiError>((peek, route, named))
     })?;
     if call.dry_run {
         return call.at_length(|| dry_run::answer(&call, &peek, &route, &named));

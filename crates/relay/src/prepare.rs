@@ -1,7 +1,7 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
-use canon::{Chat, Fault, Loss, Losses, Origin, Show, State};
-use dialects::{Brake, Dialect, Lane, Outgoing, Peek, Scale};
+use canon::{ChatRequest, ApiError, Loss, Losses, WireFormat, ThinkingDisplay, ConversationState};
+use dialects::{StopEnforcer, Dialect, LaneSettings, ProviderRequest, RequestFacts, UsageEstimator};
 
 use super::Call;
 use super::fetch::Brought;
@@ -11,7 +11,7 @@ use config::LiveLane;
 
 /// A request ready for a lane.
 pub(super) struct Prepared {
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: ProviderRequest,
     /// The format the lane answers in.
     pub(super) dialect: &'static dyn Dialect,
     /// What the answer is translated back by, where it has to be.
@@ -22,24 +22,24 @@ pub(super) struct Prepared {
 
 /// The request in canon, and where the gateway itself has to end the answer.
 pub(super) struct Speech {
-    pub(super) chat: Chat,
-    pub(super) brake: Option<Brake>,
+    pub(super) chat: ChatRequest,
+    pub(super) brake: Option<StopEnforcer>,
 }
 
 /// Prepares the call for a lane, with what was brought for it.
 pub(super) fn prepare(
     call: &Call,
-    peek: &Peek,
+    peek: &RequestFacts,
     lane: &LiveLane,
     limit: Option<u64>,
     brought: &Brought,
-) -> Result<Prepared, Fault> {
+) -> Result<Prepared, ApiError> {
     let dialect = speech(lane, call.dialect.origin())?;
-    let words = Lane {
+    let words = LaneSettings {
         model: &lane.model,
-        limit,
-        max_output: lane.serves.max_output,
-        steering: lane.steering.as_ref(),
+        max_payable_output: limit,
+        model_max_output: lane.serves.max_output_tokens,
+        thinking_controls: lane.steering.as_ref(),
     };
     let same = dialect.origin() == call.dialect.origin();
     let written = match same {
@@ -57,7 +57,7 @@ pub(super) fn prepare(
 
 /// A request in the lane's format, before it is made to fit the lane's own ways.
 struct Written {
-    outgoing: Outgoing,
+    outgoing: ProviderRequest,
     /// Whether the lane is asked for a stream.
     stream: bool,
     speech: Option<Box<Speech>>,
@@ -65,7 +65,7 @@ struct Written {
 }
 
 /// The caller's own bytes with a few edits.
-fn patched(call: &Call, peek: &Peek, words: &Lane<'_>) -> Result<Written, Fault> {
+fn patched(call: &Call, peek: &RequestFacts, words: &LaneSettings<'_>) -> Result<Written, ApiError> {
     let outgoing = if call.edits.is_empty() {
         call.dialect.patch(&call.body, peek, words)
     } else {
@@ -85,7 +85,7 @@ fn patched(call: &Call, peek: &Peek, words: &Lane<'_>) -> Result<Written, Fault>
 }
 
 /// The caller's own format written anew: what was brought does not fit into the caller's bytes.
-fn rewritten(call: &Call, words: &Lane<'_>, brought: &Brought) -> Result<Written, Fault> {
+fn rewritten(call: &Call, words: &LaneSettings<'_>, brought: &Brought) -> Result<Written, ApiError> {
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.place(&mut chat, call.dialect.origin());
     let state = std::mem::take(&mut chat.state);
@@ -100,52 +100,52 @@ fn rewritten(call: &Call, words: &Lane<'_>, brought: &Brought) -> Result<Written
 fn translated(
     call: &Call,
     dialect: &'static dyn Dialect,
-    words: &Lane<'_>,
+    words: &LaneSettings<'_>,
     brought: &Brought,
-) -> Result<Written, Fault> {
+) -> Result<Written, ApiError> {
     let own = call.dialect.origin();
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.place(&mut chat, own);
-    if matches!(own, Origin::Chat | Origin::Messages) {
+    if matches!(own, WireFormat::Chat | WireFormat::Messages) {
         call.engine.seals.restore(&call.key.record.account_id, dialect.origin(), &mut chat);
     }
     // Where a format has no word for it, or shows thinking unless told otherwise, a caller that asks
     // for thinking is shown it; the other formats must be asked.
     let thinking = &mut chat.thinking;
-    let thinks = thinking.dynamic || thinking.tokens().is_some_and(|tokens| tokens > 0);
-    if matches!(own, Origin::Messages | Origin::Chat) && thinks && thinking.show.is_none() {
-        thinking.show = Some(Show::Auto);
+    let thinks = thinking.dynamic || thinking.effective_budget().is_some_and(|tokens| tokens > 0);
+    if matches!(own, WireFormat::Messages | WireFormat::Chat) && thinks && thinking.display.is_none() {
+        thinking.display = Some(ThinkingDisplay::Auto);
     }
     // What is kept between calls is kept here, and what the lane cannot end is ended here, so no
     // lane has to know of either.
     let asked = (chat.state.clone(), chat.sampling.clone(), chat.stream);
-    chat.state = State::default();
-    let ends = (dialect.origin(), dialect.ends());
-    let brake = Brake::take(&mut chat, words.limit, call.dialect.ends(), ends);
+    chat.state = ConversationState::default();
+    let ends = (dialect.origin(), dialect.stop_support());
+    let brake = StopEnforcer::take_from(&mut chat, words.max_payable_output, call.dialect.stop_support(), ends);
     let (outgoing, losses) = dialect.write_request(&chat, words)?;
     let stream = chat.stream;
     (chat.state, chat.sampling, chat.stream) = asked;
-    let scale = || Scale { input: tokens::of_chat(&chat), of_text: tokens::of_text };
-    let brake = brake.map(|brake| brake.scaled(scale()));
+    let scale = || UsageEstimator { input_tokens: tokens::of_chat(&chat), count_tokens: tokens::of_text };
+    let brake = brake.map(|brake| brake.with_estimator(scale()));
     let speech = Some(Box::new(Speech { chat, brake }));
     Ok(Written { outgoing, stream, speech, losses })
 }
 
 /// Refuses a translation that loses anything, for a caller who wants none.
-pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), Fault> {
+pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
     if !call.strict || losses.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
     let say = format!("this model cannot be given: {}", list.join("; "));
-    Err(Fault::invalid("", say).code("translation_loss"))
+    Err(ApiError::invalid("", say).with_code("translation_loss"))
 }
 
 /// The format a lane is spoken to in: the caller's own if it can, else its preferred one.
-pub(super) fn speech(lane: &LiveLane, own: Origin) -> Result<&'static dyn Dialect, Fault> {
+pub(super) fn speech(lane: &LiveLane, own: WireFormat) -> Result<&'static dyn Dialect, ApiError> {
     let mut spoken = lane.speaks.iter().filter_map(|origin| dialects::get(*origin));
     let same = if lane.speaks.contains(&own) { dialects::get(own) } else { None };
     same.or_else(|| spoken.next()).ok_or_else(|| {
-        Fault::internal(format!("lane {} speaks no format this gateway knows", lane.name))
+        ApiError::internal(format!("lane {} speaks no format this gateway knows", lane.name))
     })
 }

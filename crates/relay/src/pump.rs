@@ -4,8 +4,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Blame, Fault, Origin, Trouble};
-use dialects::{Dialect, Peek};
+use canon::{Blame, ApiError, WireFormat, ErrorKind};
+use dialects::{Dialect, RequestFacts};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
@@ -42,18 +42,18 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Begins a stream. Fails, and lets the next lane try, while the caller has seen nothing.
 pub(super) async fn stream(
     call: &Arc<Call>,
-    peek: &Peek,
+    peek: &RequestFacts,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
     speech: Option<Box<Speech>>,
     answer: Answer,
     tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     if !whole::is_stream(&answer.headers) {
         return whole::as_stream(call, peek, lane, dialect, speech, answer, tab).await;
     }
     let road = Road::new(call, peek, dialect, speech);
-    begin(call, lane, road, peek.array, answer, tab).await
+    begin(call, lane, road, peek.json_array, answer, tab).await
 }
 
 /// Begins a stream on a road that was chosen.
@@ -64,7 +64,7 @@ pub(super) async fn begin(
     array: bool,
     answer: Answer,
     tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     // Before anything is read: a stream that is whole in its first piece is settled there.
     let mut response = event_stream(Body::empty(), array);
     whole::describe(&mut response, &tab);
@@ -126,7 +126,7 @@ struct Pump {
 
 impl Pump {
     /// Waits for the first piece, so that a failure can still become a true status or another lane.
-    async fn prime(&mut self) -> Result<(), Fault> {
+    async fn prime(&mut self) -> Result<(), ApiError> {
         let deadline = tokio::time::Instant::now() + FIRST.min(self.lane.timeouts.gap);
         let mut empty = true;
         while self.out.is_empty() {
@@ -206,30 +206,30 @@ impl Pump {
     }
 
     /// The stream broke after the caller saw some of it: it must hear so in its own format.
-    fn break_off(&mut self, fault: &Fault) {
+    fn break_off(&mut self, fault: &ApiError) {
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,
             "lane `{}` broke off mid-stream: {} [{}]",
             self.lane.name,
             fault,
-            fault.noted().unwrap_or_default()
+            fault.log_note().unwrap_or_default()
         );
         self.upstream = None;
         if let Some(mut tab) = self.tab.take() {
             tab.heard(self.road.said());
             tab.broke_off(fault);
         }
-        if self.call.target.array {
-            let (_, body) = self.call.dialect.write_fault(fault, &self.call.id);
+        if self.call.target.json_array {
+            let (_, body) = self.call.dialect.write_error(fault, &self.call.id);
             self.out.extend_from_slice(b",\r\n");
             self.out.extend_from_slice(&body);
         } else {
             let last = self.road.last_words(fault);
-            let last = last.unwrap_or_else(|| self.call.dialect.break_off(fault, &self.call.id));
+            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(fault, &self.call.id));
             self.out.extend_from_slice(&last);
         }
-        if self.call.dialect.origin() == Origin::Native {
+        if self.call.dialect.origin() == WireFormat::Native {
             self.cut = true;
             self.tick.as_mut().reset(tokio::time::Instant::now() + FLUSH);
         }
@@ -264,12 +264,12 @@ impl Pump {
         let now = self.call.engine.clock.now();
         let key = self.call.engine.keys.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
-            let fault = Fault::new(Trouble::Interrupted, "the API key was revoked");
-            return self.break_off(&fault.blame(Blame::Caller).never_retry());
+            let fault = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
+            return self.break_off(&fault.with_blame(Blame::Caller).without_retry());
         }
         if self.call.engine.is_ending() {
-            let fault = Fault::new(Trouble::Interrupted, "the gateway is stopping; please retry");
-            return self.break_off(&fault.blame(Blame::Gateway));
+            let fault = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            return self.break_off(&fault.with_blame(Blame::Gateway));
         }
         if self.heard.elapsed() >= LAST_WORD
             && let Course::Complete = self.road.wind_up(&mut self.out)
@@ -280,7 +280,7 @@ impl Pump {
             return self.break_off(&stalled());
         }
         if self.call.arrived.elapsed() > self.lane.timeouts.total {
-            let fault = Fault::new(Trouble::Timeout, "the answer took longer than is allowed");
+            let fault = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
             return self.break_off(&fault);
         }
         if self.spoke.elapsed() > SILENCE {
@@ -390,18 +390,18 @@ fn rest(mut body: transport::Body, tasks: &TaskTracker) {
 }
 
 /// A fault of a stream of which the caller saw nothing: to it, no answer has begun.
-pub(super) fn not_begun(fault: Fault) -> Fault {
-    if fault.trouble() != Trouble::Interrupted {
+pub(super) fn not_begun(fault: ApiError) -> ApiError {
+    if fault.kind() != ErrorKind::Interrupted {
         return fault;
     }
-    let note = fault.noted().unwrap_or_default().to_owned();
-    Fault::new(Trouble::Unavailable, fault.say().to_owned()).note(note)
+    let note = fault.log_note().unwrap_or_default().to_owned();
+    ApiError::new(ErrorKind::Unavailable, fault.message().to_owned()).with_log_note(note)
 }
 
-fn stalled() -> Fault {
-    Fault::new(Trouble::Timeout, "the provider's answer stalled").note("silence in a stream")
+fn stalled() -> ApiError {
+    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled").with_log_note("silence in a stream")
 }
 
-fn broken(error: &transport::BodyError) -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider's answer broke off").note(error.to_string())
+fn broken(error: &transport::BodyError) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off").with_log_note(error.to_string())
 }

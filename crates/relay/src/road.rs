@@ -1,10 +1,10 @@
 //! The two roads a stream can take: its own pieces handed on, or events between two formats.
 
 use bytes::Bytes;
-use canon::{Chat, Event, Fault, Fold, Growth, Loss, Reply, Usage};
+use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
 use dialects::{
-    Brake, CustomCalls, Cutter, Dialect, Frame, Peek, Reader, Said, Sniffer, Stamp, Verdict,
-    Writer, tier_told,
+    StopEnforcer, CustomToolCalls, SseDecoder, Dialect, StreamFrame, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, FrameAction,
+    StreamWriter, event_tier,
 };
 
 use super::Call;
@@ -13,7 +13,7 @@ use super::seals::SealWatch;
 
 /// How a provider's bytes become the caller's.
 pub(super) struct Road {
-    cutter: Cutter,
+    cutter: SseDecoder,
     lane: Lane,
     /// Whether it was ended here.
     cut: bool,
@@ -21,20 +21,20 @@ pub(super) struct Road {
 
 enum Lane {
     /// Caller and provider speak the same format.
-    Same(Box<dyn Sniffer>),
+    Same(Box<dyn StreamMeter>),
     /// They do not.
     Translated(Box<Translated>),
 }
 
 struct Translated {
-    reader: Box<dyn Reader>,
-    writer: Box<dyn Writer>,
+    reader: Box<dyn StreamReader>,
+    writer: Box<dyn StreamWriter>,
     /// Ends the answer, where the gateway itself has to.
-    brake: Brake,
-    custom: CustomCalls,
+    brake: StopEnforcer,
+    custom: CustomToolCalls,
     seals: Option<SealWatch>,
     events: Vec<Event>,
-    said: Said,
+    said: ReplyMeter,
     losses: Vec<Loss>,
 }
 
@@ -45,16 +45,16 @@ pub(super) enum Course {
     /// It is complete.
     Complete,
     /// It broke.
-    Broken(Fault),
+    Broken(ApiError),
 }
 
 /// What a reply written by us is stamped with.
-pub fn stamp(call: &Call) -> Stamp {
+pub fn stamp(call: &Call) -> ReplyStamp {
     let id = call.id.trim_start_matches("req_").to_owned();
-    Stamp { id, created: call.engine.clock.now() / 1_000_000 }
+    ReplyStamp { id, created: call.engine.clock.now() / 1_000_000 }
 }
 
-fn watch(call: &Call, chat: &Chat) -> Option<SealWatch> {
+fn watch(call: &Call, chat: &ChatRequest) -> Option<SealWatch> {
     SealWatch::of(&call.engine.seals, call.dialect.origin(), chat)
 }
 
@@ -62,34 +62,34 @@ impl Road {
     /// For a stream, handed on or translated.
     pub(super) fn new(
         call: &Call,
-        peek: &Peek,
+        peek: &RequestFacts,
         dialect: &'static dyn Dialect,
         speech: Option<Box<Speech>>,
     ) -> Self {
         let lane = match speech {
-            None => Lane::Same(dialect.sniffer(peek)),
+            None => Lane::Same(dialect.stream_meter(peek)),
             Some(speech) => {
                 let Speech { chat, brake } = *speech;
-                let writer = call.dialect.writer(&chat, &stamp(call));
+                let writer = call.dialect.stream_writer(&chat, &stamp(call));
                 let brake = Lane::brake(&chat, brake, dialect);
-                Lane::translated(dialect, CustomCalls::of(&chat), watch(call, &chat), brake, writer)
+                Lane::translated(dialect, CustomToolCalls::for_request(&chat), watch(call, &chat), brake, writer)
             }
         };
         let route = call.config.routes.get(&*peek.model);
-        let pictures = route.is_some_and(|route| route.model.kind == catalog::Kind::Image);
-        let cutter = if pictures { Cutter::for_pictures() } else { Cutter::default() };
+        let pictures = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
+        let cutter = if pictures { SseDecoder::for_images() } else { SseDecoder::default() };
         Self { cutter, lane, cut: false }
     }
 
     /// For a stream of pictures, which its own watcher hands on or rewrites.
-    pub(super) fn watching(sniffer: Box<dyn Sniffer>) -> Self {
-        Self { cutter: Cutter::for_pictures(), lane: Lane::Same(sniffer), cut: false }
+    pub(super) fn watching(sniffer: Box<dyn StreamMeter>) -> Self {
+        Self { cutter: SseDecoder::for_images(), lane: Lane::Same(sniffer), cut: false }
     }
 
     /// The last words of a stream that broke, where they are not those of the caller's format.
-    pub(super) fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
+    pub(super) fn last_words(&self, fault: &ApiError) -> Option<Vec<u8>> {
         match &self.lane {
-            Lane::Same(sniffer) => sniffer.last_words(fault),
+            Lane::Same(sniffer) => sniffer.abort_event(fault),
             Lane::Translated(_) => None,
         }
     }
@@ -101,21 +101,21 @@ impl Road {
         speech: Box<Speech>,
     ) -> Self {
         let Speech { chat, brake } = *speech;
-        let (custom, seals) = (CustomCalls::of(&chat), watch(call, &chat));
+        let (custom, seals) = (CustomToolCalls::for_request(&chat), watch(call, &chat));
         let brake = Lane::brake(&chat, brake, dialect);
         let gather =
-            Gather { fold: Fold::default(), dialect: call.dialect, chat, stamp: stamp(call) };
+            Gather { fold: ReplyBuilder::default(), dialect: call.dialect, chat, stamp: stamp(call) };
         let lane = Lane::translated(dialect, custom, seals, brake, Box::new(gather));
-        Self { cutter: Cutter::default(), lane, cut: false }
+        Self { cutter: SseDecoder::default(), lane, cut: false }
     }
 
     /// Takes a whole answer of the provider's instead of a stream.
-    pub(super) fn take_whole(&mut self, reply: Reply, out: &mut Vec<u8>) -> Course {
+    pub(super) fn take_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> Course {
         match &mut self.lane {
             // Nothing is translated here, so there is nothing to take apart.
             Lane::Same(_) => Course::Broken(cut_short("a whole answer came instead of a stream")),
             Lane::Translated(translated) => {
-                translated.events.extend(canon::unfold(reply));
+                translated.events.extend(canon::into_events(reply));
                 translated.write(out);
                 translated.complete(out)
             }
@@ -153,7 +153,7 @@ impl Road {
     }
 
     /// The provider's body broke. When everything was said before, nothing is lost.
-    pub(super) fn give_out(&mut self, fault: Fault, out: &mut Vec<u8>) -> Course {
+    pub(super) fn give_out(&mut self, fault: ApiError, out: &mut Vec<u8>) -> Course {
         match self.wind_up(out) {
             Course::Complete => Course::Complete,
             Course::On | Course::Broken(_) => Course::Broken(fault),
@@ -162,13 +162,13 @@ impl Road {
 
     /// Ends the answer without waiting for its end marker, if it has given its reason to end.
     pub(super) fn wind_up(&mut self, out: &mut Vec<u8>) -> Course {
-        if self.said().finished { self.lane.finish(out) } else { Course::On }
+        if self.said().is_finished { self.lane.finish(out) } else { Course::On }
     }
 
     /// Ends the answer here and now, as one that reached its output limit.
     pub(super) fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         match &mut self.lane {
-            Lane::Same(sniffer) => sniffer.cut(usage, out),
+            Lane::Same(sniffer) => sniffer.write_truncated(usage, out),
             Lane::Translated(translated) => {
                 translated.cut(*usage, out);
                 translated.complete(out);
@@ -178,9 +178,9 @@ impl Road {
     }
 
     /// What the answer has said of itself.
-    pub(super) fn said(&self) -> &Said {
+    pub(super) fn said(&self) -> &ReplyMeter {
         match &self.lane {
-            Lane::Same(sniffer) => sniffer.said(),
+            Lane::Same(sniffer) => sniffer.totals(),
             Lane::Translated(translated) => &translated.said,
         }
     }
@@ -213,46 +213,46 @@ impl Road {
 
 impl Lane {
     /// What ends the answer where the lane cannot, or else lets it pass.
-    fn brake(chat: &Chat, brake: Option<Brake>, dialect: &'static dyn Dialect) -> Brake {
+    fn brake(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
-        brake.unwrap_or_else(|| Brake::open(candidates, dialect.origin()))
+        brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
     }
 
     fn translated(
         dialect: &'static dyn Dialect,
-        custom: CustomCalls,
+        custom: CustomToolCalls,
         seals: Option<SealWatch>,
-        brake: Brake,
-        writer: Box<dyn Writer>,
+        brake: StopEnforcer,
+        writer: Box<dyn StreamWriter>,
     ) -> Self {
         Self::Translated(Box::new(Translated {
-            reader: dialect.reader(),
+            reader: dialect.stream_reader(),
             writer,
             brake,
             custom,
             seals,
             events: Vec::new(),
-            said: Said::default(),
+            said: ReplyMeter::default(),
             losses: Vec::new(),
         }))
     }
 
-    fn frame(&mut self, frame: &Frame, out: &mut Vec<u8>) -> Course {
+    fn frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> Course {
         match self {
-            Self::Same(sniffer) => match sniffer.frame(frame) {
-                Verdict::Forward => {
+            Self::Same(sniffer) => match sniffer.observe(frame) {
+                FrameAction::Forward => {
                     sniffer.write(frame, out);
                     Course::On
                 }
-                Verdict::Swallow => Course::On,
-                Verdict::Last => {
-                    if !sniffer.said().finished {
+                FrameAction::Drop => Course::On,
+                FrameAction::Last => {
+                    if !sniffer.totals().is_finished {
                         return Course::Broken(cut_short("the end came without a finish reason"));
                     }
                     sniffer.write(frame, out);
                     Course::Complete
                 }
-                Verdict::Fault(fault) => Course::Broken(fault),
+                FrameAction::Error(fault) => Course::Broken(fault),
             },
             Self::Translated(translated) => translated.frame(frame, out),
         }
@@ -261,7 +261,7 @@ impl Lane {
     fn finish(&mut self, out: &mut Vec<u8>) -> Course {
         match self {
             // Everything was said, only the end marker never came.
-            Self::Same(sniffer) if sniffer.said().finished => {
+            Self::Same(sniffer) if sniffer.totals().is_finished => {
                 sniffer.write_end(out);
                 Course::Complete
             }
@@ -272,11 +272,11 @@ impl Lane {
 }
 
 impl Translated {
-    fn frame(&mut self, frame: &Frame, out: &mut Vec<u8>) -> Course {
+    fn frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> Course {
         if let Err(fault) = self.reader.push(frame, &mut self.events) {
             return Course::Broken(fault);
         }
-        self.said.finished |= self.events.iter().any(|event| matches!(event, Event::End { .. }));
+        self.said.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
         if self.is_braked() {
             self.complete(out)
@@ -296,13 +296,13 @@ impl Translated {
     }
 
     fn complete(&mut self, out: &mut Vec<u8>) -> Course {
-        self.said.finished = true;
+        self.said.is_finished = true;
         self.losses.extend(self.writer.finish(out));
         Course::Complete
     }
 
     fn is_braked(&self) -> bool {
-        self.brake.is_over()
+        self.brake.is_finished()
     }
 
     /// Ends the answer here and now.
@@ -327,29 +327,29 @@ impl Translated {
             if custom.is_idle() {
                 writer.push(event, out);
             } else {
-                custom.event(event, |event| writer.push(event, out));
+                custom.push(event, |event| writer.push(event, out));
             }
         };
         for event in events.drain(..) {
             match braked {
                 false => write(event),
-                true if brake.is_over() => {}
-                true => brake.event(event, &mut write),
+                true if brake.is_finished() => {}
+                true => brake.push(event, &mut write),
             }
         }
-        said.estimated = brake.estimated();
+        said.is_estimated = brake.is_usage_estimated();
     }
 }
 
 /// Writes nothing until the end, and then the answer as a whole.
 struct Gather {
-    fold: Fold,
+    fold: ReplyBuilder,
     dialect: &'static dyn Dialect,
-    chat: Chat,
-    stamp: Stamp,
+    chat: ChatRequest,
+    stamp: ReplyStamp,
 }
 
-impl Writer for Gather {
+impl StreamWriter for Gather {
     fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
         // Readers tell a fault as an error, never as an event.
         let _ = self.fold.push(event);
@@ -364,24 +364,24 @@ impl Writer for Gather {
 }
 
 /// Keeps count of what an event says.
-fn hear(event: &Event, said: &mut Said) {
+fn hear(event: &Event, said: &mut ReplyMeter) {
     match event {
-        Event::Count(usage) => {
+        Event::Usage(usage) => {
             said.usage = Some(said.usage.unwrap_or_default().merged(*usage));
         }
-        Event::Grow(_, Growth::Text(text)) => said.output_bytes += text.len() as u64,
-        Event::Open(..) => said.output_bytes += 1,
-        Event::Aside { .. } => said.tier = tier_told(event).or(said.tier.take()),
-        Event::Begin { .. }
-        | Event::Grow(..)
-        | Event::Sealed(..)
-        | Event::Close(_)
-        | Event::End { .. }
-        | Event::Fault(_) => {}
+        Event::PartDelta(_, PartDelta::Text(text)) => said.output_bytes += text.len() as u64,
+        Event::PartStart(..) => said.output_bytes += 1,
+        Event::Extra { .. } => said.service_tier = event_tier(event).or(said.service_tier.take()),
+        Event::Start { .. }
+        | Event::PartDelta(..)
+        | Event::PartSignature(..)
+        | Event::PartEnd(_)
+        | Event::Finish { .. }
+        | Event::Error(_) => {}
     }
 }
 
-fn cut_short(note: &str) -> Fault {
-    Fault::new(canon::Trouble::Interrupted, "the provider's answer broke off before its end")
-        .note(note)
+fn cut_short(note: &str) -> ApiError {
+    ApiError::new(canon::ErrorKind::Interrupted, "the provider's answer broke off before its end")
+        .with_log_note(note)
 }

@@ -1,8 +1,8 @@
 //! Model id → the lanes that serve it, in the order in which this call tries them.
 
-use canon::{Fault, Origin, Trouble};
-use catalog::Kind;
-use dialects::Peek;
+use canon::{ApiError, WireFormat, ErrorKind};
+use catalog::ModelKind;
+use dialects::RequestFacts;
 use memchr::memmem;
 use std::sync::Arc;
 use upstream::{Contender, Health, Standing};
@@ -22,21 +22,21 @@ const FULL: i64 = 100_000;
 const USUAL: u64 = 1_000;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
-pub fn find(call: &Call, peek: &Peek) -> Result<Arc<Route>, Fault> {
+pub fn find(call: &Call, peek: &RequestFacts) -> Result<Arc<Route>, ApiError> {
     // Image models that are served as a conversation converse like any other.
     let converses = |route: &Arc<Route>| {
         let mut spoken = route.lanes.iter().flat_map(|lane| &lane.speaks);
-        route.model.kind == Kind::Image && spoken.any(|own| dialects::get(*own).is_some())
+        route.model.kind == ModelKind::Image && spoken.any(|own| dialects::get(*own).is_some())
     };
     let kind = match call.config.routes.get(&*peek.model) {
-        Some(route) if converses(route) => Kind::Image,
-        Some(_) | None => Kind::Chat,
+        Some(route) if converses(route) => ModelKind::Image,
+        Some(_) | None => ModelKind::Chat,
     };
     find_kind(call, &peek.model, kind)
 }
 
 /// The route of the model asked for, if it exists, is of that kind, and the key may use it.
-pub fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Route>, Fault> {
+pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     if route.model.kind != kind {
         return Err(wrong_kind(model, route.model.kind));
@@ -44,18 +44,18 @@ pub fn find_kind(call: &Call, model: &str, kind: Kind) -> Result<Arc<Route>, Fau
     // A key may name a model by its own id or by the alias it is asked for.
     if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
         let say = format!("this API key may not use the model `{model}`");
-        return Err(Fault::new(Trouble::Forbidden, say));
+        return Err(ApiError::new(ErrorKind::Forbidden, say));
     }
     Ok(Arc::clone(route))
 }
 
-fn wrong_kind(model: &str, kind: Kind) -> Fault {
+fn wrong_kind(model: &str, kind: ModelKind) -> ApiError {
     let (what, path) = match kind {
-        Kind::Chat => ("a chat model", "/v1/chat/completions"),
-        Kind::Image => ("an image model", "/v1/images/generations"),
-        Kind::Embedding => ("an embedding model", "/v1/embeddings"),
+        ModelKind::Chat => ("a chat model", "/v1/chat/completions"),
+        ModelKind::Image => ("an image model", "/v1/images/generations"),
+        ModelKind::Embedding => ("an embedding model", "/v1/embeddings"),
     };
-    Fault::new(Trouble::NoModel, format!("`{model}` is {what}; it is served at {path}"))
+    ApiError::new(ErrorKind::UnknownModel, format!("`{model}` is {what}; it is served at {path}"))
 }
 
 /// A lane with the credential to use on it.
@@ -123,7 +123,7 @@ pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
 fn cheapest(call: &Call, route: &Route) -> Vec<u32> {
     let input = call.body.len() as u64 / 4;
     let price = |lane: &LiveLane| {
-        (lane.serves.id != route.model.id, lane.prices.bound(input, USUAL), lane.run)
+        (lane.serves.id != route.model.id, lane.prices.max_cost(input, USUAL), lane.run)
     };
     let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
     sorted.sort_unstable();
@@ -136,10 +136,10 @@ fn cheapest(call: &Call, route: &Route) -> Vec<u32> {
 /// what providers cache. Taken from the bytes as they are; `None` when there is too little of it.
 fn print(call: &Call) -> Option<u64> {
     let names: [&[u8]; 2] = match call.dialect.origin() {
-        Origin::Chat | Origin::Images => [b"\"messages\"", b"\"input\""],
-        Origin::Messages => [b"\"messages\"", b"\"system\""],
-        Origin::Responses => [b"\"input\"", b"\"instructions\""],
-        Origin::Native => [b"\"contents\"", b"\"systemInstruction\""],
+        WireFormat::Chat | WireFormat::Images => [b"\"messages\"", b"\"input\""],
+        WireFormat::Messages => [b"\"messages\"", b"\"system\""],
+        WireFormat::Responses => [b"\"input\"", b"\"instructions\""],
+        WireFormat::Native => [b"\"contents\"", b"\"systemInstruction\""],
     };
     let near = call.body.get(..FAR.min(call.body.len()))?;
     let begin = names.iter().filter_map(|name| memmem::find(near, name)).min()?;
@@ -148,10 +148,10 @@ fn print(call: &Call) -> Option<u64> {
 }
 
 /// No such model; what was asked for is repeated, but not at length.
-pub fn unknown_model(id: &str) -> Fault {
+pub fn unknown_model(id: &str) -> ApiError {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
-    Fault::new(
-        Trouble::NoModel,
+    ApiError::new(
+        ErrorKind::UnknownModel,
         format!("the model `{shown}` does not exist or is not served here; see GET /api/models"),
     )
 }

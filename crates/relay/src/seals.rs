@@ -1,14 +1,14 @@
 //! Keeps seals for callers who may not bring them back.
 //!
 //! A provider that wants its seal back with the result of a tool would refuse a conversation that
-//! comes without. So what a format has no sure place for (`dialects::keepsake`) is kept for a while
+//! comes without. So what a format has no sure place for (`dialects::signature_cache`) is kept for a while
 //! under the caller's account and the id of the call or the words of the text, and put back when
 //! these return without it. The keep is bounded in number and size; the oldest go first.
 
 use canon::{
-    Chat, Event, Growth, Kind, Opening, Origin, Part, Place, Reply, Role, Thought, ToolCall, Turn,
+    ChatRequest, Event, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Thought, ToolCall, Turn,
 };
-use dialects::keepsake::{self, Keepsake, Name};
+use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -50,24 +50,24 @@ enum Found {
 /// A keepsake, and a hash of what the answer answered: short texts are said more than once.
 struct Entry {
     asked: u64,
-    keepsake: Keepsake,
+    keepsake: CachedSignatures,
 }
 
 impl SealKeep {
     /// Remembers what a caller of that format may leave out of an answer to that conversation.
-    pub(super) fn keep_reply(&self, account: &str, caller: Origin, chat: &Chat, reply: &Reply) {
+    pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
         let asked = self.asked(chat.turns.last());
         for candidate in &reply.candidates {
             self.keep(account, caller, asked, &candidate.parts);
         }
     }
 
-    fn keep(&self, account: &str, caller: Origin, asked: u64, parts: &[Part]) {
-        if parts.iter().all(|part| part.seal.is_none()) {
+    fn keep(&self, account: &str, caller: WireFormat, asked: u64, parts: &[Part]) {
+        if parts.iter().all(|part| part.signature.is_none()) {
             return;
         }
-        keepsake::keep(parts, caller, |name, keepsake| {
-            if keepsake.weight() <= LONGEST {
+        signature_cache::collect_signatures(parts, caller, |name, keepsake| {
+            if keepsake.size_bytes() <= LONGEST {
                 let key = (account.to_owned(), self.found(name));
                 self.kept.lock().put(key, Entry { asked, keepsake });
             }
@@ -75,14 +75,14 @@ impl SealKeep {
     }
 
     /// Puts back what the caller's client left out, for a provider of that format.
-    pub(super) fn restore(&self, account: &str, provider: Origin, chat: &mut Chat) {
+    pub(super) fn restore(&self, account: &str, provider: WireFormat, chat: &mut ChatRequest) {
         if self.kept.lock().all.is_empty() {
             return;
         }
         let mut before: Option<&Turn> = None;
         for turn in &mut chat.turns {
             if turn.role == Role::Assistant {
-                keepsake::restore(&mut turn.parts, provider, |name| {
+                signature_cache::restore_signatures(&mut turn.parts, provider, |name| {
                     let key = (account.to_owned(), self.found(name));
                     self.kept.lock().get(&key, || self.asked(before))
                 });
@@ -91,10 +91,10 @@ impl SealKeep {
         }
     }
 
-    fn found(&self, name: Name<'_>) -> Found {
+    fn found(&self, name: SignatureKey<'_>) -> Found {
         match name {
-            Name::Call(id) => Found::Call(id.to_owned()),
-            Name::Text(text) => Found::Text(self.hash.hash_one(text), text.len()),
+            SignatureKey::Call(id) => Found::Call(id.to_owned()),
+            SignatureKey::Text(text) => Found::Text(self.hash.hash_one(text), text.len()),
         }
     }
 
@@ -102,16 +102,16 @@ impl SealKeep {
     fn asked(&self, turn: Option<&Turn>) -> u64 {
         let parts = turn.into_iter().flat_map(|turn| &turn.parts);
         let texts = parts.map(|part| match &part.kind {
-            Kind::Text { text, .. } => self.hash.hash_one(text),
-            Kind::ToolResult(result) => self.hash.hash_one((&result.call, result.as_text())),
-            Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => 0,
+            PartKind::Text { text, .. } => self.hash.hash_one(text),
+            PartKind::ToolResult(result) => self.hash.hash_one((&result.call_id, result.as_text())),
+            PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => 0,
         });
         self.hash.hash_one(texts.collect::<Vec<u64>>())
     }
@@ -119,7 +119,7 @@ impl SealKeep {
 
 impl Kept {
     fn put(&mut self, key: Key, entry: Entry) {
-        self.weight += entry.keepsake.weight();
+        self.weight += entry.keepsake.size_bytes();
         let same = self.all.entry(key.clone()).or_default();
         if same.is_empty() {
             self.order.push_back(key);
@@ -127,25 +127,25 @@ impl Kept {
         let mut gone = 0;
         same.retain(|other| {
             let stays = other.asked != entry.asked;
-            gone += if stays { 0 } else { other.keepsake.weight() };
+            gone += if stays { 0 } else { other.keepsake.size_bytes() };
             stays
         });
         if same.len() >= SAME {
-            gone += same.remove(0).keepsake.weight();
+            gone += same.remove(0).keepsake.size_bytes();
         }
         same.push(entry);
         self.weight = self.weight.saturating_sub(gone);
         while self.order.len() > MOST || self.weight > HEAVIEST {
             let Some(oldest) = self.order.pop_front() else { break };
             for entry in self.all.remove(&oldest).into_iter().flatten() {
-                self.weight = self.weight.saturating_sub(entry.keepsake.weight());
+                self.weight = self.weight.saturating_sub(entry.keepsake.size_bytes());
             }
         }
     }
 
     /// The keepsake of the answer to that turn, or else the youngest in the same words: a client
     /// may have changed the turn since.
-    fn get(&self, key: &Key, asked: impl FnOnce() -> u64) -> Option<Keepsake> {
+    fn get(&self, key: &Key, asked: impl FnOnce() -> u64) -> Option<CachedSignatures> {
         let same = self.all.get(key)?;
         let entry = match same.as_slice() {
             [only] => only,
@@ -160,9 +160,9 @@ impl Kept {
 
 /// Gathers from a stream what is to be kept.
 pub(super) struct SealWatch {
-    caller: Origin,
+    caller: WireFormat,
     asked: u64,
-    parts: BTreeMap<Place, Part>,
+    parts: BTreeMap<PartIndex, Part>,
     /// How many bytes were gathered.
     weight: usize,
 }
@@ -170,43 +170,43 @@ pub(super) struct SealWatch {
 impl SealWatch {
     /// A watch over the answer to that conversation; `None` where the caller's format has a place
     /// of its own for every seal.
-    pub(super) fn of(keep: &SealKeep, caller: Origin, chat: &Chat) -> Option<Self> {
+    pub(super) fn of(keep: &SealKeep, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
         match caller {
-            Origin::Chat | Origin::Messages => {
+            WireFormat::Chat | WireFormat::Messages => {
                 let asked = keep.asked(chat.turns.last());
                 Some(Self { caller, asked, parts: BTreeMap::new(), weight: 0 })
             }
-            Origin::Responses | Origin::Native | Origin::Images => None,
+            WireFormat::Responses | WireFormat::Native | WireFormat::Images => None,
         }
     }
 
     /// Takes note of an event.
     pub(super) fn see(&mut self, event: &Event) {
         match event {
-            Event::Open(place, opening) => {
+            Event::PartStart(place, opening) => {
                 self.parts.insert(*place, opened(opening));
             }
-            Event::Grow(place, Growth::Text(text)) if self.weight <= LONGEST => {
+            Event::PartDelta(place, PartDelta::Text(text)) if self.weight <= LONGEST => {
                 let Some(part) = self.parts.get_mut(place) else { return };
-                if let Kind::Text { text: grown, .. }
-                | Kind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
+                if let PartKind::Text { text: grown, .. }
+                | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
                 {
                     grown.push_str(text);
                     self.weight += text.len();
                 }
             }
-            Event::Sealed(place, seal) => {
+            Event::PartSignature(place, seal) => {
                 if let Some(part) = self.parts.get_mut(place) {
-                    part.seal = Some(seal.clone());
+                    part.signature = Some(seal.clone());
                 }
             }
-            Event::Begin { .. }
-            | Event::Grow(..)
-            | Event::Close(_)
-            | Event::Count(_)
-            | Event::Aside { .. }
-            | Event::End { .. }
-            | Event::Fault(_) => {}
+            Event::Start { .. }
+            | Event::PartDelta(..)
+            | Event::PartEnd(_)
+            | Event::Usage(_)
+            | Event::Extra { .. }
+            | Event::Finish { .. }
+            | Event::Error(_) => {}
         }
     }
 
@@ -227,74 +227,74 @@ impl SealWatch {
 }
 
 /// The part that begins, as far as it matters here.
-fn opened(opening: &Opening) -> Part {
+fn opened(opening: &PartStart) -> Part {
     // Of other parts only their place matters.
-    let other = || Part::new(Kind::Foreign { origin: Origin::Images, value: Value::Null });
+    let other = || Part::new(PartKind::Foreign { origin: WireFormat::Images, value: Value::Null });
     match opening {
-        Opening::Text => Part::text(""),
-        Opening::Thought => Part::new(Kind::Thought(Thought::default())),
-        Opening::ToolCall { id, name, custom } => {
+        PartStart::Text => Part::text(""),
+        PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
+        PartStart::ToolCall { id, name, custom } => {
             let (id, name, custom) = (id.clone(), name.clone(), *custom);
             let call = ToolCall { id, name, arguments: String::new(), custom };
-            Part::new(Kind::ToolCall(call))
+            Part::new(PartKind::ToolCall(call))
         }
-        Opening::Whole(part) => match &part.kind {
-            Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_) => (**part).clone(),
-            Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => other(),
+        PartStart::Complete(part) => match &part.kind {
+            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => (**part).clone(),
+            PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => other(),
         },
-        Opening::Refusal => other(),
+        PartStart::Refusal => other(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::Seal;
+    use canon::Signature;
 
     fn call(id: &str) -> Part {
         let (id, name, arguments) = (id.to_owned(), "f".to_owned(), "{}".to_owned());
-        Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+        Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
     }
 
     fn thought(text: &str) -> Part {
-        Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted: false }))
+        Part::new(PartKind::Thought(Thought { text: text.to_owned(), redacted: false }))
     }
 
-    fn seal(token: &str) -> Option<Seal> {
-        Some(Seal::new(Origin::Native, token))
+    fn seal(token: &str) -> Option<Signature> {
+        Some(Signature::new(WireFormat::Native, token))
     }
 
     fn user(text: &str) -> Turn {
         Turn::new(Role::User, vec![Part::text(text)])
     }
 
-    fn chat(turns: Vec<Turn>) -> Chat {
-        Chat { turns, ..Chat::default() }
+    fn chat(turns: Vec<Turn>) -> ChatRequest {
+        ChatRequest { turns, ..ChatRequest::default() }
     }
 
     #[test]
     fn what_a_client_dropped_is_put_back_for_its_own_account_and_provider_only() {
         let keep = SealKeep::default();
         let whole = vec![
-            thought("hm").sealed(seal("t")),
+            thought("hm").with_signature(seal("t")),
             Part::text("Let me "),
-            Part::text("look.").sealed(seal("x")),
-            call("c1").sealed(seal("s")),
+            Part::text("look.").with_signature(seal("x")),
+            call("c1").with_signature(seal("s")),
             call("c2"),
         ];
-        keep.keep("a", Origin::Chat, 0, &whole);
+        keep.keep("a", WireFormat::Chat, 0, &whole);
         let parts = vec![thought("hm"), Part::text("Let me look."), call("c1"), call("c2")];
         let dropped = || chat(vec![Turn::new(Role::Assistant, parts.clone())]);
         let mut back = dropped();
-        keep.restore("a", Origin::Native, &mut back);
+        keep.restore("a", WireFormat::Native, &mut back);
         assert_eq!(back.turns[0].parts, whole);
-        for (account, provider) in [("b", Origin::Native), ("a", Origin::Messages)] {
+        for (account, provider) in [("b", WireFormat::Native), ("a", WireFormat::Messages)] {
             let mut other = dropped();
             keep.restore(account, provider, &mut other);
             assert_eq!(other, dropped());
@@ -304,21 +304,21 @@ mod tests {
     #[test]
     fn the_same_words_said_twice_keep_two_seals() {
         let keep = SealKeep::default();
-        let said = |token: &str| vec![Part::text("Done."), Part::text("").sealed(seal(token))];
+        let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
         for (asked, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
             turns.push(user(asked));
             let asked = keep.asked(turns.last());
-            keep.keep("a", Origin::Messages, asked, &said(token));
+            keep.keep("a", WireFormat::Messages, asked, &said(token));
             turns.push(Turn::new(Role::Assistant, vec![Part::text("Done.")]));
         }
         let mut back = chat(turns);
-        keep.restore("a", Origin::Native, &mut back);
+        keep.restore("a", WireFormat::Native, &mut back);
         let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
         assert_eq!(answers, ["s1", "s2", "s3"].map(said));
         // Other words are not vouched for.
         let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
-        keep.restore("a", Origin::Native, &mut other);
+        keep.restore("a", WireFormat::Native, &mut other);
         assert_eq!(other.turns[0].parts, [Part::text("Done!")]);
     }
 
@@ -326,7 +326,7 @@ mod tests {
     fn the_keep_is_bounded() {
         let keep = SealKeep::default();
         for n in 0..MOST + 10 {
-            keep.keep("a", Origin::Chat, 0, &[call(&format!("c{n}")).sealed(seal("s"))]);
+            keep.keep("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
         }
         {
             let kept = keep.kept.lock();
@@ -335,15 +335,15 @@ mod tests {
         }
         let large = "x".repeat(LONGEST / 2);
         for n in 0..2 * HEAVIEST / LONGEST + 10 {
-            let parts = [thought(&large).sealed(seal("s")), call(&format!("l{n}"))];
-            keep.keep("a", Origin::Chat, 0, &parts);
+            let parts = [thought(&large).with_signature(seal("s")), call(&format!("l{n}"))];
+            keep.keep("a", WireFormat::Chat, 0, &parts);
             assert!(keep.kept.lock().weight <= HEAVIEST);
         }
         for n in 0..3 * SAME as u64 {
-            keep.keep("a", Origin::Messages, n, &[Part::text("Done.").sealed(seal("s"))]);
+            keep.keep("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
         }
         let kept = keep.kept.lock();
-        let all: usize = kept.all.values().flatten().map(|entry| entry.keepsake.weight()).sum();
+        let all: usize = kept.all.values().flatten().map(|entry| entry.keepsake.size_bytes()).sum();
         assert_eq!((kept.weight, kept.all.len()), (all, kept.order.len()));
         assert!(kept.all.values().all(|same| same.len() <= SAME));
     }

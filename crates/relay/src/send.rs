@@ -1,7 +1,7 @@
 //! One request to a lane, and what comes back instead of an answer.
 
-use canon::{Fault, Reach, Trouble};
-use dialects::{Dialect, Outgoing};
+use canon::{ApiError, UpstreamProgress, ErrorKind};
+use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub(super) async fn send(
     call: &Call,
     pick: &Pick,
     dialect: &'static dyn Dialect,
-    outgoing: Outgoing,
-) -> Result<Answer, Fault> {
+    outgoing: ProviderRequest,
+) -> Result<Answer, ApiError> {
     let headers = headers(call, dialect);
     send_with(call, pick, dialect, headers, outgoing).await
 }
@@ -34,10 +34,10 @@ pub(super) async fn send_with(
     pick: &Pick,
     dialect: &'static dyn Dialect,
     headers: HeaderMap,
-    outgoing: Outgoing,
-) -> Result<Answer, Fault> {
+    outgoing: ProviderRequest,
+) -> Result<Answer, ApiError> {
     let (provider, how) = (&pick.lane.provider, how(call, pick));
-    let pieces = outgoing.body.into_pieces();
+    let pieces = outgoing.body.into_segments();
     let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
     good(call, dialect, answer).await
 }
@@ -48,7 +48,7 @@ pub(super) async fn ask_at(
     pick: &Pick,
     dialect: &'static dyn Dialect,
     at: &str,
-) -> Result<Answer, Fault> {
+) -> Result<Answer, ApiError> {
     let headers = headers(call, dialect);
     let answer = pick.lane.provider.get(at, headers, &how(call, pick)).await?;
     good(call, dialect, answer).await
@@ -65,32 +65,32 @@ fn how(call: &Call, pick: &Pick) -> Sending {
 }
 
 /// The answer, if it is a good one.
-async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Result<Answer, Fault> {
+async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Result<Answer, ApiError> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);
     }
     let (told, body) = Box::pin(error_body(answer)).await;
     if (400..600).contains(&status) {
-        let fault = dialect.read_fault(status, &body);
+        let fault = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| wait_hint(&told, &body, call.engine.clock.now()))
             .flatten();
         return Err(match hint {
-            Some(wait) => fault.retry_after(wait),
+            Some(wait) => fault.with_retry_after(wait),
             None => fault,
         });
     }
-    Err(Fault::new(Trouble::Unavailable, "the provider gave no usable answer, retry later")
-        .reach(Reach::Answered(status))
-        .note(format!("status {status}")))
+    Err(ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
+        .with_progress(UpstreamProgress::Answered(status))
+        .with_log_note(format!("status {status}")))
 }
 
 /// The headers of the lane's format, and on the same-dialect road the caller's own.
 pub(super) fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
     let mut headers = if same { call.handed_on.clone() } else { HeaderMap::new() };
-    for (name, value) in dialect.headers() {
+    for (name, value) in dialect.request_headers() {
         headers.entry(*name).or_insert(HeaderValue::from_static(value));
     }
     if let Some(trace) = call.trace.and_then(|trace| trace.header()) {

@@ -1,10 +1,10 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
-use canon::{Blame, Charge, Fault, Loss, Losses, Money, Reach, Tier, Trouble, Usage};
-use catalog::{Kind, Model, Picture, Prices, Service, Units};
-use dialects::{Peek, Said};
+use canon::{Blame, Charge, ApiError, Loss, Losses, Money, UpstreamProgress, ServiceTier, ErrorKind, Usage};
+use catalog::{ModelKind, Model, ImageSpec, ModelPrices, BilledTier, BilledUnits};
+use dialects::{RequestFacts, ReplyMeter};
 use http::HeaderValue;
-use ledger::{EndedBy, Entry, Outcome, Progress, Ticket, Try};
+use ledger::{EndedBy, LedgerEntry, CallOutcome, CallProgress, HoldTicket, FailedAttempt};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,10 +30,10 @@ pub(super) type Tab = Box<Sheet>;
 /// What is on a tab. Dropped before it was closed, it is closed as the caller's leaving.
 pub(super) struct Sheet {
     engine: Arc<Engine>,
-    prices: Arc<Prices>,
+    prices: Arc<ModelPrices>,
     arrived: Instant,
     dialect: &'static str,
-    kind: Kind,
+    kind: ModelKind,
     input_bytes: u64,
     /// The most tokens the prompt was taken for when money was set aside.
     input_most: u64,
@@ -41,10 +41,10 @@ pub(super) struct Sheet {
     context: Option<u64>,
     rounds: u64,
     /// The tier asked for.
-    tier: Option<Tier>,
+    tier: Option<ServiceTier>,
     /// Size and quality of the pictures, where it is about pictures and they are known.
     picture: (Option<String>, Option<String>),
-    said: Said,
+    said: ReplyMeter,
     /// When the lane at work was asked.
     asked: Instant,
     /// The output limit for all answers together, where the money lowered it.
@@ -54,9 +54,9 @@ pub(super) struct Sheet {
     most_bytes: Option<u64>,
     ended_by: Option<EndedBy>,
     trace: Option<Trace>,
-    entry: Entry,
+    entry: LedgerEntry,
     losses: Losses,
-    ticket: Option<Ticket>,
+    ticket: Option<HoldTicket>,
     /// The lane's part in it, while one is at work, and its place at the provider.
     turn: Option<(Turn, InFlightSlot)>,
     /// Its place within limits, given back with the money.
@@ -65,21 +65,21 @@ pub(super) struct Sheet {
 
 impl Sheet {
     /// A tab on which nothing is set aside yet.
-    pub(super) fn new(call: &Call, peek: &Peek, model: &Model) -> Tab {
+    pub(super) fn new(call: &Call, peek: &RequestFacts, model: &Model) -> Tab {
         let (now, prices) = (call.engine.clock.now(), &model.prices);
         Box::new(Self {
             engine: Arc::clone(&call.engine),
             prices: Arc::clone(prices),
             arrived: call.arrived,
-            dialect: call.dialect.origin().name(),
+            dialect: call.dialect.origin().as_str(),
             kind: model.kind,
             input_bytes: call.body.len() as u64,
             input_most: call.body.len() as u64,
-            context: model.context,
-            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.searches + 1),
-            tier: peek.tier.clone(),
+            context: model.context_window,
+            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.max_searches + 1),
+            tier: peek.service_tier.clone(),
             picture: (None, None),
-            said: Said::default(),
+            said: ReplyMeter::default(),
             asked: call.arrived,
             lowered: None,
             most_bytes: None,
@@ -89,36 +89,36 @@ impl Sheet {
             ticket: None,
             turn: None,
             pass: call.pass.clone(),
-            entry: Entry {
+            entry: LedgerEntry {
                 request_id: call.id.to_string(),
                 key_id: call.key.record.id.clone(),
                 account_id: call.key.record.account_id.clone(),
                 started: now,
                 ended: now,
                 first_byte_us: None,
-                dialect: call.dialect.origin().name().to_owned(),
+                dialect: call.dialect.origin().as_str().to_owned(),
                 model: peek.model.clone(),
                 lane: String::new(),
                 attempts: 0,
                 failed: Vec::new(),
                 stream: peek.stream,
                 status: 503,
-                outcome: Outcome::CallerLeft,
+                outcome: CallOutcome::CallerLeft,
                 usage: Usage::default(),
                 estimated: false,
                 cost: Money::ZERO,
                 held: None,
-                borne: Money::ZERO,
+                absorbed: Money::ZERO,
                 price_version: prices.version.clone(),
                 losses: Vec::new(),
-                ..Entry::default()
+                ..LedgerEntry::default()
             },
         })
     }
 
     /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
     /// than was asked for.
-    pub(super) fn open(mut self: Tab, ticket: Ticket, input: u64, lowered: Option<u64>) -> Tab {
+    pub(super) fn open(mut self: Tab, ticket: HoldTicket, input: u64, lowered: Option<u64>) -> Tab {
         self.input_most = input;
         self.engine.meters.running.inc();
         self.ticket = Some(ticket);
@@ -127,23 +127,23 @@ impl Sheet {
     }
 
     /// No money was set aside; the refusal is noted.
-    pub(super) fn refuse(mut self, fault: Fault) -> Fault {
-        self.entry.outcome = Outcome::Failed;
-        let over = fault.trouble() == Trouble::Quota;
+    pub(super) fn refuse(mut self, fault: ApiError) -> ApiError {
+        self.entry.outcome = CallOutcome::Failed;
+        let over = fault.kind() == ErrorKind::QuotaExceeded;
         self.entry.status = if over { 429 } else { 503 };
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.engine.meters.ended(self.dialect, &self.entry);
         self.engine.telemetry.ended(self.trace, self.kind, &self.entry);
-        self.engine.funds.book.note(std::mem::take(&mut self.entry));
+        self.engine.funds.book.record_unheld(std::mem::take(&mut self.entry));
         fault
     }
 
     /// A lane is tried, if there is room at its provider: what it says from here on is paid at its
     /// price.
-    pub(super) fn try_lane(&mut self, pick: &Pick) -> Result<(), Fault> {
+    pub(super) fn try_lane(&mut self, pick: &Pick) -> Result<(), ApiError> {
         let lane = &pick.lane;
         let place = lane.running.enter(lane.provider.max_in_flight);
-        let place = place.map_err(|fault| fault.blame(Blame::Upstream).reach(Reach::Nothing))?;
+        let place = place.map_err(|fault| fault.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
         self.turn = Some((pick.health.begin(self.engine.ticks()), place));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
@@ -168,7 +168,7 @@ impl Sheet {
 
     /// Whether an answer on its way has surely used up what was set aside for it: its provider
     /// does not keep to the limit it was given.
-    pub(super) fn is_used_up(&self, said: &Said) -> bool {
+    pub(super) fn is_used_up(&self, said: &ReplyMeter) -> bool {
         if self.most_bytes.is_some_and(|most| said.output_bytes > most) {
             return true;
         }
@@ -180,7 +180,7 @@ impl Sheet {
 
     /// The gateway ends the answer, because what was set aside for it is used up. Tells what the
     /// caller is to be told of its use.
-    pub(super) fn cut(&mut self, said: &Said) -> Usage {
+    pub(super) fn cut(&mut self, said: &ReplyMeter) -> Usage {
         let who = if self.lowered.is_some() { EndedBy::Cap } else { EndedBy::Limit };
         self.ended_by = Some(who);
         self.heard(said);
@@ -218,14 +218,14 @@ impl Sheet {
 
     /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
     /// that is the operator's loss. True when the operator should hear of the lane.
-    pub(super) fn lane_failed(&mut self, failure: Failure, fault: &Fault, spent: bool) -> bool {
+    pub(super) fn lane_failed(&mut self, failure: Failure, fault: &ApiError, spent: bool) -> bool {
         let Some((mut turn, _)) = self.turn.take() else { return false };
         let now = self.engine.ticks();
-        let status = match fault.reached() {
-            Some(Reach::Answered(status)) => Some(status),
-            Some(Reach::Nothing | Reach::Stale | Reach::Undone | Reach::Sent) | None => None,
+        let status = match fault.progress() {
+            Some(UpstreamProgress::Answered(status)) => Some(status),
+            Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Sent) | None => None,
         };
-        self.entry.failed.push(Try {
+        self.entry.failed.push(FailedAttempt {
             lane: self.entry.lane.clone(),
             outcome: failure.word().to_owned(),
             status,
@@ -242,7 +242,7 @@ impl Sheet {
     fn bear(&mut self) {
         let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
         let lost = self.price(&Usage { input, ..Usage::default() });
-        self.entry.borne = self.entry.borne.saturating_add(lost);
+        self.entry.absorbed = self.entry.absorbed.saturating_add(lost);
     }
 
     /// What a translation could not carry.
@@ -264,8 +264,8 @@ impl Sheet {
             return None;
         }
         let told = |loss: Loss| match loss.is_count() {
-            true => loss.what,
-            false => utf8_percent_encode(&loss.what, &UNSAFE_IN_LIST).to_string(),
+            true => loss.path,
+            false => utf8_percent_encode(&loss.path, &UNSAFE_IN_LIST).to_string(),
         };
         let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(told).collect();
         HeaderValue::from_str(&list.join(", ")).ok()
@@ -285,83 +285,83 @@ impl Sheet {
     }
 
     /// What the answer has said of itself so far.
-    pub(super) fn heard(&mut self, said: &Said) {
+    pub(super) fn heard(&mut self, said: &ReplyMeter) {
         self.said.clone_from(said);
     }
 
     /// Notes how far the call has come, so that a crash charges for it.
     pub(super) fn checkpoint(&self) {
-        let (usage, _) = self.count(Outcome::BrokeOff);
+        let (usage, _) = self.count(CallOutcome::BrokeOff);
         if let Some(ticket) = &self.ticket {
             // Nothing came out yet, so a crash now charges nothing, whatever a request costs.
             let nothing = usage == Usage::default();
             let cost = if nothing { Money::ZERO } else { self.price(&usage) };
-            ticket.progress(Progress { lane: self.entry.lane.clone(), usage, cost });
+            ticket.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
         }
     }
 
     /// Closes the tab of an answered call and tells what it costs.
     pub(super) fn done(mut self) -> Money {
-        self.close(Outcome::Done)
+        self.close(CallOutcome::Done)
     }
 
     /// Closes the tab of a call whose answer broke off after it had begun.
-    pub(super) fn broke_off(mut self, fault: &Fault) {
+    pub(super) fn broke_off(mut self, fault: &ApiError) {
         // What cannot be mended by another try was not the lane's fault.
-        if let Some((turn, _)) = self.turn.as_mut().filter(|_| fault.may_retry()) {
+        if let Some((turn, _)) = self.turn.as_mut().filter(|_| fault.is_retryable()) {
             turn.failed(super::attempt::failure(fault), self.engine.ticks());
         }
         self.ended_by = Some(whose(fault));
-        self.close(Outcome::BrokeOff);
+        self.close(CallOutcome::BrokeOff);
     }
 
     /// Closes the tab of a call whose provider worked on it and held the answer back: what it
     /// counts is paid for.
-    pub(super) fn held_back(mut self, status: u16, said: &Said) {
+    pub(super) fn held_back(mut self, status: u16, said: &ReplyMeter) {
         self.lane_answered();
         self.heard(said);
         self.entry.status = status;
-        self.close(Outcome::Done);
+        self.close(CallOutcome::Done);
     }
 
     /// Closes the tab of a call that failed before there was an answer.
-    pub(super) fn failed(mut self, status: u16, fault: &Fault) {
+    pub(super) fn failed(mut self, status: u16, fault: &ApiError) {
         self.entry.status = status;
         self.ended_by = Some(whose(fault));
-        self.close(Outcome::Failed);
+        self.close(CallOutcome::Failed);
     }
 
     /// Whether counts can be: no part above its whole, no prompt far above what was sent, nothing
     /// beyond the model's window, however often it was filled.
     fn is_sane(&self, usage: &Usage) -> bool {
         let window = self.context.map(|context| context.saturating_mul(self.rounds));
-        !usage.is_absurd()
+        !usage.is_inconsistent()
             && usage.input <= self.input_most.saturating_mul(8).max(4_096)
             && window.is_none_or(|window| usage.total() <= window)
     }
 
     /// What was used: the provider's count, or ours where it gives none or one that cannot be.
-    fn count(&self, outcome: Outcome) -> (Usage, bool) {
-        let Said { usage, output_bytes, .. } = &self.said;
+    fn count(&self, outcome: CallOutcome) -> (Usage, bool) {
+        let ReplyMeter { usage, output_bytes, .. } = &self.said;
         let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
         let told = usage.filter(|usage| self.is_sane(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimate();
         // A provider that forgot to count the prompt did not answer without one.
         let whole = |usage: Usage| match usage.input {
             0 => (Usage { input: estimate.input, ..usage }, true),
-            _ => (usage, self.said.estimated),
+            _ => (usage, self.said.is_estimated),
         };
         match outcome {
-            Outcome::Failed | Outcome::Recovered => (Usage::default(), false),
-            Outcome::Done => told.map_or((estimate, true), whole),
+            CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
+            CallOutcome::Done => told.map_or((estimate, true), whole),
             // Nothing came out, so nothing is paid.
-            Outcome::BrokeOff | Outcome::CallerLeft
+            CallOutcome::BrokeOff | CallOutcome::CallerLeft
                 if *output_bytes == 0
                     && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
             {
                 (Usage::default(), false)
             }
-            Outcome::BrokeOff | Outcome::CallerLeft => match told {
+            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match told {
                 Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
@@ -379,25 +379,25 @@ impl Sheet {
     }
 
     /// The tier that is billed: the one the answer tells, else the one asked for, if it is one.
-    fn tier(&self) -> Option<&Tier> {
-        let asked = self.tier.as_ref().filter(|tier| Service::of(tier).is_some());
-        self.said.tier.as_ref().or(asked)
+    fn tier(&self) -> Option<&ServiceTier> {
+        let asked = self.tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
+        self.said.service_tier.as_ref().or(asked)
     }
 
     /// Which pictures are paid for: what was asked for counts, and where that was left open what
     /// was made.
     pub(super) fn pictured(&mut self, size: Option<&str>, quality: Option<&str>) {
-        let Picture { size, quality } = Picture::asked(size, quality);
+        let ImageSpec { size, quality } = ImageSpec::from_request(size, quality);
         let (own_size, own_quality) = &mut self.picture;
         *own_size = own_size.take().or_else(|| size.map(str::to_owned));
         *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
     }
 
     /// The terms a call is billed on.
-    fn units(&self) -> Units<'_> {
+    fn units(&self) -> BilledUnits<'_> {
         let (size, quality) = &self.picture;
-        let picture = Picture::asked(size.as_deref(), quality.as_deref());
-        Units { picture, tier: self.tier(), ..Units::default() }
+        let picture = ImageSpec::from_request(size.as_deref(), quality.as_deref());
+        BilledUnits { image: picture, tier: self.tier(), ..BilledUnits::default() }
     }
 
     fn price(&self, usage: &Usage) -> Money {
@@ -405,13 +405,13 @@ impl Sheet {
     }
 
     /// Fills in what was used and what that costs.
-    fn reckon(&mut self, outcome: Outcome, held: Money) {
+    fn reckon(&mut self, outcome: CallOutcome, held: Money) {
         let (mut usage, mut estimated) = self.count(outcome);
-        let nothing = usage == Usage::default() && outcome != Outcome::Done;
+        let nothing = usage == Usage::default() && outcome != CallOutcome::Done;
         if !nothing && self.prices.per_second.is_some() {
             usage.seconds = self.asked.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
-        if outcome == Outcome::Done && self.said.usage.is_some_and(|told| !self.is_sane(&told)) {
+        if outcome == CallOutcome::Done && self.said.usage.is_some_and(|told| !self.is_sane(&told)) {
             self.alarm("tells counts that cannot be");
         }
         let told = self.price(&usage);
@@ -422,15 +422,15 @@ impl Sheet {
             let lost = told.saturating_sub(self.price(&usage).min(held)).max(Money::ZERO);
             let over = self.price(&usage).saturating_sub(held).max(Money::ZERO);
             // What is above the hold is booked when it is settled.
-            self.entry.borne = self.entry.borne.saturating_add(lost.saturating_sub(over));
+            self.entry.absorbed = self.entry.absorbed.saturating_add(lost.saturating_sub(over));
         }
-        if nothing && outcome != Outcome::Failed && self.entry.attempts > 0 {
+        if nothing && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
             self.bear();
         }
         if !nothing {
             self.entry.charges = self.prices.charges(&usage, &self.units());
         }
-        self.entry.cost = Charge::sum(&self.entry.charges);
+        self.entry.cost = Charge::total(&self.entry.charges);
         self.entry.service = self.tier().map(word).unwrap_or_default();
         self.entry.usage = usage;
         self.entry.estimated = estimated;
@@ -451,25 +451,25 @@ impl Sheet {
     }
 
     /// Who ended it, as far as it was not told.
-    fn end(&self, outcome: Outcome) -> EndedBy {
+    fn end(&self, outcome: CallOutcome) -> EndedBy {
         let capped = self.lowered.is_some_and(|most| self.entry.usage.output >= most);
         match outcome {
-            Outcome::Done if capped => EndedBy::Cap,
-            Outcome::CallerLeft if self.engine.is_ending() => EndedBy::Operator,
-            Outcome::Done
-            | Outcome::CallerLeft
-            | Outcome::BrokeOff
-            | Outcome::Failed
-            | Outcome::Recovered => outcome.usual_end(),
+            CallOutcome::Done if capped => EndedBy::Cap,
+            CallOutcome::CallerLeft if self.engine.is_ending() => EndedBy::Operator,
+            CallOutcome::Done
+            | CallOutcome::CallerLeft
+            | CallOutcome::BrokeOff
+            | CallOutcome::Failed
+            | CallOutcome::Recovered => outcome.usual_end(),
         }
     }
 
-    fn close(&mut self, outcome: Outcome) -> Money {
+    fn close(&mut self, outcome: CallOutcome) -> Money {
         let Some(ticket) = self.ticket.take() else { return Money::ZERO };
         self.turn = None;
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
-        self.entry.losses = losses.into_iter().map(|loss| loss.what).collect();
+        self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
         self.reckon(outcome, ticket.amount());
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.end(outcome));
         if let Some(pass) = &self.pass {
@@ -488,23 +488,23 @@ impl Sheet {
 }
 
 /// The word for a tier on receipts; the usual one has none.
-fn word(tier: &Tier) -> String {
+fn word(tier: &ServiceTier) -> String {
     match tier {
-        Tier::Auto | Tier::Standard => String::new(),
-        Tier::Flex => Service::Flex.word().to_owned(),
-        Tier::Priority => Service::Priority.word().to_owned(),
-        Tier::Fast => Service::Fast.word().to_owned(),
-        Tier::Other(_, word) => word.clone(),
+        ServiceTier::Auto | ServiceTier::Standard => String::new(),
+        ServiceTier::Flex => BilledTier::Flex.as_str().to_owned(),
+        ServiceTier::Priority => BilledTier::Priority.as_str().to_owned(),
+        ServiceTier::Fast => BilledTier::Fast.as_str().to_owned(),
+        ServiceTier::Other(_, word) => word.clone(),
     }
 }
 
 /// Whose doing a fault is that ended a call.
-fn whose(fault: &Fault) -> EndedBy {
-    match (fault.trouble(), fault.blamed()) {
-        (Trouble::Timeout, _) => EndedBy::Deadline,
+fn whose(fault: &ApiError) -> EndedBy {
+    match (fault.kind(), fault.blame()) {
+        (ErrorKind::Timeout, _) => EndedBy::Deadline,
         // Only the operator ends what runs: a key was revoked, the gateway stops.
-        (Trouble::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,
-        (Trouble::Quota, Blame::Gateway) => EndedBy::Cap,
+        (ErrorKind::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,
+        (ErrorKind::QuotaExceeded, Blame::Gateway) => EndedBy::Cap,
         (_, Blame::Caller) => EndedBy::Caller,
         (_, Blame::Gateway) => EndedBy::Operator,
         (_, Blame::Upstream) => EndedBy::Provider,
@@ -518,7 +518,7 @@ impl Drop for Sheet {
                 // The status a caller that left would have been told, by convention.
                 self.entry.status = 499;
             }
-            self.close(Outcome::CallerLeft);
+            self.close(CallOutcome::CallerLeft);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! One pass over the characters with the habits common to today's tokenisers: short words are one
 //! token, long ones are cut, digits go in threes, marks count, wide scripts count by character.
 
-use canon::{Chat, Format, Kind, Media, Part, Source, Tool};
+use canon::{ChatRequest, ResponseFormat, PartKind, Media, Part, MediaSource, Tool};
 
 /// What a message costs besides its text.
 const PER_TURN: u64 = 4;
@@ -11,32 +11,32 @@ const PER_TURN: u64 = 4;
 const PER_MEDIA: u64 = 256;
 
 /// The tokens of a whole request.
-pub fn of_chat(chat: &Chat) -> u64 {
+pub fn of_chat(chat: &ChatRequest) -> u64 {
     let turns: u64 =
         chat.turns.iter().map(|turn| PER_TURN + turn.parts.iter().map(of_part).sum::<u64>()).sum();
     let tools: u64 = chat.tools.iter().map(of_tool).sum();
-    let format = match &chat.format {
-        Format::Text | Format::Json => 0,
-        Format::Schema { schema, .. } => of_text(&schema.json.to_string()),
+    let format = match &chat.response_format {
+        ResponseFormat::Text | ResponseFormat::Json => 0,
+        ResponseFormat::Schema { schema, .. } => of_text(&schema.json.to_string()),
     };
     turns + tools + format
 }
 
 fn of_part(part: &Part) -> u64 {
     match &part.kind {
-        Kind::Text { text, .. } | Kind::Refusal(text) => of_text(text),
-        Kind::Thought(thought) => of_text(&thought.text),
-        Kind::Media(Media { source: Source::Text(text), .. }) => of_text(text),
-        Kind::Media(_) => PER_MEDIA,
-        Kind::ToolCall(call) => of_text(&call.name) + of_text(&call.arguments) + PER_TURN,
-        Kind::ToolResult(result) => {
+        PartKind::Text { text, .. } | PartKind::Refusal(text) => of_text(text),
+        PartKind::Thought(thought) => of_text(&thought.text),
+        PartKind::Media(Media { source: MediaSource::Text(text), .. }) => of_text(text),
+        PartKind::Media(_) => PER_MEDIA,
+        PartKind::ToolCall(call) => of_text(&call.name) + of_text(&call.arguments) + PER_TURN,
+        PartKind::ToolResult(result) => {
             let own = result.object.as_ref().map_or(0, |_| of_text(&result.as_text()));
             own + result.parts.iter().map(of_part).sum::<u64>() + PER_TURN
         }
-        Kind::Code(code) => of_text(&code.code),
-        Kind::CodeOutcome(outcome) => of_text(&outcome.output),
-        Kind::Search(search) => search.queries.iter().map(|query| of_text(query)).sum(),
-        Kind::Foreign { value, .. } => of_text(&value.to_string()),
+        PartKind::CodeExecution(code) => of_text(&code.code),
+        PartKind::CodeResult(outcome) => of_text(&outcome.output),
+        PartKind::WebSearch(search) => search.queries.iter().map(|query| of_text(query)).sum(),
+        PartKind::Foreign { value, .. } => of_text(&value.to_string()),
     }
 }
 
@@ -51,7 +51,7 @@ fn of_tool(tool: &Tool) -> u64 {
             format!("{name} {}", description.as_deref().unwrap_or_default())
         }
         Tool::Foreign { value, .. } => value.to_string(),
-        Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) => return PER_TURN,
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) => return PER_TURN,
     };
     of_text(&text) + PER_TURN
 }

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Fault, Reach, Trouble};
-use dialects::{CustomCalls, Dialect, Peek, Said};
+use canon::{ApiError, UpstreamProgress, ErrorKind};
+use dialects::{CustomToolCalls, Dialect, RequestFacts, ReplyMeter};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -30,7 +30,7 @@ pub(super) async fn whole(
     speech: Option<Box<Speech>>,
     answer: Answer,
     mut tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     let body = match read(answer, lane, call).await {
         Ok(body) => body,
         Err(fault) => return Err((fault, tab)),
@@ -43,7 +43,7 @@ pub(super) async fn whole(
 }
 
 /// A whole answer for the caller, with its tab closed and told.
-pub(super) fn answered(body: Bytes, said: &Said, mut tab: Tab) -> Response {
+pub(super) fn answered(body: Bytes, said: &ReplyMeter, mut tab: Tab) -> Response {
     tab.first_byte();
     tab.heard(said);
     let mut response = json_response(Body::from(body));
@@ -59,13 +59,13 @@ pub(super) fn answered(body: Bytes, said: &Said, mut tab: Tab) -> Response {
 /// answer, which is then streamed in our own pieces, or a stream under a wrong name.
 pub(super) async fn as_stream(
     call: &Arc<Call>,
-    peek: &Peek,
+    peek: &RequestFacts,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
     speech: Option<Box<Speech>>,
     answer: Answer,
     mut tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     let body = match read(answer, lane, call).await {
         Ok(body) => body,
         Err(fault) => return Err((fault, tab)),
@@ -86,7 +86,7 @@ pub(super) async fn as_stream(
     tab.first_byte();
     tab.heard(road.said());
     tab.lost(road.losses());
-    let mut response = super::pump::event_stream(Body::from(out), peek.array);
+    let mut response = super::pump::event_stream(Body::from(out), peek.json_array);
     describe(&mut response, &tab);
     tab.done();
     Ok(response)
@@ -100,7 +100,7 @@ pub(super) async fn gather(
     speech: Box<Speech>,
     mut answer: Answer,
     mut tab: Tab,
-) -> Result<Response, (Fault, Tab)> {
+) -> Result<Response, (ApiError, Tab)> {
     let mut road = Road::gathering(call, dialect, speech);
     let mut out = Vec::new();
     let mut came = 0;
@@ -144,9 +144,9 @@ fn travel(
     dialect: &'static dyn Dialect,
     body: Bytes,
     out: &mut Vec<u8>,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let course = if is_whole(&body) {
-        dialect.sniff_reply(&body)?;
+        dialect.meter_reply(&body)?;
         road.take_whole(dialect.read_reply(&body)?, out)
     } else {
         match road.take(body, out) {
@@ -187,13 +187,13 @@ fn translate(
     speech: Option<Box<Speech>>,
     body: Bytes,
     tab: &mut Tab,
-) -> Result<(Said, Bytes), Fault> {
+) -> Result<(ReplyMeter, Bytes), ApiError> {
     let Some(chat) = speech.map(|speech| speech.chat) else {
-        return Ok((dialect.sniff_reply(&body)?, body));
+        return Ok((dialect.meter_reply(&body)?, body));
     };
-    let said = dialect.sniff_reply(&body)?;
+    let said = dialect.meter_reply(&body)?;
     let mut reply = dialect.read_reply(&body)?;
-    CustomCalls::of(&chat).reply(&mut reply);
+    CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
     let account = &call.key.record.account_id;
     call.engine.seals.keep_reply(account, call.dialect.origin(), &chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::road::stamp(call));
@@ -202,7 +202,7 @@ fn translate(
 }
 
 /// The whole body of an answer, within the limits of size and time.
-pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, Fault> {
+pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(no_answer("a web page came instead of an answer"));
@@ -231,15 +231,15 @@ pub(super) async fn read(answer: Answer, lane: &LiveLane, call: &Call) -> Result
     }
 }
 
-fn too_large() -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer is too large")
+fn too_large() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer is too large")
 }
 
 /// It answered, and not to what was asked: no model can have worked for that.
-pub(super) fn no_answer(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider gave no usable answer, retry later")
-        .reach(Reach::Answered(200))
-        .note(why)
+pub(super) fn no_answer(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
+        .with_progress(UpstreamProgress::Answered(200))
+        .with_log_note(why)
 }
 
 /// Whether trailers take back what the answer said, as services behind gRPC do.
@@ -252,28 +252,28 @@ async fn piece(
     body: &mut transport::Body,
     lane: &LiveLane,
     call: &Call,
-) -> Result<Option<Bytes>, Fault> {
+) -> Result<Option<Bytes>, ApiError> {
     while !body.is_end_stream() {
         let left = call.left(&lane.timeouts);
         // `timeout` prefers a frame that is ready to a deadline that has passed.
         if left.is_zero() {
-            return Err(Fault::new(Trouble::Timeout, "the answer took longer than is allowed"));
+            return Err(ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed"));
         }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
-                return Err(Fault::new(Trouble::Timeout, "the provider's answer stalled")
-                    .note("silence in the middle of a whole answer"));
+                return Err(ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
+                    .with_log_note("silence in the middle of a whole answer"));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(Fault::new(Trouble::Unavailable, "the provider's answer broke off")
-                    .note(e.to_string()));
+                return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer broke off")
+                    .with_log_note(e.to_string()));
             }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) if frame.trailers_ref().is_some_and(tells_failure) => {
-                    return Err(Fault::new(Trouble::Unavailable, "the provider's answer failed")
-                        .note("the trailers of a whole answer report a failure"));
+                    return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer failed")
+                        .with_log_note("the trailers of a whole answer report a failure"));
                 }
                 Err(_) => {}
             },

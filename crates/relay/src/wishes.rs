@@ -1,7 +1,7 @@
 //! What a request's headers ask of the gateway itself: how long the caller waits, which lane goes
 //! first, and through which gateways the request came.
 
-use canon::Fault;
+use canon::ApiError;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Reads the headers of a request to the gateway of that name.
-    pub(super) fn read(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, Fault> {
+    pub(super) fn read(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, ApiError> {
         let cheapest = match headers.get(ROUTE).map(HeaderValue::as_bytes) {
             None | Some(b"written") => false,
             Some(b"cheapest") => true,
             Some(_) => {
                 let say = format!("the header `{ROUTE}` takes \"written\" or \"cheapest\"");
-                return Err(Fault::invalid(ROUTE.as_str(), say));
+                return Err(ApiError::invalid(ROUTE.as_str(), say));
             }
         };
         Ok(Self { patience: patience(headers), cheapest, hops: hops(headers, own)? })
@@ -51,11 +51,11 @@ fn patience(headers: &HeaderMap) -> Option<Duration> {
         .min()
 }
 
-fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
+fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, ApiError> {
     if !headers.contains_key(HOPS) {
         return Ok(own.clone());
     }
-    let wrong = || Fault::invalid(HOPS.as_str(), format!("the header `{HOPS}` cannot be read"));
+    let wrong = || ApiError::invalid(HOPS.as_str(), format!("the header `{HOPS}` cannot be read"));
     let mut passed = String::new();
     let mut count = 0;
     for value in headers.get_all(HOPS) {
@@ -63,7 +63,7 @@ fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
             if hop.as_bytes() == own.as_bytes() || count >= MOST_HOPS {
                 let say = "this request came round in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
-                return Err(Fault::invalid(HOPS.as_str(), say).code("request_loop"));
+                return Err(ApiError::invalid(HOPS.as_str(), say).with_code("request_loop"));
             }
             count += 1;
             passed.push_str(hop);
@@ -78,7 +78,7 @@ fn hops(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Fault> {
 mod tests {
     use super::*;
 
-    fn read(headers: &[(&str, &'static str)]) -> Result<Wishes, Fault> {
+    fn read(headers: &[(&str, &'static str)]) -> Result<Wishes, ApiError> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
@@ -109,8 +109,8 @@ mod tests {
         );
         for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
             let fault = hops(&[("x-portunus-hops", looped)]).unwrap_err();
-            assert_eq!(fault.detail(), Some("request_loop"), "{looped}");
-            assert!(fault.say().contains("loop") && !fault.may_retry());
+            assert_eq!(fault.code(), Some("request_loop"), "{looped}");
+            assert!(fault.message().contains("loop") && !fault.is_retryable());
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
         assert!(read(&[("x-portunus-route", "cheapest")]).unwrap().cheapest);
         assert!(!read(&[("x-portunus-route", "written")]).unwrap().cheapest);
         assert_eq!(
-            read(&[("x-portunus-route", "fast")]).err().unwrap().path(),
+            read(&[("x-portunus-route", "fast")]).err().unwrap().param(),
             Some(ROUTE.as_str())
         );
     }

@@ -10,10 +10,10 @@
 use std::time::{Duration, Instant};
 
 use canon::{Money, Usage};
-use ledger::{Entry, Outcome};
+use ledger::{LedgerEntry, CallOutcome};
 use store::{
-    Account, By, EntryFilter, KeyRecord, KeyScope, Limits, Micros, Rank, Role, Step, Store,
-    StoreError, UsageFilter, UsageView, UsageWish,
+    Account, GroupBy, EntryFilter, KeyRecord, KeyScope, RateLimits, Micros, GroupOrder, AccountRole, UsageStep, Store,
+    StoreError, UsageFilter, UsageReport, UsageRequest,
 };
 
 const DAY: Micros = 86_400_000_000;
@@ -54,7 +54,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             id: format!("account-{number}"),
             username: format!("user{number}"),
             email: None,
-            role: Role::Member,
+            role: AccountRole::Member,
             password_hash: None,
             disabled: false,
             created: 1,
@@ -67,7 +67,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
         let key = KeyRecord {
             id: format!("key-{number}"),
             account_id: format!("account-{}", rank(number ^ 99, ACCOUNTS)),
-            made_by: None,
+            created_by: None,
             name: "a key".to_owned(),
             scope: KeyScope::Call,
             hash: number.to_be_bytes().to_vec(),
@@ -79,7 +79,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             models: vec![],
             expires: None,
             revoked: None,
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             ips: vec![],
             created: 1,
             changed: 1,
@@ -91,7 +91,7 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
     Ok(keys)
 }
 
-fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
+fn call(number: u64, of: u64, keys: &[KeyRecord]) -> LedgerEntry {
     let started = END - YEAR + (i128::from(YEAR) * i128::from(number) / i128::from(of)) as i64;
     // A few keys and models have most of the calls.
     let which = rank(number, KEYS);
@@ -111,7 +111,7 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
     let failed = status != 200;
     let output = if failed { 0 } else { 20 + chance(number ^ 3, 900) };
     let cost = output as i64 * 15_000;
-    Entry {
+    LedgerEntry {
         request_id: format!("req_{started:013x}{number:016x}"),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
@@ -125,14 +125,14 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> Entry {
         failed: vec![],
         stream: number.is_multiple_of(2),
         status,
-        outcome: if failed { Outcome::Failed } else { Outcome::Done },
+        outcome: if failed { CallOutcome::Failed } else { CallOutcome::Done },
         usage: Usage { input: output * 3, output, ..Usage::default() },
         estimated: false,
-        cost: Money::nanos(cost),
-        held: Some(Money::nanos(cost * 2)),
-        borne: Money::ZERO,
+        cost: Money::from_nanos(cost),
+        held: Some(Money::from_nanos(cost * 2)),
+        absorbed: Money::ZERO,
         price_version: "p-1".to_owned(),
-        ..Entry::default()
+        ..LedgerEntry::default()
     }
 }
 
@@ -179,7 +179,7 @@ async fn fill(store: &Store, calls: u64) -> Result<(), StoreError> {
     let mut number = 0;
     while number < calls {
         let end = calls.min(number + BATCH);
-        let batch: Vec<Entry> = (number..end).map(|number| call(number, calls, &keys)).collect();
+        let batch: Vec<LedgerEntry> = (number..end).map(|number| call(number, calls, &keys)).collect();
         store.post(&batch).await?;
         number = end;
     }
@@ -217,7 +217,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let status = UsageFilter { status: Some(200), ..UsageFilter::default() };
     let of_account = UsageFilter { model: model.model.clone(), ..account.clone() };
     // The console queries by month, programs by day unless they choose another step.
-    for step in [Step::Month, Step::Day] {
+    for step in [UsageStep::Month, UsageStep::Day] {
         for (whose, filter) in [
             ("everyone", &all),
             ("an account", &account),
@@ -227,35 +227,35 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ("a status", &status),
             ("an account and a model", &of_account),
         ] {
-            for by in By::ALL {
-                let wish = UsageWish {
+            for by in GroupBy::ALL {
+                let wish = UsageRequest {
                     range: year.clone(),
                     step,
                     by,
-                    rank: Rank::Cost,
+                    rank: GroupOrder::Cost,
                     filter: filter.clone(),
                     listed: 25,
-                    apart: 8,
+                    with_series: 8,
                 };
                 let about = format!("the year of {whose} by {} and {}", step.word(), by.word());
-                let points = |view: &UsageView| view.over.len() + view.others.len();
+                let points = |view: &UsageReport| view.series.len() + view.others.len();
                 ask(&about, points, || store.usage_view(&wish)).await?;
             }
         }
     }
     ask("how fast everyone's calls were, by day of the year", Vec::len, || {
-        store.pace_over(year.clone(), Step::Day, None, &all)
+        store.latencies_over(year.clone(), UsageStep::Day, None, &all)
     })
     .await?;
     let week = END - 7 * DAY..END;
     ask("a week of everyone by hour and status", Vec::len, || {
-        store.usage_over(week.clone(), Step::Hour, Some(By::Status), &all)
+        store.usage_over(week.clone(), UsageStep::Hour, Some(GroupBy::Status), &all)
     })
     .await?;
     let back = EntryFilter { since: Some(END - YEAR / 3), ..EntryFilter::default() };
     let some = store.export_of(&back, None, 1).await?;
     let some = some.first().map_or("", |entry| &entry.request_id);
-    ask("one call", |call: &Option<Entry>| usize::from(call.is_some()), || store.entry(some))
+    ask("one call", |call: &Option<LedgerEntry>| usize::from(call.is_some()), || store.entry(some))
         .await?;
     let newest = EntryFilter::default();
     let filters = [
@@ -273,8 +273,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .await?;
     }
     let begun = Instant::now();
-    let (proofs, calls) = store.prove().await?;
-    let holds = proofs.iter().all(|proof| proof.broken.is_empty());
+    let (proofs, calls) = store.verify().await?;
+    let holds = proofs.iter().all(|proof| proof.violations.is_empty());
     println!(
         "{:>9.0} ms  eight invariants over {calls} calls hold: {holds}",
         millis(begun.elapsed())

@@ -6,7 +6,7 @@
 //! need it.
 
 use canon::Money;
-use ledger::{Micros, Period};
+use ledger::{Micros, BudgetPeriod};
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::keys::budget;
@@ -91,7 +91,7 @@ impl std::fmt::Display for AccountTerms {
             None => f.write_str("no cap")?,
         }
         match self.budget {
-            Some(BudgetTerms { most, period }) => {
+            Some(BudgetTerms { limit: most, period }) => {
                 write!(f, ", budget {most} USD per {}", period.word())
             }
             None => f.write_str(", no budget"),
@@ -121,7 +121,7 @@ macro_rules! set_terms {
         sqlx::query($crate::account_caps::SET)
             .bind($crate::db::clean($account_id))
             .bind(cap.map(canon::Money::as_nanos))
-            .bind(budget.map(|budget| budget.most.as_nanos()))
+            .bind(budget.map(|budget| budget.limit.as_nanos()))
             .bind(budget.map(|budget| budget.period.word()))
     }};
 }
@@ -169,13 +169,13 @@ impl Store {
     pub async fn account_spent_in(
         &self,
         account_id: &str,
-        period: Period,
+        period: BudgetPeriod,
         at: Micros,
     ) -> Result<(i64, Money), StoreError> {
         let (first, _) = period.days(at);
         let sum: i64 = on_reader!(&self.db, pool => {
             sqlx::query_scalar(SPENT).bind(clean(account_id)).bind(first.saturating_mul(DAY)).fetch_one(pool).await?
         });
-        Ok((first, Money::nanos(sum)))
+        Ok((first, Money::from_nanos(sum)))
     }
 }

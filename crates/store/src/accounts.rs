@@ -8,7 +8,7 @@ use crate::{AccountTerms, Store, StoreError};
 
 /// The rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum AccountRole {
     /// May do everything, including the administration of owners.
     Owner,
     /// May administer everything but owners.
@@ -19,7 +19,7 @@ pub enum Role {
     Viewer,
 }
 
-impl Role {
+impl AccountRole {
     /// Every role, the most powerful first.
     pub const ALL: [Self; 4] = [Self::Owner, Self::Admin, Self::Member, Self::Viewer];
 
@@ -49,7 +49,7 @@ pub struct Account {
     /// Email address to sign in with. Unique without regard to case.
     pub email: Option<String>,
     /// The rights.
-    pub role: Role,
+    pub role: AccountRole,
     /// Hash of the password; `None` if the account has no password.
     pub password_hash: Option<String>,
     /// True if the account is locked.
@@ -79,7 +79,7 @@ impl TryFrom<AccountRow> for Account {
     fn try_from(row: AccountRow) -> Result<Self, sqlx::Error> {
         let AccountRow { id, username, email, role, password_hash, disabled, created, changed } =
             row;
-        let role = Role::by_word(&role).ok_or_else(|| unknown_word(&role))?;
+        let role = AccountRole::by_word(&role).ok_or_else(|| unknown_word(&role))?;
         Ok(Self { id, username, email, role, password_hash, disabled, created, changed })
     }
 }
@@ -176,11 +176,11 @@ pub(crate) use add_account;
 impl Store {
     /// Adds an account. Its username and address must differ from those of every other account.
     pub async fn add_account(&self, account: &Account) -> Result<(), StoreError> {
-        self.add_account_on(account, AccountTerms::default()).await
+        self.add_account_with_terms(account, AccountTerms::default()).await
     }
 
     /// Adds an account together with its spending limits.
-    pub async fn add_account_on(
+    pub async fn add_account_with_terms(
         &self,
         account: &Account,
         terms: AccountTerms,
@@ -304,7 +304,7 @@ impl Store {
     }
 
     /// Changes the role of an account. Returns false if there is no such account.
-    pub async fn set_role(&self, id: &str, role: Role, at: Micros) -> Result<bool, StoreError> {
+    pub async fn set_role(&self, id: &str, role: AccountRole, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at).execute(pool).await?
                 .rows_affected()

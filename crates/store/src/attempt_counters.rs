@@ -11,7 +11,7 @@ use crate::{Store, StoreError};
 row! {
     /// A counter of attempts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Tally {
+    pub struct AttemptCounter {
         /// Number of attempts.
         pub tries: i64,
         /// Time of the last attempt.
@@ -31,11 +31,11 @@ const DROP_OLD: &str = "DELETE FROM tallies WHERE last < $1 AND closed_until < $
 impl Store {
     /// Changes some counters in one transaction, in the order of their digests. New ones begin at
     /// zero. If `change` fails, nothing is changed and its error is returned.
-    pub async fn tally<E: From<StoreError>>(
+    pub async fn change_attempts<E: From<StoreError>>(
         &self,
         hashes: &[Vec<u8>],
         now: Micros,
-        change: impl Fn(&mut [Tally]) -> Result<(), E>,
+        change: impl Fn(&mut [AttemptCounter]) -> Result<(), E>,
     ) -> Result<(), E> {
         match self.change_counters(hashes, now, change).await {
             Ok(None) => Ok(()),
@@ -49,7 +49,7 @@ impl Store {
         &self,
         hashes: &[Vec<u8>],
         now: Micros,
-        change: impl Fn(&mut [Tally]) -> Result<(), E>,
+        change: impl Fn(&mut [AttemptCounter]) -> Result<(), E>,
     ) -> Result<Option<E>, StoreError> {
         // A fixed order of locking prevents deadlocks.
         let mut hashes: Vec<&Vec<u8>> = hashes.iter().collect();
@@ -57,14 +57,14 @@ impl Store {
         in_transaction!(&self.db, tx: Kind => {
             let mut tallies = Vec::with_capacity(hashes.len());
             for hash in &hashes {
-                let tally: Tally =
+                let tally: AttemptCounter =
                     sqlx::query_as(TOUCH).bind(*hash).bind(now).fetch_one(&mut *tx).await?;
                 tallies.push(tally);
             }
             if let Err(refused) = change(&mut tallies) {
                 return Ok(Some(refused));
             }
-            for (hash, Tally { tries, last, closed_until }) in hashes.iter().zip(tallies) {
+            for (hash, AttemptCounter { tries, last, closed_until }) in hashes.iter().zip(tallies) {
                 let put = sqlx::query(PUT).bind(*hash).bind(tries).bind(last).bind(closed_until);
                 put.execute(&mut *tx).await?;
             }
@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// Deletes counters.
-    pub async fn drop_tallies(&self, hashes: &[Vec<u8>]) -> Result<(), StoreError> {
+    pub async fn drop_attempts(&self, hashes: &[Vec<u8>]) -> Result<(), StoreError> {
         let mut hashes: Vec<&Vec<u8>> = hashes.iter().collect();
         hashes.sort_unstable();
         for hash in hashes {
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Deletes counters without an attempt since that time that block no caller.
-    pub async fn drop_old_tallies(&self, since: Micros) -> Result<(), StoreError> {
+    pub async fn drop_old_attempts(&self, since: Micros) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             sqlx::query(DROP_OLD).bind(since).execute(pool).await.map(drop)
         })?;

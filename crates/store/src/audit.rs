@@ -10,7 +10,7 @@ use crate::{Store, StoreError};
 row! {
     /// One change.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Audit {
+    pub struct AuditRecord {
         /// Number of the change, in increasing order.
         pub id: i64,
         /// Time of the change.
@@ -69,7 +69,7 @@ impl Store {
     }
 
     /// Returns the latest changes, newest first.
-    pub async fn audits(&self, limit: u32) -> Result<Vec<Audit>, StoreError> {
+    pub async fn audits(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         self.audits_of(&AuditFilter::default(), limit).await
     }
 
@@ -78,7 +78,7 @@ impl Store {
         &self,
         filter: &AuditFilter,
         limit: u32,
-    ) -> Result<Vec<Audit>, StoreError> {
+    ) -> Result<Vec<AuditRecord>, StoreError> {
         let AuditFilter { actor, action, since, until, before } = filter;
         Ok(on_reader!(&self.db, pool: Kind => {
             let mut query = QueryBuilder::<Kind>::new(LIST);

@@ -1,7 +1,7 @@
 //! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
 
 use canon::{Money, Usage};
-use ledger::{EndedBy, Entry, Micros, Outcome};
+use ledger::{EndedBy, LedgerEntry, Micros, CallOutcome};
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, from_json, on_reader, unknown_word};
@@ -81,11 +81,11 @@ row! {
     }
 }
 
-impl TryFrom<EntryRow> for Entry {
+impl TryFrom<EntryRow> for LedgerEntry {
     type Error = sqlx::Error;
 
     fn try_from(row: EntryRow) -> Result<Self, sqlx::Error> {
-        let outcome = Outcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
+        let outcome = CallOutcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
         Ok(Self {
             request_id: row.request_id,
             key_id: row.key_id,
@@ -122,7 +122,7 @@ impl TryFrom<EntryRow> for Entry {
             },
             estimated: row.estimated,
             cost: row.cost,
-            borne: row.borne,
+            absorbed: row.borne,
             price_version: row.price_version,
             losses: from_json(&row.losses)?,
             failed: from_json(&row.failed)?,
@@ -158,17 +158,17 @@ pub(crate) const TOTALS: &str = "SELECT k.id, COALESCE(e.n, 0) AS n, COALESCE(e.
     WHERE NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = entries.key_id) GROUP BY key_id \
     ORDER BY 1";
 
-fn entries(rows: Vec<EntryRow>) -> Result<Vec<Entry>, StoreError> {
-    Ok(rows.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?)
+fn entries(rows: Vec<EntryRow>) -> Result<Vec<LedgerEntry>, StoreError> {
+    Ok(rows.into_iter().map(LedgerEntry::try_from).collect::<Result<_, _>>()?)
 }
 
 impl Store {
     /// Returns the record of a call.
-    pub async fn entry(&self, request_id: &str) -> Result<Option<Entry>, StoreError> {
+    pub async fn entry(&self, request_id: &str) -> Result<Option<LedgerEntry>, StoreError> {
         let row: Option<EntryRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(request_id)).fetch_optional(pool).await?
         });
-        Ok(row.map(Entry::try_from).transpose()?)
+        Ok(row.map(LedgerEntry::try_from).transpose()?)
     }
 
     /// Returns a page of the rows that match the filter, newest first.
@@ -176,7 +176,7 @@ impl Store {
         &self,
         filter: &EntryFilter,
         limit: u32,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.page(filter, None, limit, " ORDER BY ended DESC, request_id DESC LIMIT ").await
     }
 
@@ -185,7 +185,7 @@ impl Store {
         &self,
         after: Option<(Micros, String)>,
         limit: u32,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.export_of(&EntryFilter::default(), after, limit).await
     }
 
@@ -195,7 +195,7 @@ impl Store {
         filter: &EntryFilter,
         after: Option<(Micros, String)>,
         limit: u32,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
         self.page(filter, after, limit, " ORDER BY ended, request_id LIMIT ").await
     }
 
@@ -205,7 +205,7 @@ impl Store {
         after: Option<(Micros, String)>,
         limit: u32,
         order: &str,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<LedgerEntry>, StoreError> {
         let EntryFilter { key_id, account_id, model, since, until, before } = filter;
         // Built from fixed pieces, so that the planner sees only the conditions in use and can
         // choose the index that fits them.

@@ -4,7 +4,7 @@ use ledger::Micros;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
-use crate::{Sealed, Store, StoreError};
+use crate::{SealedSecret, Store, StoreError};
 
 /// The kinds of factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +191,7 @@ impl Store {
     }
 
     /// Replaces an unsealed secret by the sealed one. Returns false if it is sealed already.
-    pub async fn seal_factor(&self, id: &str, sealed: &Sealed) -> Result<bool, StoreError> {
+    pub async fn seal_factor(&self, id: &str, sealed: &SealedSecret) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SEAL).bind(clean(id)).bind(&sealed.bytes).bind(clean(&sealed.by))
                 .execute(pool).await?.rows_affected()

@@ -19,7 +19,7 @@ pub struct CallName {
 
 /// A claim to run a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct CallClaim {
     /// The call.
     pub call: CallName,
     /// Hash of the request. Another request with the same key is refused.
@@ -34,20 +34,20 @@ pub struct Claim {
 
 /// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
+pub enum ClaimResult {
     /// The claimant runs the call.
     Ours,
     /// Another claimant runs it, at least until that time or its end.
     Running(Micros),
     /// It is complete, with this reply.
-    Over(KeptAnswer),
+    Over(StoredReply),
     /// The idempotency key was used for another request.
     Different,
 }
 
 /// A stored reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct StoredReply {
     /// HTTP status.
     pub status: u16,
     /// Headers as JSON.
@@ -88,8 +88,8 @@ const SWEEP: &str = "DELETE FROM idempotent WHERE expires <= $1";
 
 impl Store {
     /// Claims a call at that time. Of several concurrent claims, one succeeds.
-    pub async fn claim(&self, claim: &Claim, now: Micros) -> Result<Claimed, StoreError> {
-        let Claim { call, hash, owner, held_until, expires } = claim;
+    pub async fn claim(&self, claim: &CallClaim, now: Micros) -> Result<ClaimResult, StoreError> {
+        let CallClaim { call, hash, owner, held_until, expires } = claim;
         // The row can be released between the two statements, and then the claim is tried again.
         for _ in 0..3 {
             let ours = on_writer!(&self.db, pool => {
@@ -107,7 +107,7 @@ impl Store {
                     .rows_affected()
             });
             if ours > 0 {
-                return Ok(Claimed::Ours);
+                return Ok(ClaimResult::Ours);
             }
             let row: Option<ClaimRow> = on_reader!(&self.db, pool => {
                 sqlx::query_as(LOOK)
@@ -118,18 +118,18 @@ impl Store {
             });
             let Some(row) = row.filter(|row| row.expires > now) else { continue };
             if row.hash != *hash {
-                return Ok(Claimed::Different);
+                return Ok(ClaimResult::Different);
             }
             return Ok(match row.status {
-                None => Claimed::Running(row.held_until),
-                Some(status) => Claimed::Over(KeptAnswer {
+                None => ClaimResult::Running(row.held_until),
+                Some(status) => ClaimResult::Over(StoredReply {
                     status,
                     headers: row.headers.unwrap_or_default(),
                     body: row.body,
                 }),
             });
         }
-        Ok(Claimed::Running(now))
+        Ok(ClaimResult::Running(now))
     }
 
     /// Extends a claim. Returns false if it was lost.
@@ -156,7 +156,7 @@ impl Store {
         &self,
         call: &CallName,
         owner: &str,
-        answer: &KeptAnswer,
+        answer: &StoredReply,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(FINISH)

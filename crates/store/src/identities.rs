@@ -58,7 +58,7 @@ impl Store {
     }
 
     /// Adds an account with its identity and spending limits, in one transaction.
-    pub async fn add_account_of(
+    pub async fn add_account_with_identity(
         &self,
         account: &Account,
         identity: &Identity,

@@ -4,11 +4,11 @@
 //! other nodes that poll for changes find it. Spending is not an edit.
 
 use canon::Money;
-use ledger::{Micros, Period};
+use ledger::{Micros, BudgetPeriod};
 
 use crate::db::{clean, from_json, on_reader, on_writer, to_json, unknown_word};
 use crate::row::row;
-use crate::{BudgetTerms, Limits, Store, StoreError};
+use crate::{BudgetTerms, RateLimits, Store, StoreError};
 
 /// The life of an admin key whose maker names none.
 const ADMIN_KEY_LIFE: Micros = 30 * 24 * 3_600 * 1_000_000;
@@ -48,7 +48,7 @@ pub struct KeyRecord {
     /// The account that owns it.
     pub account_id: String,
     /// The account that created it, if that is known.
-    pub made_by: Option<String>,
+    pub created_by: Option<String>,
     /// Name given by its owner.
     pub name: String,
     /// The purpose it was made for.
@@ -72,7 +72,7 @@ pub struct KeyRecord {
     /// Time of revocation.
     pub revoked: Option<Micros>,
     /// Rate limits.
-    pub limits: Limits,
+    pub limits: RateLimits,
     /// Permitted client addresses; empty permits all.
     pub ips: Vec<String>,
     /// Time of creation.
@@ -127,8 +127,8 @@ pub(crate) fn budget(
     period: Option<String>,
 ) -> Result<Option<BudgetTerms>, sqlx::Error> {
     let (Some(most), Some(word)) = (most, period) else { return Ok(None) };
-    let period = Period::by_word(&word).ok_or_else(|| unknown_word(&word))?;
-    Ok(Some(BudgetTerms { most, period }))
+    let period = BudgetPeriod::by_word(&word).ok_or_else(|| unknown_word(&word))?;
+    Ok(Some(BudgetTerms { limit: most, period }))
 }
 
 impl TryFrom<KeyRow> for KeyRecord {
@@ -138,7 +138,7 @@ impl TryFrom<KeyRow> for KeyRecord {
         Ok(Self {
             id: row.id,
             account_id: row.account_id,
-            made_by: row.made_by,
+            created_by: row.made_by,
             name: row.name,
             scope: KeyScope::by_word(&row.scope).ok_or_else(|| unknown_word(&row.scope))?,
             hash: row.hash,
@@ -150,7 +150,7 @@ impl TryFrom<KeyRow> for KeyRecord {
             models: from_json(&row.models)?,
             expires: row.expires,
             revoked: row.revoked,
-            limits: Limits { rpm: row.rpm, tpm: row.tpm, concurrency: row.concurrency },
+            limits: RateLimits { rpm: row.rpm, tpm: row.tpm, concurrency: row.concurrency },
             ips: from_json(&row.ips)?,
             created: row.created,
             changed: row.changed,
@@ -236,11 +236,11 @@ impl Store {
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))
                 .bind(to_json(&key.ips))
-                .bind(key.budget.map(|budget| budget.most.as_nanos()))
+                .bind(key.budget.map(|budget| budget.limit.as_nanos()))
                 .bind(key.budget.map(|budget| budget.period.word()))
                 .bind(key.created)
                 .bind(key.changed)
-                .bind(key.made_by.as_deref().map(clean))
+                .bind(key.created_by.as_deref().map(clean))
                 .bind(key.scope.word())
                 .execute(pool)
                 .await
@@ -270,7 +270,7 @@ impl Store {
     }
 
     /// Returns the keys that an account created, for itself or others, the oldest first.
-    pub async fn keys_made_by(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
+    pub async fn keys_created_by(&self, account_id: &str) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(MADE_BY).bind(clean(account_id)).fetch_all(pool).await?
         }))
@@ -333,7 +333,7 @@ impl Store {
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))
                 .bind(to_json(&key.ips))
-                .bind(key.budget.map(|budget| budget.most.as_nanos()))
+                .bind(key.budget.map(|budget| budget.limit.as_nanos()))
                 .bind(key.budget.map(|budget| budget.period.word()))
                 .execute(pool)
                 .await?

@@ -1,46 +1,46 @@
 //! The store as the lease store of the ledger.
 
 use ledger::{
-    BankError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
+    LeaseStoreError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
     LeaseReturn, LeaseStore, Micros, Node, SettledCall,
 };
 
 use crate::{Store, StoreError};
 
-fn away(error: StoreError) -> BankError {
-    BankError::Away(error.to_string())
+fn away(error: StoreError) -> LeaseStoreError {
+    LeaseStoreError::Unreachable(error.to_string())
 }
 
 impl LeaseStore for Store {
-    async fn enter(&self, id: &str) -> Result<Node, BankError> {
+    async fn enter(&self, id: &str) -> Result<Node, LeaseStoreError> {
         self.enter_node(id).await.map_err(away)
     }
 
-    async fn leave(&self, node: &Node) -> Result<(), BankError> {
+    async fn leave(&self, node: &Node) -> Result<(), LeaseStoreError> {
         self.leave_node(node).await.map_err(away)
     }
 
-    async fn grant(&self, request: &LeaseRequest) -> Result<LeaseGrant, BankError> {
-        self.grant_lease(request).await.map_err(away)?.ok_or(BankError::Fenced)
+    async fn grant(&self, request: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
+        self.grant_lease(request).await.map_err(away)?.ok_or(LeaseStoreError::Fenced)
     }
 
-    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
-        self.record_heartbeat(report).await.map_err(away)?.ok_or(BankError::Fenced)
+    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {
+        self.record_heartbeat(report).await.map_err(away)?.ok_or(LeaseStoreError::Fenced)
     }
 
-    async fn take_back(&self, back: &LeaseReturn) -> Result<(), BankError> {
+    async fn take_back(&self, back: &LeaseReturn) -> Result<(), LeaseStoreError> {
         self.return_lease(back).await.map_err(away)
     }
 
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, BankError> {
+    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
         Self::post(self, settled).await.map_err(away)
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, BankError> {
+    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
         self.key_spending(key_id, node).await.map_err(away)
     }
 
-    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, BankError> {
+    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, LeaseStoreError> {
         self.close_gone_nodes(now).await.map_err(away)
     }
 }

@@ -6,7 +6,7 @@
 
 use canon::Money;
 use ledger::{
-    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE, LeaseGrant, LeaseRequest,
+    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant, LeaseRequest,
     LeaseReturn, LeaseState, LeaseToken, Micros, Node, OpenCall, RECALL_WINDOW, UnreportedSpend,
     lease_slice,
 };
@@ -215,7 +215,7 @@ impl Store {
                         .bind(&key_id)
                         .bind(id)
                         .bind(amount.as_nanos())
-                        .bind(LEASE.get())
+                        .bind(LEASE_DURATION.get())
                         .bind(request.unreported.as_nanos())
                         .bind(request.seq)
                         .fetch_one(&mut *tx)
@@ -229,7 +229,7 @@ impl Store {
                         .fetch_one(&mut *tx)
                         .await?;
                     let all = account.as_ref().map_or(Money::ZERO, |above| above.leased);
-                    let elsewhere = all.max(key.leased).saturating_sub(Money::nanos(mine));
+                    let elsewhere = all.max(key.leased).saturating_sub(Money::from_nanos(mine));
                     if elsewhere > Money::ZERO && !request.ahead {
                         let until = RECALL_WINDOW.get();
                         sqlx::query(WANT).bind(&key_id).bind(until).execute(&mut *tx).await?;
@@ -265,7 +265,7 @@ impl Store {
             if seen.rows_affected() != 1 {
                 return Ok(None);
             }
-            sqlx::query(RENEW).bind(id).bind(LEASE.get()).execute(&mut *tx).await?;
+            sqlx::query(RENEW).bind(id).bind(LEASE_DURATION.get()).execute(&mut *tx).await?;
             for UnreportedSpend { token, amount } in &unreported {
                 let expose = sqlx::query(EXPOSE).bind(token).bind(amount.as_nanos()).bind(seq);
                 expose.execute(&mut *tx).await?;
@@ -311,7 +311,7 @@ impl Store {
                 .fetch_optional(&mut *tx)
                 .await?;
             let Some(amount) = amount else { return Ok(()) };
-            let back = Money::nanos(amount).saturating_sub(keep);
+            let back = Money::from_nanos(amount).saturating_sub(keep);
             if back > Money::ZERO {
                 sqlx::query(UNLEASE).bind(&key_id).bind(back.as_nanos()).execute(&mut *tx).await?;
             }

@@ -3,7 +3,7 @@
 //! The limits of an account are a setting under its id, because few accounts have any.
 
 use canon::Money;
-use ledger::{Micros, Period};
+use ledger::{Micros, BudgetPeriod};
 use serde_json::{Value, json};
 use sqlx::Row as _;
 
@@ -13,7 +13,7 @@ use crate::{Store, StoreError};
 
 /// Rate limits of a key or an account; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct RateLimits {
     /// Requests per minute.
     pub rpm: Option<u32>,
     /// Tokens per minute.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub concurrency: Option<u32>,
 }
 
-impl Limits {
+impl RateLimits {
     /// Returns true if there is no limit.
     pub const fn is_none(&self) -> bool {
         self.rpm.is_none() && self.tpm.is_none() && self.concurrency.is_none()
@@ -33,9 +33,9 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetTerms {
     /// The limit.
-    pub most: Money,
+    pub limit: Money,
     /// The reset interval.
-    pub period: Period,
+    pub period: BudgetPeriod,
 }
 
 /// Prefix of the settings that hold limits of accounts.
@@ -50,15 +50,15 @@ impl Store {
     pub async fn set_account_limits(
         &self,
         account_id: &str,
-        limits: Limits,
+        limits: RateLimits,
     ) -> Result<(), StoreError> {
-        let Limits { rpm, tpm, concurrency } = limits;
+        let RateLimits { rpm, tpm, concurrency } = limits;
         let value = json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency });
         self.put_setting(&format!("{PREFIX}{account_id}"), &value.to_string()).await
     }
 
     /// Returns the limits of every account that ever had any, with its id.
-    pub async fn account_limits(&self) -> Result<Vec<(String, Limits)>, StoreError> {
+    pub async fn account_limits(&self) -> Result<Vec<(String, RateLimits)>, StoreError> {
         let rows: Vec<(String, String)> = on_reader!(&self.db, pool => {
             let rows = sqlx::query(ACCOUNTS).bind(PREFIX).bind("limits0").fetch_all(pool).await?;
             rows.iter()
@@ -73,7 +73,7 @@ impl Store {
                     let number = value.get(name).and_then(Value::as_u64);
                     number.map(|number| u32::try_from(number).unwrap_or(u32::MAX))
                 };
-                let limits = Limits {
+                let limits = RateLimits {
                     rpm: limit("rpm"),
                     tpm: limit("tpm"),
                     concurrency: limit("concurrency"),
@@ -89,7 +89,7 @@ impl Store {
     pub async fn spent_in(
         &self,
         key_id: &str,
-        period: Period,
+        period: BudgetPeriod,
         at: Micros,
     ) -> Result<(i64, Money), StoreError> {
         let (first, _) = period.days(at);
@@ -100,6 +100,6 @@ impl Store {
                 .fetch_one(pool)
                 .await?
         });
-        Ok((first, Money::nanos(sum)))
+        Ok((first, Money::from_nanos(sum)))
     }
 }

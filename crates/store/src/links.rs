@@ -9,7 +9,7 @@ use crate::{Store, StoreError};
 
 /// The purpose of a link. A link is valid for this purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum LinkPurpose {
     /// Creates an account for the address it was sent to.
     SignUp,
     /// Creates an account for an invited person.
@@ -28,7 +28,7 @@ pub enum Purpose {
     Proof,
 }
 
-impl Purpose {
+impl LinkPurpose {
     const ALL: [Self; 8] = [
         Self::SignUp,
         Self::Invite,
@@ -61,7 +61,7 @@ pub struct Link {
     /// Hash of the token.
     pub hash: Vec<u8>,
     /// The purpose.
-    pub purpose: Purpose,
+    pub purpose: LinkPurpose,
     /// The account, if there is one.
     pub account_id: Option<String>,
     /// Data of its creator, available when it is used.
@@ -88,7 +88,7 @@ impl TryFrom<LinkRow> for Link {
 
     fn try_from(row: LinkRow) -> Result<Self, sqlx::Error> {
         let LinkRow { hash, purpose, account_id, data, created, expires } = row;
-        let known = Purpose::ALL.into_iter().find(|known| known.word() == purpose);
+        let known = LinkPurpose::ALL.into_iter().find(|known| known.word() == purpose);
         let purpose = known.ok_or_else(|| unknown_word(&purpose))?;
         Ok(Self { hash, purpose, account_id, data, created, expires })
     }
@@ -136,7 +136,7 @@ impl Store {
     pub async fn take_link(
         &self,
         hash: &[u8],
-        purpose: Purpose,
+        purpose: LinkPurpose,
     ) -> Result<Option<Link>, StoreError> {
         let row: Option<LinkRow> = on_writer!(&self.db, pool => {
             sqlx::query_as(TAKE).bind(hash).bind(purpose.word()).fetch_optional(pool).await?
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// Returns every link with that purpose, the oldest first.
-    pub async fn links_for(&self, purpose: Purpose) -> Result<Vec<Link>, StoreError> {
+    pub async fn links_for(&self, purpose: LinkPurpose) -> Result<Vec<Link>, StoreError> {
         let rows: Vec<LinkRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(ALL_FOR).bind(purpose.word()).fetch_all(pool).await?
         });
@@ -156,7 +156,7 @@ impl Store {
     pub async fn drop_links_of(
         &self,
         account_id: &str,
-        purpose: Purpose,
+        purpose: LinkPurpose,
     ) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP_OF)

@@ -6,7 +6,7 @@
 //! Calls that are settled already are then skipped.
 
 use canon::Money;
-use ledger::{ClosedCounts, LEASE, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall};
+use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
@@ -164,7 +164,7 @@ impl Store {
         self.close_leases(&forgotten).await?;
         let bodies: Vec<String> = on_reader!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_GONE)
-                .bind(LEASE.saturating_add(LEASE_GRACE).get())
+                .bind(LEASE_DURATION.saturating_add(LEASE_GRACE).get())
                 .bind(MAX_CLOSED_LEASES)
                 .fetch_all(pool)
                 .await?

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Money;
-use ledger::{Entry, LeaseToken, Micros, Posting};
+use ledger::{LedgerEntry, LeaseToken, Micros, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
@@ -58,8 +58,8 @@ struct BatchSums {
 }
 
 impl BatchSums {
-    fn add(&mut self, entry: &Entry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
-        let Entry { cost, ended, .. } = *entry;
+    fn add(&mut self, entry: &LedgerEntry, lease: Option<LeaseToken>) -> Result<(), StoreError> {
+        let LedgerEntry { cost, ended, .. } = *entry;
         let sum = |a: Money, b: Money| {
             a.checked_add(b)
                 .ok_or_else(|| StoreError::Other("the cost of a batch overflows".to_owned()))
@@ -109,7 +109,7 @@ macro_rules! insertion {
                 .push_bind(count(usage.searches))
                 .push_bind(entry.estimated)
                 .push_bind(entry.cost.as_nanos())
-                .push_bind(entry.borne.as_nanos())
+                .push_bind(entry.absorbed.as_nanos())
                 .push_bind(clean(&entry.price_version).into_owned())
                 .push_bind(to_json(&entry.losses))
                 .push_bind(to_json(&entry.failed))
@@ -242,7 +242,7 @@ impl Store {
                     .bind(token)
                     .fetch_optional(&mut *tx)
                     .await?;
-                late.leases.extend(amount.map(|amount| (*token, Money::nanos(amount))));
+                late.leases.extend(amount.map(|amount| (*token, Money::from_nanos(amount))));
             }
             let mut known = BTreeSet::new();
             for chunk in sorted.chunks(ROWS_PER_STATEMENT) {
@@ -261,7 +261,7 @@ impl Store {
                     .await?;
                 known.extend(found);
             }
-            let mut new: Vec<Cow<'_, Entry>> = Vec::with_capacity(sorted.len());
+            let mut new: Vec<Cow<'_, LedgerEntry>> = Vec::with_capacity(sorted.len());
             for posting in sorted {
                 if known.insert(clean(&posting.entry().request_id).into_owned()) {
                     new.push(late.charge(posting.entry(), posting.lease()));
@@ -274,7 +274,7 @@ impl Store {
                     query.build_query_scalar().persistent(false).fetch_all(&mut *tx).await?;
                 inserted.extend(ids);
             }
-            let is_new = |entry: &Entry| inserted.contains(&*clean(&entry.request_id));
+            let is_new = |entry: &LedgerEntry| inserted.contains(&*clean(&entry.request_id));
             let mut sums = BatchSums::default();
             for entry in new.iter().filter(|entry| is_new(entry)) {
                 sums.add(entry, None)?;
@@ -317,7 +317,7 @@ struct LateCharges {
 
 impl LateCharges {
     /// Returns the entry with the amount that can be paid.
-    fn charge<'a>(&mut self, entry: &'a Entry, lease: Option<LeaseToken>) -> Cow<'a, Entry> {
+    fn charge<'a>(&mut self, entry: &'a LedgerEntry, lease: Option<LeaseToken>) -> Cow<'a, LedgerEntry> {
         let cost = entry.cost;
         let key_id = clean(&entry.key_id).into_owned();
         if let Some(token) = lease
@@ -344,7 +344,7 @@ impl LateCharges {
             return Cow::Borrowed(entry);
         }
         let mut entry = entry.clone();
-        entry.borne = entry.borne.saturating_add(cost.saturating_sub(pays));
+        entry.absorbed = entry.absorbed.saturating_add(cost.saturating_sub(pays));
         entry.cost = pays;
         Cow::Owned(entry)
     }

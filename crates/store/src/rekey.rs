@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::vault::{Sealed, Vault, VaultError};
+use crate::vault::{SealedSecret, Vault, VaultError};
 use crate::{Store, StoreError, factors, stored_config};
 
 /// Rows per query.
@@ -13,7 +13,7 @@ const ROWS_PER_QUERY: i64 = 100;
 
 /// The result of a re-keying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rekeyed {
+pub struct RekeyCounts {
     /// Number of rows sealed again.
     pub sealed: u64,
     /// Number of rows that could not be opened.
@@ -79,10 +79,10 @@ impl Store {
 impl Vault {
     /// Seals all secrets again: by a new key if this gateway manages the keys, otherwise by the
     /// operator's first key. Managed keys that no row needs are deleted.
-    pub async fn rekey(&self, store: &Store) -> Result<Rekeyed, VaultError> {
+    pub async fn rekey(&self, store: &Store) -> Result<RekeyCounts, VaultError> {
         let _turn = self.turn.lock().await;
         self.add_first_key().await?;
-        let mut done = Rekeyed::default();
+        let mut done = RekeyCounts::default();
         for table in &SEALED_TABLES {
             self.reseal(store, table, &mut done).await?;
         }
@@ -95,7 +95,7 @@ impl Vault {
         &self,
         store: &Store,
         table: &SealedTable,
-        done: &mut Rekeyed,
+        done: &mut RekeyCounts,
     ) -> Result<(), VaultError> {
         let mut last = String::new();
         loop {
@@ -110,7 +110,7 @@ impl Vault {
                 let label = (table.label)(&id, &owner, &place);
                 let open = match sealed_by {
                     None => Ok(bytes.clone()),
-                    Some(by) => self.open(&label, &Sealed { by, bytes: bytes.clone() }),
+                    Some(by) => self.open(&label, &SealedSecret { by, bytes: bytes.clone() }),
                 };
                 let Ok(open) = open else {
                     done.left += 1;

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use canon::Money;
-use ledger::{Entry, Micros, Period, day_of};
+use ledger::{LedgerEntry, Micros, BudgetPeriod, day_of};
 
 use crate::StoreError;
 use crate::db::clean;
-use crate::sums::{Pace, SummedColumns, Used};
+use crate::sums::{LatencyTotals, SummedColumns, UsageTotals};
 
 pub(crate) const HOUR: Micros = 3_600_000_000;
 pub(crate) const DAY: Micros = 86_400_000_000;
@@ -22,12 +22,12 @@ pub(crate) const DAY: Micros = 86_400_000_000;
 /// so that one absurd reply cannot overflow a sum and block the ledger.
 const MAX_COUNT: i64 = 1_000_000_000_000;
 /// Upper bound of the absorbed cost of one call: a million dollars.
-const MAX_ABSORBED: Money = Money::nanos(1_000_000_000_000_000);
-const MIN_ABSORBED: Money = Money::nanos(-1_000_000_000_000_000);
+const MAX_ABSORBED: Money = Money::from_nanos(1_000_000_000_000_000);
+const MIN_ABSORBED: Money = Money::from_nanos(-1_000_000_000_000_000);
 
 /// The length of time that one row sums up, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum UsageStep {
     /// An hour.
     Hour,
     /// A day.
@@ -36,7 +36,7 @@ pub enum Step {
     Month,
 }
 
-impl Step {
+impl UsageStep {
     /// Every step.
     pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Month];
 
@@ -59,7 +59,7 @@ impl Step {
         match self {
             Self::Hour => at.div_euclid(HOUR).saturating_mul(HOUR),
             Self::Day => day_of(at).saturating_mul(DAY),
-            Self::Month => Period::Month.days(at).0.saturating_mul(DAY),
+            Self::Month => BudgetPeriod::Month.days(at).0.saturating_mul(DAY),
         }
     }
 
@@ -67,8 +67,8 @@ impl Step {
     pub fn end(self, at: Micros) -> Micros {
         match self {
             Self::Hour => at.div_euclid(HOUR).saturating_add(1).saturating_mul(HOUR),
-            Self::Day => Period::Day.end(at),
-            Self::Month => Period::Month.end(at),
+            Self::Day => BudgetPeriod::Day.end(at),
+            Self::Month => BudgetPeriod::Month.end(at),
         }
     }
 }
@@ -103,10 +103,10 @@ impl Scope {
 
     /// Returns true if there are rows of this scope for that step. An owner has few grouped rows in
     /// an hour, so rows without grouping would save nothing.
-    pub(crate) const fn has(self, step: Step) -> bool {
+    pub(crate) const fn has(self, step: UsageStep) -> bool {
         match step {
-            Step::Hour => self.apart(),
-            Step::Day | Step::Month => true,
+            UsageStep::Hour => self.apart(),
+            UsageStep::Day | UsageStep::Month => true,
         }
     }
 
@@ -120,7 +120,7 @@ impl Scope {
 }
 
 /// Adds one call.
-fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError> {
+fn add(used: &mut UsageTotals, pace: &mut LatencyTotals, entry: &LedgerEntry) -> Result<(), StoreError> {
     let count = |count: u64| i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     let usage = &entry.usage;
     let took = entry.ended.saturating_sub(entry.started).clamp(0, MAX_COUNT);
@@ -129,7 +129,7 @@ fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError
     if let Some(waited) = waited {
         pace.waited.add(waited);
     }
-    *used = used.plus(&Used {
+    *used = used.plus(&UsageTotals {
         calls: 1,
         streams: i64::from(entry.stream),
         estimated: i64::from(entry.estimated),
@@ -140,7 +140,7 @@ fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError
         thinking: count(usage.thinking),
         searches: count(usage.searches),
         cost: entry.cost,
-        borne: entry.borne.max(MIN_ABSORBED).min(MAX_ABSORBED),
+        absorbed: entry.absorbed.max(MIN_ABSORBED).min(MAX_ABSORBED),
         took,
         waited: waited.unwrap_or_default(),
     })?;
@@ -151,7 +151,7 @@ fn add(used: &mut Used, pace: &mut Pace, entry: &Entry) -> Result<(), StoreError
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsageRow<'a> {
     scope: Scope,
-    step: Step,
+    step: UsageStep,
     owner: Cow<'a, str>,
     begun: Micros,
     account_id: Cow<'a, str>,
@@ -162,20 +162,20 @@ pub(crate) struct UsageRow<'a> {
 
 /// Returns the additions of a batch to each row.
 pub(crate) fn sum_batch<'a>(
-    entries: impl Iterator<Item = &'a Entry>,
-) -> Result<BTreeMap<UsageRow<'a>, (Used, Pace)>, StoreError> {
+    entries: impl Iterator<Item = &'a LedgerEntry>,
+) -> Result<BTreeMap<UsageRow<'a>, (UsageTotals, LatencyTotals)>, StoreError> {
     // Sums by hour first, with borrowed texts, because most calls of a batch are alike.
-    let mut hours: BTreeMap<_, (Used, Pace)> = BTreeMap::new();
+    let mut hours: BTreeMap<_, (UsageTotals, LatencyTotals)> = BTreeMap::new();
     for entry in entries {
-        let Entry { key_id, account_id, model, lane, status, started, .. } = entry;
+        let LedgerEntry { key_id, account_id, model, lane, status, started, .. } = entry;
         let texts = (clean(key_id), clean(account_id), clean(model), clean(lane));
-        let (used, pace) = hours.entry((texts, *status, Step::Hour.begin(*started))).or_default();
+        let (used, pace) = hours.entry((texts, *status, UsageStep::Hour.begin(*started))).or_default();
         add(used, pace, entry)?;
     }
-    let mut rows: BTreeMap<UsageRow<'_>, (Used, Pace)> = BTreeMap::new();
+    let mut rows: BTreeMap<UsageRow<'_>, (UsageTotals, LatencyTotals)> = BTreeMap::new();
     let none = Cow::Borrowed("");
     for (((key_id, account_id, model, lane), status, hour), (used, pace)) in &hours {
-        for step in Step::ALL {
+        for step in UsageStep::ALL {
             for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                 let (owner, account_id) = match scope {
                     Scope::Key | Scope::KeySum => (key_id, account_id),
@@ -227,7 +227,7 @@ pub(crate) fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
 }
 
 /// Builds the statement that adds to some rows.
-pub(crate) fn addition<D>(rows: &[(UsageRow<'_>, (Used, Pace))]) -> sqlx::QueryBuilder<D>
+pub(crate) fn addition<D>(rows: &[(UsageRow<'_>, (UsageTotals, LatencyTotals))]) -> sqlx::QueryBuilder<D>
 where
     D: sqlx::Database,
     String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,
@@ -237,7 +237,7 @@ where
     let mut query = sqlx::QueryBuilder::new(
         "INSERT INTO usage (span, scope, owner, begun, account_id, model, lane, status",
     );
-    let columns = || Used::COLUMNS.iter().chain(Pace::COLUMNS);
+    let columns = || UsageTotals::COLUMNS.iter().chain(LatencyTotals::COLUMNS);
     for column in columns() {
         query.push(", ").push(column);
     }
@@ -284,15 +284,15 @@ mod tests {
     fn every_time_lies_between_the_begin_and_the_end_of_its_steps() {
         for at in [i64::MIN / 2, -1, 0, 1, HOUR, DAY - 1, DAY, 1_782_864_000_000_000, i64::MAX / 2]
         {
-            for step in Step::ALL {
+            for step in UsageStep::ALL {
                 let (begin, end) = (step.begin(at), step.end(at));
                 assert!(begin <= at && at < end, "{step:?} {at}");
                 assert_eq!((step.begin(begin), step.begin(end - 1)), (begin, begin));
-                assert_eq!(Step::by_word(step.word()), Some(step));
+                assert_eq!(UsageStep::by_word(step.word()), Some(step));
             }
         }
         // Extreme times must not overflow.
-        for step in Step::ALL {
+        for step in UsageStep::ALL {
             let _ = (step.begin(i64::MIN), step.end(i64::MAX));
         }
     }

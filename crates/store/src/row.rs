@@ -56,7 +56,7 @@ macro_rules! converted {
 }
 
 decoded!(bool, i64, String, Vec<u8>, Option<i64>, Option<String>, Option<Vec<u8>>);
-converted!(Money => |nanos| Ok(Money::nanos(nanos)));
+converted!(Money => |nanos| Ok(Money::from_nanos(nanos)));
 converted!(u8 => number, u16 => number, u32 => number, u64 => number);
 
 /// Declares a struct and reads it from rows of either driver.

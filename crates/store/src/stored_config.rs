@@ -8,19 +8,19 @@ use ledger::Micros;
 
 use crate::db::{clean, in_snapshot, in_transaction, on_reader, unknown_word};
 use crate::row::row;
-use crate::vault::Sealed;
+use crate::vault::SealedSecret;
 use crate::{Store, StoreError};
 
 /// The kinds of configured objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConfiguredKind {
+pub enum ConfigEntryKind {
     /// A provider.
     Provider,
     /// A model.
     Model,
 }
 
-impl ConfiguredKind {
+impl ConfigEntryKind {
     const ALL: [Self; 2] = [Self::Provider, Self::Model];
 
     /// The word in records.
@@ -34,9 +34,9 @@ impl ConfiguredKind {
 
 /// A provider or a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Configured {
+pub struct ConfigEntry {
     /// The kind.
-    pub kind: ConfiguredKind,
+    pub kind: ConfigEntryKind,
     /// Its name.
     pub id: String,
     /// Its settings as JSON.
@@ -59,7 +59,7 @@ pub struct StoredCredential {
     /// Address of the provider when the credential was entered.
     pub place: String,
     /// The secret.
-    pub sealed: Sealed,
+    pub sealed: SealedSecret,
     /// Time of creation.
     pub created: Micros,
 }
@@ -79,22 +79,22 @@ pub(crate) fn label(id: &str, provider_id: &str, place: &str) -> String {
 
 /// The stored configuration at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllConfigured {
+pub struct ConfigSnapshot {
     /// Its revision number.
     pub revision: i64,
     /// Providers and models, by kind and name.
-    pub entries: Vec<Configured>,
+    pub entries: Vec<ConfigEntry>,
     /// Credentials, the oldest first.
     pub credentials: Vec<StoredCredential>,
 }
 
 /// A change of the stored configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ConfigChange {
     /// Creates or replaces a provider or a model.
-    Put(Configured),
+    Put(ConfigEntry),
     /// Removes a provider, with its credentials, or a model.
-    Drop(ConfiguredKind, String),
+    Drop(ConfigEntryKind, String),
     /// Adds a credential.
     Give(StoredCredential),
     /// Removes the credential with that id.
@@ -113,12 +113,12 @@ row! {
     }
 }
 
-impl TryFrom<ConfiguredRow> for Configured {
+impl TryFrom<ConfiguredRow> for ConfigEntry {
     type Error = sqlx::Error;
 
     fn try_from(row: ConfiguredRow) -> Result<Self, sqlx::Error> {
         let ConfiguredRow { kind, id, settings, created, changed } = row;
-        let known = ConfiguredKind::ALL.into_iter().find(|known| known.word() == kind);
+        let known = ConfigEntryKind::ALL.into_iter().find(|known| known.word() == kind);
         let kind = known.ok_or_else(|| unknown_word(&kind))?;
         Ok(Self { kind, id, settings, created, changed })
     }
@@ -139,7 +139,7 @@ row! {
 impl From<CredentialRow> for StoredCredential {
     fn from(row: CredentialRow) -> Self {
         let CredentialRow { id, provider_id, name, place, sealed, sealed_by, created } = row;
-        let sealed = Sealed { by: sealed_by, bytes: sealed };
+        let sealed = SealedSecret { by: sealed_by, bytes: sealed };
         Self { id, provider_id, name, place, sealed, created }
     }
 }
@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// Returns the stored configuration.
-    pub async fn configured(&self) -> Result<AllConfigured, StoreError> {
+    pub async fn configured(&self) -> Result<ConfigSnapshot, StoreError> {
         let (revision, entries, credentials): (i64, Vec<ConfiguredRow>, Vec<CredentialRow>) = in_snapshot!(
             &self.db, tx: Kind => (
                 sqlx::query_scalar(REVISION).fetch_one(&mut *tx).await?,
@@ -175,14 +175,14 @@ impl Store {
                 sqlx::query_as(CREDENTIALS).fetch_all(&mut *tx).await?,
             )
         );
-        let entries = entries.into_iter().map(Configured::try_from).collect::<Result<_, _>>()?;
+        let entries = entries.into_iter().map(ConfigEntry::try_from).collect::<Result<_, _>>()?;
         let credentials = credentials.into_iter().map(StoredCredential::from).collect();
-        Ok(AllConfigured { revision, entries, credentials })
+        Ok(ConfigSnapshot { revision, entries, credentials })
     }
 
     /// Makes all changes in one transaction if the revision is still `seen`. Returns false if it is
     /// not.
-    pub async fn configure(&self, seen: i64, changes: &[Change]) -> Result<bool, StoreError> {
+    pub async fn configure(&self, seen: i64, changes: &[ConfigChange]) -> Result<bool, StoreError> {
         Ok(in_transaction!(&self.db, tx: Kind => {
             let moved = sqlx::query(NEXT_REVISION).bind(seen).execute(&mut *tx).await?.rows_affected();
             if moved == 0 {
@@ -190,7 +190,7 @@ impl Store {
             }
             for change in changes {
                 let query = match change {
-                    Change::Put(Configured { kind, id, settings, created, changed }) => {
+                    ConfigChange::Put(ConfigEntry { kind, id, settings, created, changed }) => {
                         sqlx::query(PUT)
                             .bind(kind.word())
                             .bind(clean(id))
@@ -198,13 +198,13 @@ impl Store {
                             .bind(created)
                             .bind(changed)
                     }
-                    Change::Drop(kind, id) => {
-                        if *kind == ConfiguredKind::Provider {
+                    ConfigChange::Drop(kind, id) => {
+                        if *kind == ConfigEntryKind::Provider {
                             sqlx::query(DROP_CREDENTIALS).bind(clean(id)).execute(&mut *tx).await?;
                         }
                         sqlx::query(DROP).bind(kind.word()).bind(clean(id))
                     }
-                    Change::Give(given) => sqlx::query(ADD_CREDENTIAL)
+                    ConfigChange::Give(given) => sqlx::query(ADD_CREDENTIAL)
                         .bind(clean(&given.id))
                         .bind(clean(&given.provider_id))
                         .bind(clean(&given.name))
@@ -212,8 +212,8 @@ impl Store {
                         .bind(&given.sealed.bytes)
                         .bind(clean(&given.sealed.by))
                         .bind(given.created),
-                    Change::Take(id) => sqlx::query(DROP_CREDENTIAL).bind(clean(id)),
-                    Change::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
+                    ConfigChange::Take(id) => sqlx::query(DROP_CREDENTIAL).bind(clean(id)),
+                    ConfigChange::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
                 };
                 query.execute(&mut *tx).await.map_err(StoreError::naming("credential", "provider"))?;
             }

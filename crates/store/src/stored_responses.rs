@@ -9,7 +9,7 @@ use crate::{Micros, Store, StoreError};
 row! {
     /// A stored response.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Kept {
+    pub struct StoredResponse {
         /// Id of the response.
         pub id: String,
         /// The account.
@@ -36,8 +36,8 @@ const SWEEP: &str = "DELETE FROM kept WHERE expires <= $1";
 
 impl Store {
     /// Stores a response or its newer state. Another account cannot overwrite it.
-    pub async fn keep(&self, kept: &Kept) -> Result<(), StoreError> {
-        let Kept { id, account_id, request, reply, created, expires } = kept;
+    pub async fn store_response(&self, kept: &StoredResponse) -> Result<(), StoreError> {
+        let StoredResponse { id, account_id, request, reply, created, expires } = kept;
         on_writer!(&self.db, pool => {
             sqlx::query(PUT)
                 .bind(clean(id))
@@ -54,14 +54,14 @@ impl Store {
     }
 
     /// Returns a response of that account. Expired ones are found until they are swept.
-    pub async fn kept(&self, id: &str, account_id: &str) -> Result<Option<Kept>, StoreError> {
+    pub async fn stored_response(&self, id: &str, account_id: &str) -> Result<Option<StoredResponse>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).bind(clean(account_id)).fetch_optional(pool).await?
         }))
     }
 
     /// Deletes a response. Returns false if the account has no such response.
-    pub async fn drop_kept(&self, id: &str, account_id: &str) -> Result<bool, StoreError> {
+    pub async fn drop_response(&self, id: &str, account_id: &str) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(DROP).bind(clean(id)).bind(clean(account_id)).execute(pool).await?
                 .rows_affected()
@@ -69,7 +69,7 @@ impl Store {
     }
 
     /// Deletes all expired responses and returns their number.
-    pub async fn sweep_kept(&self, now: Micros) -> Result<u64, StoreError> {
+    pub async fn sweep_responses(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
         }))

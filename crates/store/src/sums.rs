@@ -7,9 +7,9 @@ use crate::StoreError;
 
 /// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times(pub(crate) [i64; Times::COUNTS]);
+pub struct DurationHistogram(pub(crate) [i64; DurationHistogram::COUNTS]);
 
-impl Times {
+impl DurationHistogram {
     /// Upper bounds of the buckets in milliseconds. The last bucket has none.
     pub const BOUNDS: [i64; 11] =
         [50, 100, 200, 400, 700, 1_000, 2_000, 4_000, 10_000, 30_000, 60_000];
@@ -29,7 +29,7 @@ impl Times {
 
     /// Returns the percentile of the durations in microseconds, interpolated within its bucket;
     /// `None` if there are no calls. In the last bucket it is the last bound.
-    pub fn within(&self, percent: u8) -> Option<Micros> {
+    pub fn percentile(&self, percent: u8) -> Option<Micros> {
         let all = i128::from(self.count());
         if all == 0 {
             return None;
@@ -54,7 +54,7 @@ impl Times {
 
 /// Summed usage of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct UsageTotals {
     /// Number of calls.
     pub calls: i64,
     /// Number of streamed calls.
@@ -76,7 +76,7 @@ pub struct Used {
     /// Amount that keys paid.
     pub cost: Money,
     /// Amount that the operator absorbed.
-    pub borne: Money,
+    pub absorbed: Money,
     /// Sum of the microseconds from admission to the end.
     pub took: i64,
     /// Sum of the microseconds from admission to the first byte.
@@ -85,7 +85,7 @@ pub struct Used {
 
 /// The part of the usage that pages and reports show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ReportTotals {
     /// Number of calls.
     pub calls: i64,
     /// Prompt tokens, including cached ones.
@@ -99,16 +99,16 @@ pub struct Shown {
     /// Amount that keys paid.
     pub cost: Money,
     /// Amount that the operator absorbed.
-    pub borne: Money,
+    pub absorbed: Money,
 }
 
 /// Latencies of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct LatencyTotals {
     /// Durations from admission to the end.
-    pub took: Times,
+    pub took: DurationHistogram,
     /// Durations from admission to the first byte.
-    pub waited: Times,
+    pub waited: DurationHistogram,
 }
 
 /// Numbers in adjacent columns of the table that can be summed.
@@ -146,7 +146,7 @@ pub(crate) trait SummedColumns: Sized {
     }
 }
 
-impl SummedColumns for Used {
+impl SummedColumns for UsageTotals {
     const COLUMNS: &'static [&'static str] = &[
         "calls",
         "streams",
@@ -175,7 +175,7 @@ impl SummedColumns for Used {
             thinking,
             searches,
             cost,
-            borne,
+            absorbed: borne,
             took,
             waited,
         } = *self;
@@ -209,20 +209,20 @@ impl SummedColumns for Used {
             output: next(),
             thinking: next(),
             searches: next(),
-            cost: Money::nanos(next()),
-            borne: Money::nanos(next()),
+            cost: Money::from_nanos(next()),
+            absorbed: Money::from_nanos(next()),
             took: next(),
             waited: next(),
         }
     }
 }
 
-impl SummedColumns for Shown {
+impl SummedColumns for ReportTotals {
     const COLUMNS: &'static [&'static str] =
         &["calls", "input", "cache_read", "output", "thinking", "cost", "borne"];
 
     fn numbers(&self) -> impl Iterator<Item = i64> {
-        let Self { calls, input, cache_read, output, thinking, cost, borne } = *self;
+        let Self { calls, input, cache_read, output, thinking, cost, absorbed: borne } = *self;
         let (cost, borne) = (cost.as_nanos(), borne.as_nanos());
         [calls, input, cache_read, output, thinking, cost, borne].into_iter()
     }
@@ -235,13 +235,13 @@ impl SummedColumns for Shown {
             cache_read: next(),
             output: next(),
             thinking: next(),
-            cost: Money::nanos(next()),
-            borne: Money::nanos(next()),
+            cost: Money::from_nanos(next()),
+            absorbed: Money::from_nanos(next()),
         }
     }
 }
 
-impl SummedColumns for Pace {
+impl SummedColumns for LatencyTotals {
     const COLUMNS: &'static [&'static str] = &[
         "took_0",
         "took_1",
@@ -276,8 +276,8 @@ impl SummedColumns for Pace {
     fn from_numbers(mut numbers: impl Iterator<Item = i64>) -> Self {
         let mut next = || numbers.next().unwrap_or_default();
         Self {
-            took: Times(std::array::from_fn(|_| next())),
-            waited: Times(std::array::from_fn(|_| next())),
+            took: DurationHistogram(std::array::from_fn(|_| next())),
+            waited: DurationHistogram(std::array::from_fn(|_| next())),
         }
     }
 }
@@ -288,37 +288,37 @@ mod tests {
 
     #[test]
     fn numbers_and_columns_have_one_order() {
-        let used = Used::from_numbers(1..);
-        assert!(used.numbers().eq(1..=Used::COLUMNS.len() as i64));
-        let at = |name: &str| Used::COLUMNS.iter().position(|column| *column == name);
+        let used = UsageTotals::from_numbers(1..);
+        assert!(used.numbers().eq(1..=UsageTotals::COLUMNS.len() as i64));
+        let at = |name: &str| UsageTotals::COLUMNS.iter().position(|column| *column == name);
         assert_eq!((used.calls, at("calls")), (1, Some(0)));
-        assert_eq!((used.cost, at("cost")), (Money::nanos(10), Some(9)));
+        assert_eq!((used.cost, at("cost")), (Money::from_nanos(10), Some(9)));
         assert_eq!((used.waited, at("waited")), (13, Some(12)));
-        let shown = Shown::from_numbers(1..);
-        assert!(shown.numbers().eq(1..=Shown::COLUMNS.len() as i64));
-        let at = |name: &str| Shown::COLUMNS.iter().position(|column| *column == name);
+        let shown = ReportTotals::from_numbers(1..);
+        assert!(shown.numbers().eq(1..=ReportTotals::COLUMNS.len() as i64));
+        let at = |name: &str| ReportTotals::COLUMNS.iter().position(|column| *column == name);
         assert_eq!((shown.input, at("input")), (2, Some(1)));
-        assert_eq!((shown.cost, at("cost")), (Money::nanos(6), Some(5)));
-        let pace = Pace::from_numbers(1..);
-        assert!(pace.numbers().eq(1..=Pace::COLUMNS.len() as i64));
+        assert_eq!((shown.cost, at("cost")), (Money::from_nanos(6), Some(5)));
+        let pace = LatencyTotals::from_numbers(1..);
+        assert!(pace.numbers().eq(1..=LatencyTotals::COLUMNS.len() as i64));
         assert_eq!(pace.waited.0.first(), Some(&13));
-        assert_eq!(Pace::COLUMNS.iter().position(|column| *column == "waited_0"), Some(12));
+        assert_eq!(LatencyTotals::COLUMNS.iter().position(|column| *column == "waited_0"), Some(12));
     }
 
     #[test]
     fn percentiles_are_interpolated_within_buckets() {
-        let mut times = Times::default();
-        assert_eq!(times.within(50), None);
+        let mut times = DurationHistogram::default();
+        assert_eq!(times.percentile(50), None);
         for millis in 0..1_000 {
             times.add(millis * 1_000);
         }
         assert_eq!(times.count(), 1_000);
         for percent in [1, 25, 50, 95, 100] {
             let exact = i64::from(percent) * 10_000;
-            let told = times.within(percent).unwrap_or_default();
+            let told = times.percentile(percent).unwrap_or_default();
             assert!((told - exact).abs() <= 1_000, "{percent}: {told}");
         }
         times.add(i64::MAX);
-        assert_eq!(times.within(100), Some(60_000_000));
+        assert_eq!(times.percentile(100), Some(60_000_000));
     }
 }

@@ -69,7 +69,7 @@ pub struct NewTask {
     /// The provider expected to serve it. The task counts against its limit.
     pub provider: String,
     /// The request.
-    pub asked: TaskBody,
+    pub request: TaskBody,
     /// URL to notify of its end.
     pub webhook: Option<String>,
     /// Time of creation.
@@ -117,7 +117,7 @@ pub struct Task {
     /// Number of runs, which is the number of the latest claim.
     pub runs: u32,
     /// The notification of its end.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<TaskWebhook>,
     /// Time of creation.
     pub created: Micros,
     /// Time of its end.
@@ -128,11 +128,11 @@ pub struct Task {
 
 /// The notification of a task's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhook {
+pub struct TaskWebhook {
     /// The URL.
     pub url: String,
     /// State of the delivery; `None` before the task has ended.
-    pub told: Option<Told>,
+    pub delivery: Option<DeliveryState>,
     /// Number of attempts.
     pub tries: u32,
     /// HTTP status of the last attempt.
@@ -141,7 +141,7 @@ pub struct Webhook {
 
 /// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum DeliveryState {
     /// It is not delivered yet.
     Pending,
     /// It is delivered.
@@ -150,7 +150,7 @@ pub enum Told {
     Failed,
 }
 
-impl Told {
+impl DeliveryState {
     /// The word in the database and on the wire.
     pub const fn word(self) -> &'static str {
         match self {
@@ -224,7 +224,7 @@ impl TryFrom<TaskRow> for Task {
         let told = row
             .hook_state
             .as_deref()
-            .map(|word| Told::by_word(word).ok_or_else(|| unknown_word(word)));
+            .map(|word| DeliveryState::by_word(word).ok_or_else(|| unknown_word(word)));
         let (told, tries, status) = (told.transpose()?, row.hook_tries, row.hook_status);
         Ok(Self {
             id: row.id,
@@ -238,7 +238,7 @@ impl TryFrom<TaskRow> for Task {
             result: row.result,
             error: row.error,
             runs: row.runs,
-            webhook: row.webhook.map(|url| Webhook { url, told, tries, status }),
+            webhook: row.webhook.map(|url| TaskWebhook { url, delivery: told, tries, status }),
             created: row.created,
             ended: row.ended,
             expires: row.expires,
@@ -332,7 +332,7 @@ impl Store {
             path,
             model,
             provider,
-            asked: TaskBody { head, body, file },
+            request: TaskBody { head, body, file },
             webhook,
             created,
             expires,
@@ -460,7 +460,7 @@ impl Store {
     }
 
     /// Releases a claim. The task can be claimed again after `wait`.
-    pub async fn put_off_task(&self, id: &str, run: u32, wait: Micros) -> Result<bool, StoreError> {
+    pub async fn postpone_task(&self, id: &str, run: u32, wait: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(RELEASE)
                 .bind(id)
@@ -511,7 +511,7 @@ impl Store {
     }
 
     /// Releases the claims of an earlier process of that node and returns their number.
-    pub async fn free_tasks_of(&self, owner: &str) -> Result<u64, StoreError> {
+    pub async fn release_tasks_of(&self, owner: &str) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(RELEASE_OWNER).bind(owner).execute(pool).await?.rows_affected()
         }))
@@ -519,7 +519,7 @@ impl Store {
 
     /// Claims the next notification for the duration of `hold`. The number of attempts identifies
     /// the claim.
-    pub async fn claim_telling(&self, hold: Micros) -> Result<Option<Task>, StoreError> {
+    pub async fn claim_notification(&self, hold: Micros) -> Result<Option<Task>, StoreError> {
         let next: Option<(String, i64)> = on_reader!(&self.db, pool => {
             sqlx::query_as(NEXT_NOTIFICATION).fetch_optional(pool).await?
         });
@@ -531,11 +531,11 @@ impl Store {
     }
 
     /// Records the result of a notification. A pending one is tried again after `wait`.
-    pub async fn told_task(
+    pub async fn record_notification(
         &self,
         id: &str,
         tries: u32,
-        told: Told,
+        told: DeliveryState,
         status: Option<u16>,
         wait: Micros,
     ) -> Result<bool, StoreError> {

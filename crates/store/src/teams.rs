@@ -72,7 +72,7 @@ pub struct TeamTotal {
 
 /// The membership of a person in a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct Membership {
     /// The team.
     pub team: Team,
     /// The rights in it.
@@ -81,7 +81,7 @@ pub struct Seat {
 
 /// A member of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct TeamMember {
     /// The person's account.
     pub account: Account,
     /// The rights in the team.
@@ -92,14 +92,14 @@ pub struct Member {
 
 /// The owner of keys and money.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum KeyOwner {
     /// A person.
     Person(Account),
     /// A team.
     Team(Team),
 }
 
-impl Owner {
+impl KeyOwner {
     /// Id of the account.
     pub fn id(&self) -> &str {
         match self {
@@ -119,7 +119,7 @@ impl Owner {
 
 /// The result of a change of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seated {
+pub enum MemberChange {
     /// The change was made.
     Done,
     /// There is no such team, person or member.
@@ -245,55 +245,55 @@ impl Store {
     }
 
     /// Returns the owner with that account id.
-    pub async fn owner(&self, id: &str) -> Result<Option<Owner>, StoreError> {
+    pub async fn owner(&self, id: &str) -> Result<Option<KeyOwner>, StoreError> {
         match self.account(id).await? {
-            Some(account) => Ok(Some(Owner::Person(account))),
-            None => Ok(self.team(id).await?.map(Owner::Team)),
+            Some(account) => Ok(Some(KeyOwner::Person(account))),
+            None => Ok(self.team(id).await?.map(KeyOwner::Team)),
         }
     }
 
     /// Returns the person or team with that name, without regard to case. A person is also found by
     /// address.
-    pub async fn owner_by_name(&self, name: &str) -> Result<Option<Owner>, StoreError> {
+    pub async fn owner_by_name(&self, name: &str) -> Result<Option<KeyOwner>, StoreError> {
         if let Some(account) = self.account_by_login(name).await? {
-            return Ok(Some(Owner::Person(account)));
+            return Ok(Some(KeyOwner::Person(account)));
         }
         let team: Option<Team> = on_reader!(&self.db, pool => {
             sqlx::query_as(BY_NAME).bind(folded(name)).fetch_optional(pool).await?
         });
-        Ok(team.map(Owner::Team))
+        Ok(team.map(KeyOwner::Team))
     }
 
     /// Returns all owners: people, then teams, each the oldest first.
-    pub async fn owners(&self) -> Result<Vec<Owner>, StoreError> {
-        let people = self.accounts().await?.into_iter().map(Owner::Person);
-        let teams = self.teams().await?.into_iter().map(|total| Owner::Team(total.team));
+    pub async fn owners(&self) -> Result<Vec<KeyOwner>, StoreError> {
+        let people = self.accounts().await?.into_iter().map(KeyOwner::Person);
+        let teams = self.teams().await?.into_iter().map(|total| KeyOwner::Team(total.team));
         Ok(people.chain(teams).collect())
     }
 
     /// Returns the memberships of a person.
-    pub async fn seats_of(&self, account_id: &str) -> Result<Vec<Seat>, StoreError> {
+    pub async fn memberships_of(&self, account_id: &str) -> Result<Vec<Membership>, StoreError> {
         let rows: Vec<SeatRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(SEATS).bind(clean(account_id)).fetch_all(pool).await?
         });
         let seats = rows.into_iter();
-        let seats = seats.map(|SeatRow { team, seat }| Ok(Seat { team, role: role(&seat)? }));
+        let seats = seats.map(|SeatRow { team, seat }| Ok(Membership { team, role: role(&seat)? }));
         Ok(seats.collect::<Result<_, sqlx::Error>>()?)
     }
 
     /// Returns the members of a team in the order of joining.
-    pub async fn members(&self, team_id: &str) -> Result<Vec<Member>, StoreError> {
+    pub async fn members(&self, team_id: &str) -> Result<Vec<TeamMember>, StoreError> {
         let rows: Vec<MemberRow> = on_reader!(&self.db, pool => {
             sqlx::query_as(MEMBERS).bind(clean(team_id)).fetch_all(pool).await?
         });
         let members = rows.into_iter().map(|MemberRow { account, seat, since }| {
-            Ok(Member { account: account.try_into()?, role: role(&seat)?, since })
+            Ok(TeamMember { account: account.try_into()?, role: role(&seat)?, since })
         });
         Ok(members.collect::<Result<_, sqlx::Error>>()?)
     }
 
     /// Returns id and name of the accounts that created keys of that account.
-    pub async fn makers_of(&self, account_id: &str) -> Result<Vec<(String, String)>, StoreError> {
+    pub async fn creators_of(&self, account_id: &str) -> Result<Vec<(String, String)>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(MAKERS).bind(clean(account_id)).fetch_all(pool).await?
         }))
@@ -308,7 +308,7 @@ impl Store {
         role: Option<TeamRole>,
         by_hand: bool,
         at: Micros,
-    ) -> Result<Seated, StoreError> {
+    ) -> Result<MemberChange, StoreError> {
         let seated;
         in_transaction!(&self.db, tx: Kind => {
             // Changes of one team's members run one after the other.
@@ -326,9 +326,9 @@ impl Store {
             let managed = before.as_deref() == Some(TeamRole::Manager.word());
             let resigns = managed && role != Some(TeamRole::Manager);
             seated = if locked.rows_affected() == 0 {
-                Seated::Missing
+                MemberChange::Missing
             } else if resigns && others == 0 && !by_hand {
-                Seated::LastManager
+                MemberChange::LastManager
             } else {
                 let changed = match role {
                     Some(role) => sqlx::query(PUT)
@@ -346,7 +346,7 @@ impl Store {
                         .await?
                         .rows_affected(),
                 };
-                if changed > 0 { Seated::Done } else { Seated::Missing }
+                if changed > 0 { MemberChange::Done } else { MemberChange::Missing }
             };
         });
         Ok(seated)

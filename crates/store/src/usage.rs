@@ -11,12 +11,12 @@ use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, in_snapshot, on_reader};
 use crate::rollup::Scope;
-use crate::sums::{Shown, SummedColumns};
-use crate::{Micros, Pace, Step, Store, StoreError, Used};
+use crate::sums::{ReportTotals, SummedColumns};
+use crate::{Micros, LatencyTotals, UsageStep, Store, StoreError, UsageTotals};
 
 /// The dimension that groups usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// The account.
     Account,
     /// The key.
@@ -29,7 +29,7 @@ pub enum By {
     Status,
 }
 
-impl By {
+impl GroupBy {
     /// Every dimension.
     pub const ALL: [Self; 5] = [Self::Account, Self::Key, Self::Model, Self::Lane, Self::Status];
 
@@ -67,7 +67,7 @@ pub struct UsageFilter {
 
 /// Sums of one step of time and one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsagePoint<S = Used> {
+pub struct UsagePoint<S = UsageTotals> {
     /// Begin of the step.
     pub begun: Micros,
     /// The group: an id, a model, a lane or a status; empty without grouping.
@@ -78,41 +78,41 @@ pub struct UsagePoint<S = Used> {
 
 /// A usage report to make.
 #[derive(Clone, Debug)]
-pub struct UsageWish {
+pub struct UsageRequest {
     /// Range of time, extended to whole steps.
     pub range: Range<Micros>,
     /// Length of each step.
-    pub step: Step,
+    pub step: UsageStep,
     /// The dimension that groups the report.
-    pub by: By,
+    pub by: GroupBy,
     /// The order of the groups.
-    pub rank: Rank,
+    pub rank: GroupOrder,
     /// Conditions on the usage.
     pub filter: UsageFilter,
     /// Maximum number of listed groups.
     pub listed: usize,
     /// Number of groups with a series of their own; the others are summed up in one.
-    pub apart: usize,
+    pub with_series: usize,
 }
 
 /// A usage report. All its parts are read at one instant and agree with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UsageView {
+pub struct UsageReport {
     /// The total.
-    pub all: Shown,
+    pub all: ReportTotals,
     /// Latencies of all calls.
-    pub pace: Pace,
+    pub latencies: LatencyTotals,
     /// The first groups.
-    pub top: Vec<(String, Shown)>,
+    pub top: Vec<(String, ReportTotals)>,
     /// Series of the very first groups, oldest first.
-    pub over: Vec<UsagePoint<Shown>>,
+    pub series: Vec<UsagePoint<ReportTotals>>,
     /// Series of all other groups together, with the begin of each step.
-    pub others: Vec<(Micros, Shown)>,
+    pub others: Vec<(Micros, ReportTotals)>,
 }
 
 /// The order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rank {
+pub enum GroupOrder {
     /// By the amount paid.
     #[default]
     Cost,
@@ -123,7 +123,7 @@ pub enum Rank {
 }
 
 /// A part of a range and the length of the rows that cover it.
-type RangePiece = (Step, Range<Micros>);
+type RangePiece = (UsageStep, Range<Micros>);
 
 /// Divides a range, extended to whole hours, into as few rows as possible: months in the middle,
 /// days around them, hours at both ends.
@@ -131,40 +131,40 @@ fn pieces(range: &Range<Micros>) -> Vec<RangePiece> {
     if range.is_empty() {
         return Vec::new();
     }
-    let from = Step::Hour.begin(range.start);
-    let to = Step::Hour.end(range.end.saturating_sub(1));
+    let from = UsageStep::Hour.begin(range.start);
+    let to = UsageStep::Hour.end(range.end.saturating_sub(1));
     // The whole steps within a range.
-    let within = |step: Step, outer: Range<Micros>| {
+    let within = |step: UsageStep, outer: Range<Micros>| {
         let begin = step.begin(outer.start);
         let begin = if begin == outer.start { begin } else { step.end(outer.start) };
         let end = step.begin(outer.end);
         if begin < end { begin..end } else { outer.end..outer.end }
     };
-    let days = within(Step::Day, from..to);
-    let months = within(Step::Month, days.clone());
+    let days = within(UsageStep::Day, from..to);
+    let months = within(UsageStep::Month, days.clone());
     let cut = [
-        (Step::Hour, from..days.start),
-        (Step::Day, days.start..months.start),
-        (Step::Month, months.clone()),
-        (Step::Day, months.end..days.end),
-        (Step::Hour, days.end..to),
+        (UsageStep::Hour, from..days.start),
+        (UsageStep::Day, days.start..months.start),
+        (UsageStep::Month, months.clone()),
+        (UsageStep::Day, months.end..days.end),
+        (UsageStep::Hour, days.end..to),
     ];
     cut.into_iter().filter(|(_, piece)| !piece.is_empty()).collect()
 }
 
 /// Returns the scope with the fewest rows that can answer the query.
-fn scope(step: Step, by: Option<By>, filter: &UsageFilter) -> Scope {
+fn scope(step: UsageStep, by: Option<GroupBy>, filter: &UsageFilter) -> Scope {
     let UsageFilter { account_id, key_id, model, lane, status } = filter;
     let whole = model.is_none()
         && lane.is_none()
         && status.is_none()
         && match by {
-            None | Some(By::Account | By::Key) => true,
-            Some(By::Model | By::Lane | By::Status) => false,
+            None | Some(GroupBy::Account | GroupBy::Key) => true,
+            Some(GroupBy::Model | GroupBy::Lane | GroupBy::Status) => false,
         };
-    let (sum, apart) = if by == Some(By::Key) || key_id.is_some() {
+    let (sum, apart) = if by == Some(GroupBy::Key) || key_id.is_some() {
         (Scope::KeySum, Scope::Key)
-    } else if by == Some(By::Account) || account_id.is_some() {
+    } else if by == Some(GroupBy::Account) || account_id.is_some() {
         (Scope::AccountSum, Scope::Account)
     } else {
         (Scope::AllSum, Scope::All)
@@ -172,23 +172,23 @@ fn scope(step: Step, by: Option<By>, filter: &UsageFilter) -> Scope {
     if whole && sum.has(step) { sum } else { apart }
 }
 
-fn column(by: Option<By>, scope: Scope) -> &'static str {
+fn column(by: Option<GroupBy>, scope: Scope) -> &'static str {
     match (by, scope) {
         (None, _) => "''",
-        (Some(By::Account), Scope::Key | Scope::KeySum) => "account_id",
-        (Some(By::Key | By::Account), _) => "owner",
-        (Some(By::Model), _) => "model",
-        (Some(By::Lane), _) => "lane",
-        (Some(By::Status), _) => "CAST(status AS TEXT)",
+        (Some(GroupBy::Account), Scope::Key | Scope::KeySum) => "account_id",
+        (Some(GroupBy::Key | GroupBy::Account), _) => "owner",
+        (Some(GroupBy::Model), _) => "model",
+        (Some(GroupBy::Lane), _) => "lane",
+        (Some(GroupBy::Status), _) => "CAST(status AS TEXT)",
     }
 }
 
 /// One query on the table.
 struct UsageQuery<'a> {
     piece: RangePiece,
-    by: Option<By>,
+    by: Option<GroupBy>,
     /// Restricts the query to these groups.
-    among: Option<&'a [(String, Shown)]>,
+    among: Option<&'a [(String, ReportTotals)]>,
     filter: &'a UsageFilter,
     /// True if every step is returned separately.
     over_time: bool,
@@ -287,8 +287,8 @@ impl Store {
     pub async fn usage_over(
         &self,
         range: Range<Micros>,
-        step: Step,
-        by: Option<By>,
+        step: UsageStep,
+        by: Option<GroupBy>,
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint>, StoreError> {
         let range = step.begin(range.start)..range.end;
@@ -297,13 +297,13 @@ impl Store {
     }
 
     /// Returns the latencies in each step of a range, grouped in the same way.
-    pub async fn pace_over(
+    pub async fn latencies_over(
         &self,
         range: Range<Micros>,
-        step: Step,
-        by: Option<By>,
+        step: UsageStep,
+        by: Option<GroupBy>,
         filter: &UsageFilter,
-    ) -> Result<Vec<UsagePoint<Pace>>, StoreError> {
+    ) -> Result<Vec<UsagePoint<LatencyTotals>>, StoreError> {
         let range = step.begin(range.start)..range.end;
         self.ask(&UsageQuery { piece: (step, range), by, among: None, filter, over_time: true })
             .await
@@ -313,50 +313,50 @@ impl Store {
     ///
     /// It reads no more detail than it shows: totals over many owners come from rows without
     /// grouping, whole months come from rows of months, and only the first groups have a series.
-    pub async fn usage_view(&self, wish: &UsageWish) -> Result<UsageView, StoreError> {
-        let UsageWish { range, step, by, rank, filter, listed, apart } = wish;
+    pub async fn usage_view(&self, wish: &UsageRequest) -> Result<UsageReport, StoreError> {
+        let UsageRequest { range, step, by, rank, filter, listed, with_series: apart } = wish;
         if range.is_empty() {
-            return Ok(UsageView::default());
+            return Ok(UsageReport::default());
         }
         let range = step.begin(range.start)..step.end(range.end.saturating_sub(1));
         let cut = pieces(&range);
-        let mut view = UsageView::default();
-        let mut groups: BTreeMap<String, Shown> = BTreeMap::new();
-        let mut others: BTreeMap<Micros, Shown> = BTreeMap::new();
+        let mut view = UsageReport::default();
+        let mut groups: BTreeMap<String, ReportTotals> = BTreeMap::new();
+        let mut others: BTreeMap<Micros, ReportTotals> = BTreeMap::new();
         in_snapshot!(&self.db, tx: Kind => {
             for piece in cut {
                 let piece = || piece.clone();
                 let usage_query =
                     UsageQuery { piece: piece(), by: Some(*by), among: None, filter, over_time: false };
-                for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
-                    let UsagePoint { group, used, .. } = point::<Shown, _>(&row)?;
+                for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+                    let UsagePoint { group, used, .. } = point::<ReportTotals, _>(&row)?;
                     let sum = groups.entry(group).or_default();
                     *sum = sum.plus(&used)?;
                     view.all = view.all.plus(&used)?;
                 }
                 let usage_query =
                     UsageQuery { piece: piece(), by: None, among: None, filter, over_time: false };
-                for row in usage_query.build::<Kind, Pace>().build().fetch_all(&mut *tx).await? {
-                    view.pace = view.pace.plus(&point::<Pace, _>(&row)?.used)?;
+                for row in usage_query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
+                    view.latencies = view.latencies.plus(&point::<LatencyTotals, _>(&row)?.used)?;
                 }
             }
             view.top = first(groups, *rank, *listed);
             let piece = || (*step, range.clone());
             let usage_query = UsageQuery { piece: piece(), by: None, among: None, filter, over_time: true };
-            for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
-                let UsagePoint { begun, used, .. } = point::<Shown, _>(&row)?;
+            for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+                let UsagePoint { begun, used, .. } = point::<ReportTotals, _>(&row)?;
                 others.insert(begun, used);
             }
             let among = Some(view.top.get(..*apart).unwrap_or(&view.top)).filter(|among| !among.is_empty());
             if among.is_some() {
                 let usage_query =
                     UsageQuery { piece: piece(), by: Some(*by), among, filter, over_time: true };
-                for row in usage_query.build::<Kind, Shown>().build().fetch_all(&mut *tx).await? {
-                    let point = point::<Shown, _>(&row)?;
+                for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+                    let point = point::<ReportTotals, _>(&row)?;
                     if let Some(rest) = others.get_mut(&point.begun) {
                         *rest = rest.less(&point.used)?;
                     }
-                    view.over.push(point);
+                    view.series.push(point);
                 }
             }
         });
@@ -378,14 +378,14 @@ impl Store {
 }
 
 /// Returns the first groups in descending order, equal ones by name.
-fn first(groups: BTreeMap<String, Shown>, rank: Rank, listed: usize) -> Vec<(String, Shown)> {
-    let mut groups: Vec<(String, Shown)> = groups.into_iter().collect();
+fn first(groups: BTreeMap<String, ReportTotals>, rank: GroupOrder, listed: usize) -> Vec<(String, ReportTotals)> {
+    let mut groups: Vec<(String, ReportTotals)> = groups.into_iter().collect();
     // The sort is stable, so equal groups stay ordered by name.
     groups.sort_by_key(|(_, used)| {
         std::cmp::Reverse(match rank {
-            Rank::Cost => used.cost.as_nanos(),
-            Rank::Calls => used.calls,
-            Rank::Tokens => used.input.saturating_add(used.output),
+            GroupOrder::Cost => used.cost.as_nanos(),
+            GroupOrder::Calls => used.calls,
+            GroupOrder::Tokens => used.input.saturating_add(used.output),
         })
     });
     groups.truncate(listed);
@@ -403,15 +403,15 @@ mod tests {
         let november = 20_758 * DAY;
         let year = november - 300 * DAY + 5 * HOUR + 1..november + 3 * DAY + 2 * HOUR + 7;
         let cut = pieces(&year);
-        let steps: Vec<Step> = cut.iter().map(|(step, _)| *step).collect();
-        assert_eq!(steps, [Step::Hour, Step::Day, Step::Month, Step::Day, Step::Hour]);
+        let steps: Vec<UsageStep> = cut.iter().map(|(step, _)| *step).collect();
+        assert_eq!(steps, [UsageStep::Hour, UsageStep::Day, UsageStep::Month, UsageStep::Day, UsageStep::Hour]);
         assert_eq!(
             cut.first().map(|(_, piece)| piece.start),
             Some(november - 300 * DAY + 5 * HOUR)
         );
         assert_eq!(cut.last().map(|(_, piece)| piece.end), Some(november + 3 * DAY + 3 * HOUR));
         assert!(cut.windows(2).all(|pair| matches!(pair, [(_, a), (_, b)] if a.end == b.start)));
-        assert_eq!(pieces(&(5..6)), [(Step::Hour, 0..HOUR)]);
+        assert_eq!(pieces(&(5..6)), [(UsageStep::Hour, 0..HOUR)]);
         assert_eq!(pieces(&(5..5)), []);
         assert!(pieces(&(0..i64::MAX)).len() < 6);
     }

@@ -28,16 +28,16 @@ const SHARED_REMEDY: &str = "set `vault` of `[server]`, the same on every node";
 pub enum VaultError {
     /// The vault cannot seal; the text names the remedy.
     #[error("secrets cannot be sealed: {0}")]
-    Shut(String),
+    Unavailable(String),
     /// The vault does not have the key it was sealed by.
     #[error(
         "it was sealed by the key `{0}`, which this gateway does not have; give it in `vault` of \
          `[server]`"
     )]
-    NoKey(String),
+    UnknownKey(String),
     /// The sealed bytes or the label do not match.
     #[error("it cannot be opened: it was changed, or belongs to another row")]
-    Spoilt,
+    Corrupt,
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -69,7 +69,7 @@ pub enum VaultKeyError {
 
 /// A secret as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealedSecret {
     /// Name of the key it was sealed by.
     pub by: String,
     /// The nonce, followed by the ciphertext.
@@ -104,12 +104,12 @@ impl VaultKey {
         Aad::from(format!("portunus vault 1\0{}\0{label}", self.id).into_bytes())
     }
 
-    fn seal(&self, label: &str, secret: &[u8]) -> Option<Sealed> {
+    fn seal(&self, label: &str, secret: &[u8]) -> Option<SealedSecret> {
         let mut inside = secret.to_vec();
         let nonce = self.cipher.seal_in_place_append_tag(self.bound(label), &mut inside).ok()?;
         let mut bytes = nonce.as_ref().to_vec();
         bytes.append(&mut inside);
-        Some(Sealed { by: self.id.clone(), bytes })
+        Some(SealedSecret { by: self.id.clone(), bytes })
     }
 
     fn open(&self, label: &str, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -211,16 +211,16 @@ impl fmt::Debug for Vault {
 }
 
 /// Seals with one key. To be held until the sealed secrets are stored.
-pub struct Sealer<'a> {
+pub struct SecretSealer<'a> {
     key: VaultKey,
     _held: RwLockReadGuard<'a, ()>,
 }
 
-impl Sealer<'_> {
+impl SecretSealer<'_> {
     /// Seals a secret for the row that the label names.
-    pub fn seal(&self, label: &str, secret: &[u8]) -> Result<Sealed, VaultError> {
+    pub fn seal(&self, label: &str, secret: &[u8]) -> Result<SealedSecret, VaultError> {
         let sealed = self.key.seal(label, secret);
-        sealed.ok_or_else(|| VaultError::Shut("the cipher failed".to_owned()))
+        sealed.ok_or_else(|| VaultError::Unavailable("the cipher failed".to_owned()))
     }
 
     /// Name of its key.
@@ -238,12 +238,12 @@ impl Vault {
     }
 
     /// Replaces the operator's keys.
-    pub fn give(&self, given: Option<VaultKeys>) {
+    pub fn set_operator_keys(&self, given: Option<VaultKeys>) {
         *self.ring.write() = ring(&self.file, given, self.shared);
     }
 
     /// Returns the reason why the vault cannot seal, if it cannot.
-    pub fn shut(&self) -> Option<String> {
+    pub fn unavailable_reason(&self) -> Option<String> {
         match &self.ring.read().source {
             KeySource::Given | KeySource::File => None,
             KeySource::Unavailable(why) => Some(why.clone()),
@@ -262,15 +262,15 @@ impl Vault {
     }
 
     /// Returns a sealer with the current key.
-    pub async fn sealer(&self) -> Result<Sealer<'_>, VaultError> {
+    pub async fn sealer(&self) -> Result<SecretSealer<'_>, VaultError> {
         let held = self.gate.read().await;
-        Ok(Sealer { key: self.current()?, _held: held })
+        Ok(SecretSealer { key: self.current()?, _held: held })
     }
 
     fn current(&self) -> Result<VaultKey, VaultError> {
         let mut ring = self.ring.write();
         if let KeySource::Unavailable(why) = &ring.source {
-            return Err(VaultError::Shut(why.clone()));
+            return Err(VaultError::Unavailable(why.clone()));
         }
         if ring.keys.is_empty() {
             let key = draw()?;
@@ -279,14 +279,14 @@ impl Vault {
             ring.keys = read(&self.file)?;
         }
         let first = ring.keys.first().cloned();
-        first.ok_or_else(|| VaultError::Shut(format!("{} is empty", self.file.display())))
+        first.ok_or_else(|| VaultError::Unavailable(format!("{} is empty", self.file.display())))
     }
 
     /// Opens a secret that was sealed for the row that the label names.
-    pub fn open(&self, label: &str, sealed: &Sealed) -> Result<Vec<u8>, VaultError> {
+    pub fn open(&self, label: &str, sealed: &SealedSecret) -> Result<Vec<u8>, VaultError> {
         let key = self.ring.read().keys.iter().find(|key| key.id == sealed.by).cloned();
-        let key = key.ok_or_else(|| VaultError::NoKey(sealed.by.clone()))?;
-        key.open(label, &sealed.bytes).ok_or(VaultError::Spoilt)
+        let key = key.ok_or_else(|| VaultError::UnknownKey(sealed.by.clone()))?;
+        key.open(label, &sealed.bytes).ok_or(VaultError::Corrupt)
     }
 
     /// Adds a new first key if this gateway manages the keys. From then on only that one seals.
@@ -324,7 +324,7 @@ impl Vault {
 }
 
 fn draw() -> Result<VaultKey, VaultError> {
-    VaultKey::draw().ok_or_else(|| VaultError::Shut("no random bytes are available".to_owned()))
+    VaultKey::draw().ok_or_else(|| VaultError::Unavailable("no random bytes are available".to_owned()))
 }
 
 fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> KeyRing {
@@ -344,7 +344,7 @@ fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> KeyRing {
         }
         None => match own {
             Ok(keys) => KeyRing { source: KeySource::File, keys },
-            Err(VaultError::Shut(why)) => {
+            Err(VaultError::Unavailable(why)) => {
                 KeyRing { source: KeySource::Unavailable(why), keys: Vec::new() }
             }
             Err(other) => {
@@ -356,7 +356,7 @@ fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> KeyRing {
 
 /// Returns the managed keys; none if there is no file.
 fn read(file: &Path) -> Result<Vec<VaultKey>, VaultError> {
-    let shut = |why: String| VaultError::Shut(format!("{}{why}", file.display()));
+    let shut = |why: String| VaultError::Unavailable(format!("{}{why}", file.display()));
     match std::fs::read_to_string(file) {
         Ok(text) => match VaultKeys::read(&text) {
             Ok(VaultKeys(keys)) => Ok(keys),
@@ -368,7 +368,7 @@ fn read(file: &Path) -> Result<Vec<VaultKey>, VaultError> {
 }
 
 fn unwritable(file: &Path, error: &std::io::Error) -> VaultError {
-    VaultError::Shut(format!("{} cannot be written: {error}", file.display()))
+    VaultError::Unavailable(format!("{} cannot be written: {error}", file.display()))
 }
 
 fn create(file: &Path, text: &str) -> Result<(), VaultError> {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::{Micros, Money};
-use ledger::{ALIVE_WINDOW, LEASE, LEASE_GRACE, Try};
+use ledger::{ALIVE_WINDOW, LEASE_DURATION, LEASE_GRACE, FailedAttempt};
 
 use crate::db::{from_json, in_snapshot};
 use crate::rollup::Scope;
@@ -19,30 +19,30 @@ const MAX_VIOLATIONS: i64 = 20;
 const LEASE_SETTLE_WINDOW: Micros = Micros::from_secs(60);
 /// Time after a node's death within which its calls must be settled, if another node is alive.
 const DEAD_NODE_SETTLE_LIMIT: Micros =
-    LEASE.saturating_add(LEASE_GRACE).saturating_add(Micros::from_secs(60));
+    LEASE_DURATION.saturating_add(LEASE_GRACE).saturating_add(Micros::from_secs(60));
 /// Rows per page of the rows that are checked one by one.
 const PAGE_ROWS: i64 = 1_000;
 
 /// An invariant of the ledger and its violations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof {
+pub struct InvariantCheck {
     /// Its number, for example `L1`.
     pub law: &'static str,
     /// Its name.
     pub name: &'static str,
     /// Its statement.
-    pub says: &'static str,
+    pub statement: &'static str,
     /// Its violations, as text; empty if it holds.
-    pub broken: Vec<String>,
+    pub violations: Vec<String>,
 }
 
-impl Proof {
+impl InvariantCheck {
     const fn new(law: &'static str, name: &'static str, says: &'static str) -> Self {
-        Self { law, name, says, broken: Vec::new() }
+        Self { law, name, statement: says, violations: Vec::new() }
     }
 
     fn find(&mut self, what: impl Iterator<Item = String>) {
-        self.broken.extend(what);
+        self.violations.extend(what);
     }
 }
 
@@ -176,7 +176,7 @@ row! {
 }
 
 /// Returns true if the listed attempts agree with their number.
-fn attempts_listed(attempts: i64, lane: &str, answered: bool, failed: &[Try]) -> bool {
+fn attempts_listed(attempts: i64, lane: &str, answered: bool, failed: &[FailedAttempt]) -> bool {
     let failed = i64::try_from(failed.len()).unwrap_or(i64::MAX);
     if answered {
         attempts == failed.saturating_add(1) && !lane.is_empty()
@@ -211,31 +211,31 @@ fn differences(calls: &SumsByOwner, usage: &SumsByOwner, what: &str) -> Vec<Stri
 
 impl Store {
     /// Verifies the eight invariants, in their order, and returns the number of calls with them.
-    pub async fn prove(&self) -> Result<(Vec<Proof>, i64), StoreError> {
-        let mut conservation = Proof::new(
+    pub async fn verify(&self) -> Result<(Vec<InvariantCheck>, i64), StoreError> {
+        let mut conservation = InvariantCheck::new(
             "L1",
             "conservation",
             "a key's spent and leased amounts are the sums of its calls and leases, and usage agrees",
         );
         let mut cap =
-            Proof::new("L2", "cap", "the sum of spent and leased money never exceeds a cap");
+            InvariantCheck::new("L2", "cap", "the sum of spent and leased money never exceeds a cap");
         let mut settled_once =
-            Proof::new("L3", "one settlement", "every admitted call is settled once and in time");
-        let mut bounded = Proof::new("L4", "bounded charge", "no call pays more than its hold");
-        let mut attribution = Proof::new(
+            InvariantCheck::new("L3", "one settlement", "every admitted call is settled once and in time");
+        let mut bounded = InvariantCheck::new("L4", "bounded charge", "no call pays more than its hold");
+        let mut attribution = InvariantCheck::new(
             "L5",
             "attribution",
             "every attempt is recorded, and every charge has a lane",
         );
-        let mut output_charged = Proof::new(
+        let mut output_charged = InvariantCheck::new(
             "L6",
             "no charge without output, no free output",
             "failed calls are free, and output with a price is charged",
         );
         let mut immutable =
-            Proof::new("L7", "immutable", "the database refuses changes of settled calls");
+            InvariantCheck::new("L7", "immutable", "the database refuses changes of settled calls");
         let mut price_pinned =
-            Proof::new("L8", "price pinning", "every charge names the price list of its admission");
+            InvariantCheck::new("L8", "price pinning", "every charge names the price list of its admission");
         let calls = in_snapshot!(&self.db, tx: Kind => {
             let keys: Vec<KeyTotal> =
                 sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;
@@ -255,7 +255,7 @@ impl Store {
             let of_accounts = by_owner(sqlx::query_as(BY_ACCOUNT).fetch_all(&mut *tx).await?);
             let all = of_keys.values().copied().reduce(CallSums::plus);
             let of_all: SumsByOwner = all.map(|all| (String::new(), all)).into_iter().collect();
-            for step in crate::Step::ALL {
+            for step in crate::UsageStep::ALL {
                 for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                     let sums = match scope {
                         Scope::Key | Scope::KeySum => &of_keys,
@@ -306,11 +306,11 @@ impl Store {
                 let Some(last) = page.last() else { break };
                 last.request_id.clone_into(&mut after);
                 for AttemptsRow { request_id, attempts, lane, first_byte_us, failed } in page {
-                    let failed: Vec<Try> = from_json(&failed)?;
+                    let failed: Vec<FailedAttempt> = from_json(&failed)?;
                     if !attempts_listed(attempts, &lane, first_byte_us.is_some(), &failed)
-                        && attribution.broken.len() < MAX_VIOLATIONS as usize
+                        && attribution.violations.len() < MAX_VIOLATIONS as usize
                     {
-                        attribution.broken.push(format!(
+                        attribution.violations.push(format!(
                             "call {request_id}: {attempts} attempts are counted, {} of them listed \
                              as failed",
                             failed.len()
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn attempts_are_listed_if_failed_and_answered_ones_are_all() {
-        let failed = |count| vec![Try::default(); count];
+        let failed = |count| vec![FailedAttempt::default(); count];
         for (attempts, answered, failures, listed) in [
             (1, true, 0, true),
             (2, true, 1, true),

@@ -12,11 +12,11 @@ pub use meters::Meters;
 pub use trace::Trace;
 
 use bytes::Bytes;
-use catalog::Kind;
+use catalog::ModelKind;
 use config::Collector;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
-use ledger::{Clock, Entry};
+use ledger::{Clock, LedgerEntry};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
@@ -37,8 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Ended {
     trace: Trace,
     /// What the model makes.
-    kind: Kind,
-    entry: Entry,
+    kind: ModelKind,
+    entry: LedgerEntry,
 }
 
 /// Takes ended calls; does nothing without a collector.
@@ -69,7 +69,7 @@ impl Telemetry {
     }
 
     /// Tells of an ended call. Never waits.
-    pub fn ended(&self, trace: Option<Trace>, kind: Kind, entry: &Entry) {
+    pub fn ended(&self, trace: Option<Trace>, kind: ModelKind, entry: &LedgerEntry) {
         let (Some(sender), Some(trace)) = (&self.ended, trace) else { return };
         match sender.try_send(Ended { trace, kind, entry: entry.clone() }) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}

@@ -104,7 +104,7 @@ impl Meters {
     }
 
     /// Counts an ended call.
-    pub fn ended(&self, dialect: &'static str, entry: &ledger::Entry) {
+    pub fn ended(&self, dialect: &'static str, entry: &ledger::LedgerEntry) {
         let labels = CallLabels { dialect, status: entry.status.into() };
         self.calls.get_or_create(&labels).inc();
         self.input_tokens.inc_by(entry.usage.input);

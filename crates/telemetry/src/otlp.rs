@@ -1,8 +1,8 @@
 //! Ended calls in OpenTelemetry's words: spans and distributions as OTLP's JSON, with the names of
 //! the GenAI conventions. Never a prompt, never an answer.
 
-use catalog::Kind;
-use ledger::{Entry, Outcome};
+use catalog::ModelKind;
+use ledger::{LedgerEntry, CallOutcome};
 use serde_json::{Value, json};
 
 use super::Ended;
@@ -99,7 +99,7 @@ pub(crate) fn spans(service: &str, ended: &[Ended]) -> Value {
 
 fn span(one: &Ended) -> Value {
     let Ended { trace, kind, entry } = one;
-    let Entry {
+    let LedgerEntry {
         request_id,
         key_id,
         account_id: _,
@@ -119,7 +119,7 @@ fn span(one: &Ended) -> Value {
         estimated,
         cost,
         held: _,
-        borne: _,
+        absorbed: _,
         price_version,
         service,
         charges: _,
@@ -193,23 +193,23 @@ fn labels(ended: &Ended) -> Labels {
 }
 
 /// What went wrong, in one word; nothing for a call that was answered.
-fn error(entry: &Entry) -> Option<String> {
+fn error(entry: &LedgerEntry) -> Option<String> {
     match entry.outcome {
-        Outcome::Done => None,
-        Outcome::Failed => Some(entry.status.to_string()),
-        Outcome::CallerLeft | Outcome::BrokeOff | Outcome::Recovered => {
+        CallOutcome::Done => None,
+        CallOutcome::Failed => Some(entry.status.to_string()),
+        CallOutcome::CallerLeft | CallOutcome::BrokeOff | CallOutcome::Recovered => {
             Some(entry.outcome.word().to_owned())
         }
     }
 }
 
 /// What was done, by the conventions' names: pictures have none of their own there.
-fn operation(kind: Kind, dialect: &str) -> &'static str {
+fn operation(kind: ModelKind, dialect: &str) -> &'static str {
     match kind {
-        Kind::Embedding => "embeddings",
-        Kind::Image => "generate_content",
-        Kind::Chat if dialect == "native" => "generate_content",
-        Kind::Chat => "chat",
+        ModelKind::Embedding => "embeddings",
+        ModelKind::Image => "generate_content",
+        ModelKind::Chat if dialect == "native" => "generate_content",
+        ModelKind::Chat => "chat",
     }
 }
 

@@ -13,14 +13,14 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use store::Role;
+use store::AccountRole;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use transport::{Names, SystemNames};
 
 /// A running gateway. Dropped, it ends and its folder goes with it.
-pub struct Gateway {
+pub struct TestGateway {
     /// Where it listens.
     pub url: String,
     /// Its first key, for calls.
@@ -50,24 +50,24 @@ fn folder() -> Folder {
     Folder(path)
 }
 
-impl Gateway {
+impl TestGateway {
     /// A gateway with nothing configured.
     pub async fn start() -> Self {
-        Self::with("").await
+        Self::with_config("").await
     }
 
     /// A gateway with that configuration.
-    pub async fn with(config: &str) -> Self {
-        Self::knowing(config, Arc::new(SystemNames::default())).await
+    pub async fn with_config(config: &str) -> Self {
+        Self::with_names(config, Arc::new(SystemNames::default())).await
     }
 
     /// A gateway with that configuration, for which only these names have addresses.
-    pub async fn knowing(config: &str, names: Arc<dyn Names>) -> Self {
+    pub async fn with_names(config: &str, names: Arc<dyn Names>) -> Self {
         Self::begin(config, names, None).await
     }
 
     /// Another gateway with that configuration on the same store, with the same key.
-    pub async fn beside(&self, config: &str) -> Self {
+    pub async fn start_second_node(&self, config: &str) -> Self {
         let store = self.folder.0.join("portunus.db");
         let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
         Self::begin(&config, Arc::new(SystemNames::default()), Some(&self.key)).await
@@ -104,18 +104,18 @@ impl Gateway {
     }
 
     /// Where it keeps its things.
-    pub fn data(&self) -> &Path {
+    pub fn data_folder(&self) -> &Path {
         &self.folder.0
     }
 
     /// A POST with the gateway's first key.
-    pub fn post(&self, path: &str, body: &Value) -> Ask<'_> {
-        self.ask(Method::POST, path).raw(body.to_string())
+    pub fn post(&self, path: &str, body: &Value) -> TestRequest<'_> {
+        self.request(Method::POST, path).body(body.to_string())
     }
 
     /// A GET with the gateway's first key.
-    pub fn get(&self, path: &str) -> Ask<'_> {
-        self.ask(Method::GET, path)
+    pub fn get(&self, path: &str) -> TestRequest<'_> {
+        self.request(Method::GET, path)
     }
 
     /// An admin key of the first owner, made when it is first needed.
@@ -123,7 +123,7 @@ impl Gateway {
         let make = async {
             let (store, now) = (&self.app.store, self.app.clock.now());
             let accounts = store.accounts().await.expect("the accounts");
-            let owner = accounts.into_iter().find(|one| one.role == Role::Owner);
+            let owner = accounts.into_iter().find(|one| one.role == AccountRole::Owner);
             self.admin_key_of(&owner.expect("an owner").id, now).await
         };
         self.admin.get_or_init(|| make).await
@@ -140,7 +140,7 @@ impl Gateway {
     }
 
     /// Any request with the gateway's first key, or with its admin key where one is needed.
-    pub fn ask(&self, method: Method, path: &str) -> Ask<'_> {
+    pub fn request(&self, method: Method, path: &str) -> TestRequest<'_> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url))
@@ -149,12 +149,12 @@ impl Gateway {
             .body(Bytes::new())
             .expect("a request");
         let admin = path.starts_with("/api/admin/") || path == "/metrics";
-        Ask { gateway: self, request, admin }
+        TestRequest { gateway: self, request, admin }
     }
 
     /// Waits until everything settled is in the store.
-    pub async fn settled(&self) {
-        while self.app.engine.funds.book.running() > 0 || self.app.engine.funds.book.waiting() > 0 {
+    pub async fn wait_until_settled(&self) {
+        while self.app.engine.funds.book.running_count() > 0 || self.app.engine.funds.book.unposted_count() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         // A batch may be on its way between the book and the store.
@@ -176,17 +176,17 @@ fn read(config: &str, given: &Given) -> Config {
 }
 
 /// A request to be sent.
-pub struct Ask<'a> {
-    gateway: &'a Gateway,
+pub struct TestRequest<'a> {
+    gateway: &'a TestGateway,
     request: Request<Bytes>,
     /// True while it is to go with the gateway's admin key.
     admin: bool,
 }
 
-impl Ask<'_> {
+impl TestRequest<'_> {
     /// With these bytes.
     #[must_use]
-    pub fn raw(mut self, body: impl Into<Bytes>) -> Self {
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         *self.request.body_mut() = body.into();
         self
     }
@@ -201,7 +201,7 @@ impl Ask<'_> {
 
     /// Without that header.
     #[must_use]
-    pub fn without(mut self, name: &str) -> Self {
+    pub fn without_header(mut self, name: &str) -> Self {
         self.admin &= name != "authorization";
         self.request.headers_mut().remove(name);
         self
@@ -210,7 +210,7 @@ impl Ask<'_> {
     /// Without a key.
     #[must_use]
     pub fn without_key(self) -> Self {
-        self.without("authorization")
+        self.without_header("authorization")
     }
 
     /// With that key instead.
@@ -221,7 +221,7 @@ impl Ask<'_> {
     }
 
     /// Sends it and reads the whole answer. A body that ends abnormally is told as such.
-    pub async fn send(mut self) -> Got {
+    pub async fn send(mut self) -> TestResponse {
         if self.admin {
             let key = self.gateway.admin_key().await.to_owned();
             self = self.key(&key);
@@ -240,16 +240,16 @@ impl Ask<'_> {
                 }
             }
         }
-        Got { status: head.status, headers: head.headers, body: read, cut }
+        TestResponse { status: head.status, headers: head.headers, body: read, is_truncated: cut }
     }
 
     /// Sends it and leaves after that many bytes of the body.
-    pub async fn leave_after(self, bytes: usize) {
+    pub async fn disconnect_after(self, bytes: usize) {
         self.leave_when(|body| body.len() >= bytes).await;
     }
 
     /// Sends it and leaves once that many events have come, whatever pieces they came in.
-    pub async fn leave_after_events(self, events: usize) {
+    pub async fn disconnect_after_events(self, events: usize) {
         self.leave_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
             .await;
     }
@@ -273,7 +273,7 @@ fn data(frame: http_body::Frame<Bytes>) -> Bytes {
 
 /// What came back.
 #[derive(Debug)]
-pub struct Got {
+pub struct TestResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -281,10 +281,10 @@ pub struct Got {
     /// The body.
     pub body: Vec<u8>,
     /// Whether the body ended abnormally.
-    pub cut: bool,
+    pub is_truncated: bool,
 }
 
-impl Got {
+impl TestResponse {
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()

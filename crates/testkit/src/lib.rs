@@ -8,5 +8,5 @@
 mod gateway;
 mod provider;
 
-pub use gateway::{Ask, Gateway, Got};
-pub use provider::{Asked, Provider, Step, chat_reply, chat_stream, reply, sse};
+pub use gateway::{TestRequest, TestGateway, TestResponse};
+pub use provider::{ReceivedRequest, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};

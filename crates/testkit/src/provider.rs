@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 /// One step of an answer.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum AnswerStep {
     /// These bytes, in one write.
     Bytes(Vec<u8>),
     /// These bytes again and again, as fast as they are taken, until the connection ends.
@@ -18,21 +18,21 @@ pub enum Step {
     /// Silence.
     Wait(Duration),
     /// Silence until the test lets one answer through.
-    Gate(Arc<Semaphore>),
+    WaitFor(Arc<Semaphore>),
     /// The connection ends here, with a reset if something is unread.
     Close,
 }
 
 /// A request the provider was sent.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The request line and headers as text.
     pub head: String,
     /// The body.
     pub body: Vec<u8>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -40,16 +40,16 @@ impl Asked {
 }
 
 /// A provider on a port of its own. It gives its answers in order; the last one again and again.
-pub struct Provider {
+pub struct ScriptedProvider {
     /// Where it listens.
     pub url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    answers: Arc<Mutex<VecDeque<Vec<Step>>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
 }
 
-impl Provider {
+impl ScriptedProvider {
     /// A provider with these answers, each a list of steps.
-    pub async fn answers(answers: Vec<Vec<Step>>) -> Self {
+    pub async fn start(answers: Vec<Vec<AnswerStep>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -65,12 +65,12 @@ impl Provider {
     }
 
     /// Other answers from here on, for those that name the provider's own address.
-    pub fn answer_with(&self, answers: Vec<Vec<Step>>) {
+    pub fn set_answers(&self, answers: Vec<Vec<AnswerStep>>) {
         *self.answers.lock().expect("no panic while answering") = VecDeque::from(answers);
     }
 
     /// Every request so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().expect("no panic while asking").clone()
     }
 
@@ -86,8 +86,8 @@ impl Provider {
 
 async fn serve(
     mut stream: TcpStream,
-    answers: Arc<Mutex<VecDeque<Vec<Step>>>>,
-    seen: Arc<Mutex<Vec<Asked>>>,
+    answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) {
     let _ = stream.set_nodelay(true);
     while let Some(asked) = read(&mut stream).await {
@@ -98,27 +98,27 @@ async fn serve(
         };
         for step in steps.unwrap_or_default() {
             match step {
-                Step::Bytes(bytes) => {
+                AnswerStep::Bytes(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
                         return;
                     }
                 }
-                Step::Flood(bytes) => {
+                AnswerStep::Flood(bytes) => {
                     while stream.write_all(&bytes).await.is_ok() {}
                     return;
                 }
-                Step::Wait(time) => tokio::time::sleep(time).await,
-                Step::Gate(gate) => match gate.acquire().await {
+                AnswerStep::Wait(time) => tokio::time::sleep(time).await,
+                AnswerStep::WaitFor(gate) => match gate.acquire().await {
                     Ok(place) => place.forget(),
                     Err(_) => return,
                 },
-                Step::Close => return,
+                AnswerStep::Close => return,
             }
         }
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Asked> {
+async fn read(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     let head = loop {
@@ -144,34 +144,34 @@ async fn read(stream: &mut TcpStream) -> Option<Asked> {
             Ok(count) => bytes.extend_from_slice(buffer.get(..count)?),
         }
     }
-    Some(Asked { head: text, body: bytes.get(head..head + length)?.to_vec() })
+    Some(ReceivedRequest { head: text, body: bytes.get(head..head + length)?.to_vec() })
 }
 
 /// A whole answer with that status and body.
-pub fn reply(status: u16, kind: &str, body: &str) -> Vec<Step> {
+pub fn reply(status: u16, kind: &str, body: &str) -> Vec<AnswerStep> {
     let head = format!(
         "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    vec![Step::Bytes([head.as_bytes(), body.as_bytes()].concat())]
+    vec![AnswerStep::Bytes([head.as_bytes(), body.as_bytes()].concat())]
 }
 
 /// A stream of these events, ended properly.
-pub fn sse(events: &[&str]) -> Vec<Step> {
-    let mut steps = vec![Step::Bytes(
+pub fn sse(events: &[&str]) -> Vec<AnswerStep> {
+    let mut steps = vec![AnswerStep::Bytes(
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             .to_vec(),
     )];
     for event in events {
         let event = format!("data: {event}\n\n");
-        steps.push(Step::Bytes(format!("{:x}\r\n{event}\r\n", event.len()).into_bytes()));
+        steps.push(AnswerStep::Bytes(format!("{:x}\r\n{event}\r\n", event.len()).into_bytes()));
     }
-    steps.push(Step::Bytes(b"0\r\n\r\n".to_vec()));
+    steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
     steps
 }
 
 /// A whole chat completion that says that text and reports that usage.
-pub fn chat_reply(text: &str, input: u64, output: u64) -> Vec<Step> {
+pub fn chat_reply(text: &str, input: u64, output: u64) -> Vec<AnswerStep> {
     let body = json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
         "choices": [{ "index": 0, "message": { "role": "assistant", "content": text },

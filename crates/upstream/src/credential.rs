@@ -1,6 +1,6 @@
 //! What proves us to a provider: nothing, a header, a Google access token or an AWS signature.
 
-use canon::Fault;
+use canon::ApiError;
 use http::Request;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::fmt;
@@ -89,7 +89,7 @@ impl Credential {
         &self,
         request: &mut Request<Pieces>,
         client: &Client,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         match &self.0 {
             Kind::None => {}
             Kind::Header(name, value) => {

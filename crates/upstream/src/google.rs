@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Limited};
@@ -51,7 +51,7 @@ pub struct Google {
     now: Now,
     token: ArcSwapOption<Token>,
     /// Held by whoever fetches; holds how the last round failed.
-    fetching: Mutex<Option<Fault>>,
+    fetching: Mutex<Option<ApiError>>,
     /// How many rounds of fetching have ended.
     rounds: AtomicU64,
     renewing: AtomicBool,
@@ -155,7 +155,7 @@ impl Google {
     }
 
     /// The value of the `Authorization` header.
-    pub(crate) async fn token(self: &Arc<Self>, client: &Client) -> Result<HeaderValue, Fault> {
+    pub(crate) async fn token(self: &Arc<Self>, client: &Client) -> Result<HeaderValue, ApiError> {
         let now = (self.now)();
         let Some(token) = self.token.load_full().filter(|token| now < token.ends) else {
             // Boxed: it is rare, and every call carries its future along.
@@ -188,7 +188,7 @@ impl Google {
                 own.rests_until.store((own.now)() + REST, Ordering::Relaxed);
                 tracing::warn!(
                     "a Google access token could not be renewed before its end: {}",
-                    fault.noted().unwrap_or_default()
+                    fault.log_note().unwrap_or_default()
                 );
             }
             own.rounds.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Google {
     }
 
     /// Fetches a token, or waits for whoever does, and shares the outcome.
-    async fn fetch(&self, client: &Client) -> Result<HeaderValue, Fault> {
+    async fn fetch(&self, client: &Client) -> Result<HeaderValue, ApiError> {
         let before = self.rounds.load(Ordering::Relaxed);
         let mut failed = self.fetching.lock().await;
         let now = (self.now)();
@@ -216,7 +216,7 @@ impl Google {
     }
 
     /// One round to the token endpoint.
-    async fn round(&self, client: &Client) -> Result<HeaderValue, Fault> {
+    async fn round(&self, client: &Client) -> Result<HeaderValue, ApiError> {
         let began = (self.now)();
         let answer = match tokio::time::timeout(PATIENCE, self.ask(client, began)).await {
             Ok(answer) => answer?,
@@ -235,7 +235,7 @@ impl Google {
         Ok(value)
     }
 
-    async fn ask(&self, client: &Client, now: i64) -> Result<Value, Fault> {
+    async fn ask(&self, client: &Client, now: i64) -> Result<Value, ApiError> {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
         let answer = client
@@ -262,7 +262,7 @@ impl Google {
 
 impl Source {
     /// What the token endpoint is asked.
-    fn request(&self, now: i64) -> Result<Request<Pieces>, Fault> {
+    fn request(&self, now: i64) -> Result<Request<Pieces>, ApiError> {
         let form = |body: Bytes, endpoint: &Uri| {
             let mut request = Request::new(Pieces::new(vec![body]));
             *request.method_mut() = Method::POST;
@@ -297,7 +297,7 @@ fn assertion(
     key: &RsaKeyPair,
     audience: &Uri,
     now: i64,
-) -> Result<String, Fault> {
+) -> Result<String, ApiError> {
     let mut head = json!({ "alg": "RS256", "typ": "JWT" });
     if let (Some(id), Some(head)) = (key_id, head.as_object_mut()) {
         head.insert("kid".to_owned(), id.into());
@@ -328,9 +328,9 @@ fn private_key(pem: &str) -> Result<RsaKeyPair, String> {
 }
 
 /// Our own credential failed, which is no business of the caller's.
-fn fault(note: impl fmt::Display) -> Fault {
-    Fault::new(Trouble::Unavailable, "the model is not available at the moment")
-        .note(format!("no Google access token: {note}"))
+fn fault(note: impl fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment")
+        .with_log_note(format!("no Google access token: {note}"))
 }
 
 impl fmt::Debug for Google {

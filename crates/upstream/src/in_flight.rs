@@ -1,7 +1,7 @@
 //! A bound on the calls that run at once, here or at a provider: what comes on top is refused
 //! before any work is done.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub struct InFlightSlot(Arc<AtomicUsize>);
 
 impl InFlight {
     /// A place among at most that many; what is refused is told that somebody is overloaded.
-    pub fn enter(&self, most: usize) -> Result<InFlightSlot, Fault> {
+    pub fn enter(&self, most: usize) -> Result<InFlightSlot, ApiError> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let place = InFlightSlot(Arc::clone(&self.0));
         if before < most { Ok(place) } else { Err(too_many(before)) }
     }
 
     /// Whether there is room among that many, asked before a place is worth the work of taking it.
-    pub fn room(&self, most: usize) -> Result<(), Fault> {
+    pub fn room(&self, most: usize) -> Result<(), ApiError> {
         if self.is_full(most) { Err(too_many(most)) } else { Ok(()) }
     }
 
@@ -33,10 +33,10 @@ impl InFlight {
     }
 }
 
-fn too_many(running: usize) -> Fault {
-    Fault::new(Trouble::Overload, "too many calls run at the moment, retry shortly")
-        .retry_after(Duration::from_secs(1))
-        .note(format!("{running} calls run"))
+fn too_many(running: usize) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "too many calls run at the moment, retry shortly")
+        .with_retry_after(Duration::from_secs(1))
+        .with_log_note(format!("{running} calls run"))
 }
 
 impl Drop for InFlightSlot {
@@ -55,10 +55,10 @@ mod tests {
         let places: Vec<_> = (0..3).map(|_| running.enter(3).unwrap()).collect();
         for _ in 0..5 {
             assert!(running.is_full(3) && !running.is_full(4));
-            assert_eq!(running.room(3).unwrap_err().trouble(), Trouble::Overload);
+            assert_eq!(running.room(3).unwrap_err().kind(), ErrorKind::Overloaded);
             let fault = running.enter(3).unwrap_err();
-            assert_eq!(fault.trouble(), Trouble::Overload);
-            assert_eq!(fault.wait(), Some(Duration::from_secs(1)));
+            assert_eq!(fault.kind(), ErrorKind::Overloaded);
+            assert_eq!(fault.retry_after(), Some(Duration::from_secs(1)));
         }
         drop(places);
         assert!(running.enter(1).is_ok());

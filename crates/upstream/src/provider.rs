@@ -1,7 +1,7 @@
 //! One provider: where it is, how it is addressed, how long it may take.
 
 use bytes::Bytes;
-use canon::{Blame, Fault, Origin, Reach, Trouble};
+use canon::{Blame, ApiError, WireFormat, UpstreamProgress, ErrorKind};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
@@ -44,7 +44,7 @@ pub struct Provider {
     /// Its name in the configuration.
     pub name: String,
     /// The formats it speaks, the preferred one first.
-    pub speaks: Vec<Origin>,
+    pub speaks: Vec<WireFormat>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// How many calls may run there at once.
@@ -92,7 +92,7 @@ impl Provider {
     /// A provider at that address: what comes before `/v1/…` or `/v1beta/…`.
     pub fn new(
         name: &str,
-        speaks: Vec<Origin>,
+        speaks: Vec<WireFormat>,
         base: &str,
         credential: Credential,
         timeouts: Timeouts,
@@ -208,11 +208,11 @@ impl Provider {
         headers: HeaderMap,
         pieces: Vec<Bytes>,
         how: &Sending,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Answer, ApiError> {
         let uri = self
             .base
             .at(path)
-            .map_err(|e| Fault::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
+            .map_err(|e| ApiError::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
         let mut request = Request::new(Pieces::new(pieces));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
@@ -223,10 +223,10 @@ impl Provider {
     }
 
     /// Asks at a path, or at an address of the provider's own.
-    pub async fn get(&self, at: &str, headers: HeaderMap, how: &Sending) -> Result<Answer, Fault> {
+    pub async fn get(&self, at: &str, headers: HeaderMap, how: &Sending) -> Result<Answer, ApiError> {
         let uri = if at.starts_with('/') { self.base.at(at).ok() } else { self.own(at) };
         let uri = uri.ok_or_else(|| {
-            Fault::new(Trouble::Unavailable, "the provider's answer could not be read").note(
+            ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read").with_log_note(
                 format!(
                     "{}: it names an address that is not its own; if it is, name its host under \
                      providers.{}.hosts",
@@ -263,7 +263,7 @@ impl Provider {
     }
 
     /// Sends a request and waits for the head of the answer.
-    async fn exchange(&self, mut request: Request<Pieces>, how: &Sending) -> Result<Answer, Fault> {
+    async fn exchange(&self, mut request: Request<Pieces>, how: &Sending) -> Result<Answer, ApiError> {
         let headers = request.headers_mut();
         // What the makers' own clients send, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -274,7 +274,7 @@ impl Provider {
         let sending = async {
             // What proves us may have to be fetched first, and then nothing was sent yet.
             let proved = credential.prove(&mut request, &self.client).await;
-            proved.map_err(|fault| fault.reach(Reach::Nothing))?;
+            proved.map_err(|fault| fault.with_progress(UpstreamProgress::NotSent))?;
             Ok(self.client.send_within(request, how.fresh, how.connect).await)
         };
         let fault = match tokio::time::timeout(how.first_byte, sending).await {
@@ -290,27 +290,27 @@ impl Provider {
                     .is_some_and(|said| said.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
                 let Lost { reach, why } = lost;
                 let fault = if calm {
-                    Fault::new(Trouble::Overload, "the model is overloaded, retry later")
-                        .blame(Blame::Upstream)
+                    ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later")
+                        .with_blame(Blame::Upstream)
                 } else if is_timeout(&*why) {
-                    Fault::new(Trouble::Timeout, "the provider took too long to answer")
+                    ApiError::new(ErrorKind::Timeout, "the provider took too long to answer")
                 } else {
                     let say = "the provider could not be reached, retry later";
-                    Fault::new(Trouble::Unavailable, say)
+                    ApiError::new(ErrorKind::Unavailable, say)
                 };
-                fault.reach(reach).note(chain(&*why))
+                fault.with_progress(reach).with_log_note(chain(&*why))
             }
             Ok(Err(fault)) => fault,
-            Err(_) => late("answer", how.first_byte).reach(Reach::Sent),
+            Err(_) => late("answer", how.first_byte).with_progress(UpstreamProgress::Sent),
         };
-        let note = format!("{}: {}", self.name, fault.noted().unwrap_or_default());
-        Err(fault.note(note))
+        let note = format!("{}: {}", self.name, fault.log_note().unwrap_or_default());
+        Err(fault.with_log_note(note))
     }
 }
 
-fn late(what: &str, within: Duration) -> Fault {
-    Fault::new(Trouble::Timeout, "the provider took too long to answer")
-        .note(format!("no {what} within {within:?}"))
+fn late(what: &str, within: Duration) -> ApiError {
+    ApiError::new(ErrorKind::Timeout, "the provider took too long to answer")
+        .with_log_note(format!("no {what} within {within:?}"))
 }
 
 /// Whether a connection was waited for in vain.
@@ -348,7 +348,7 @@ mod tests {
         let way =
             Outbound::new(&Proxies::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
         let client = Client::net(time, &way);
-        let speaks = vec![Origin::Images];
+        let speaks = vec![WireFormat::Images];
         let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;
         made.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
     }

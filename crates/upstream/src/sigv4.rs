@@ -1,7 +1,7 @@
 //! AWS Signature Version 4: a proof over method, path, query, some headers and the whole body.
 
 use aws_lc_rs::{digest, hmac};
-use canon::Fault;
+use canon::ApiError;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Uri};
@@ -82,8 +82,8 @@ impl SigV4 {
     }
 
     /// Signs a request that is otherwise ready to leave.
-    pub(crate) fn sign(&self, request: &mut Request<Pieces>) -> Result<(), Fault> {
-        let defect = |what: &str| Fault::internal(format!("a request cannot be signed: {what}"));
+    pub(crate) fn sign(&self, request: &mut Request<Pieces>) -> Result<(), ApiError> {
+        let defect = |what: &str| ApiError::internal(format!("a request cannot be signed: {what}"));
         let stamp = stamp((self.now)()).ok_or_else(|| defect("the clock is out of range"))?;
         let mut hash = digest::Context::new(&digest::SHA256);
         for piece in request.body().pieces() {

@@ -24,7 +24,7 @@ pub(crate) fn judge(wanted: MediaKind, told: Option<&str>, bytes: &[u8]) -> Opti
     let agrees = silent
         || family(&told) == family(&mime)
         || (mime == "application/pdf" && told == "application/x-pdf");
-    let is_wanted = wanted == MediaKind::Document || MediaKind::of_mime(&mime) == wanted;
+    let is_wanted = wanted == MediaKind::Document || MediaKind::from_mime(&mime) == wanted;
     (agrees && is_wanted).then_some(mime)
 }
 

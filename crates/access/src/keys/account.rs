@@ -45,10 +45,10 @@ impl AccountMoney {
         let AccountTerms { cap, budget } = terms;
         state.budget = budget.map(|wanted| match state.budget.take() {
             Some(budget) if budget.period() == wanted.period => {
-                budget.set_most(wanted.most);
+                budget.set_limit(wanted.limit);
                 budget
             }
-            Some(_) | None => Budget::new(wanted.most, wanted.period, spent, now),
+            Some(_) | None => Budget::new(wanted.limit, wanted.period, spent, now),
         });
         std::mem::replace(&mut state.cap, cap) != cap
     }

@@ -15,7 +15,7 @@ pub fn state(key: &KeyRecord, now: i64) -> &'static str {
 }
 
 /// A budget.
-pub fn described_budget(BudgetTerms { most, period }: BudgetTerms) -> Value {
+pub fn described_budget(BudgetTerms { limit: most, period }: BudgetTerms) -> Value {
     json!({ "most_usd": most.to_string(), "per": period.word() })
 }
 
@@ -31,7 +31,7 @@ pub fn described(key: &KeyRecord, now: i64) -> Value {
         "spent_usd": key.spent.to_string(),
         "models": key.models,
         "account_id": key.account_id,
-        "made_by": key.made_by,
+        "made_by": key.created_by,
         "limits": {
             "rpm": key.limits.rpm,
             "tpm": key.limits.tpm,

@@ -5,8 +5,8 @@
 //! cannot become a load on the database.
 
 use aws_lc_rs::hmac;
-use canon::{Fault, Money, Trouble};
-use ledger::{Budget, Clock, Micros, Purse};
+use canon::{ApiError, Money, ErrorKind};
+use ledger::{Budget, Clock, Micros, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Key {
     /// What the store says of it.
     pub record: KeyRecord,
     /// Its money.
-    pub purse: Arc<Purse>,
+    pub purse: Arc<KeyBalance>,
     /// Its money for a period.
     pub budget: Option<Arc<Budget>>,
     /// The money it shares with the other keys of its account.
@@ -113,7 +113,7 @@ impl KeyRing {
     }
 
     /// The key behind a text; a fault that says nothing of why it is not good.
-    pub async fn find(&self, text: &str) -> Result<Arc<Key>, Fault> {
+    pub async fn find(&self, text: &str) -> Result<Arc<Key>, ApiError> {
         let token = Token::read(text).ok_or_else(bad_key)?;
         let key = self.by_id(token.id()).await?;
         let now = self.clock.now();
@@ -125,7 +125,7 @@ impl KeyRing {
     }
 
     /// A key by its public id, looked up if this gateway has not heard of it.
-    pub async fn by_id(&self, id: &str) -> Result<Arc<Key>, Fault> {
+    pub async fn by_id(&self, id: &str) -> Result<Arc<Key>, ApiError> {
         match self.get(id) {
             Some(key) => Ok(key),
             // Boxed: it is rare, and every call carries its future along.
@@ -194,7 +194,7 @@ impl KeyRing {
         };
         for (id, budget) in budgets {
             let (day, spent) = self.store.spent_in(&id, budget.period(), self.clock.now()).await?;
-            budget.learn(day, spent);
+            budget.raise_spent(day, spent);
         }
         let accounts: Vec<(String, Arc<Budget>)> = {
             let accounts = self.accounts.lock();
@@ -204,7 +204,7 @@ impl KeyRing {
         for (id, budget) in accounts {
             let now = self.clock.now();
             let (day, spent) = self.store.account_spent_in(&id, budget.period(), now).await?;
-            budget.learn(day, spent);
+            budget.raise_spent(day, spent);
         }
         Ok(())
     }
@@ -248,12 +248,12 @@ impl KeyRing {
                 key.pace.set(record.limits);
                 (Arc::clone(&key.purse), Arc::clone(&key.pace))
             }
-            None => (Purse::new(&record.id, cap, record.spent), Arc::new(Pace::new(record.limits))),
+            None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(Pace::new(record.limits))),
         };
         let old = old.and_then(|key| key.budget.as_ref());
-        let budget = record.budget.map(|BudgetTerms { most, period }| match old {
+        let budget = record.budget.map(|BudgetTerms { limit: most, period }| match old {
             Some(budget) if budget.period() == period => {
-                budget.set_most(most);
+                budget.set_limit(most);
                 Arc::clone(budget)
             }
             Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
@@ -268,7 +268,7 @@ impl KeyRing {
     /// ring and without money, so that no request from outside comes with it.
     pub fn stand_in(&self, record: KeyRecord) -> Arc<Key> {
         Arc::new(Key {
-            purse: Purse::new(&record.id, Some(Money::ZERO), Money::ZERO),
+            purse: KeyBalance::new(&record.id, Some(Money::ZERO), Money::ZERO),
             budget: None,
             account: Arc::default(),
             pace: Arc::new(Pace::new(record.limits)),
@@ -277,7 +277,7 @@ impl KeyRing {
         })
     }
 
-    async fn look_up(&self, id: &str) -> Result<Arc<Key>, Fault> {
+    async fn look_up(&self, id: &str) -> Result<Arc<Key>, ApiError> {
         let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
         let _alone = match self.looking.get(letter) {
             Some(looking) => Some(looking.lock().await),
@@ -300,7 +300,7 @@ impl KeyRing {
             }
             lookups.count += 1;
             if lookups.count > LOOKUPS {
-                return Err(bad_key().note("too many unknown keys in this second to look them up"));
+                return Err(bad_key().with_log_note("too many unknown keys in this second to look them up"));
             }
         }
         match self.store.key(id).await {
@@ -319,14 +319,14 @@ impl KeyRing {
     }
 }
 
-fn unread(error: &StoreError) -> Fault {
-    Fault::new(Trouble::Overload, "the key cannot be checked, retry shortly")
-        .note(format!("the store failed to look up a key: {error}"))
+fn unread(error: &StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "the key cannot be checked, retry shortly")
+        .with_log_note(format!("the store failed to look up a key: {error}"))
 }
 
-fn bad_key() -> Fault {
-    Fault::new(
-        Trouble::NoKey,
+fn bad_key() -> ApiError {
+    ApiError::new(
+        ErrorKind::Unauthenticated,
         "the API key is not valid; check that it was copied whole and has not expired or been revoked",
     )
 }

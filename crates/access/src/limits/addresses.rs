@@ -1,6 +1,6 @@
 //! From where a key may be used: single addresses and whole networks, of both kinds.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::HeaderMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,13 +14,13 @@ pub fn check(
     key: &Key,
     peer: SocketAddr,
     headers: &HeaderMap,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     if key.record.ips.is_empty() {
         return Ok(());
     }
     let refused = || {
-        Fault::new(Trouble::Forbidden, "this API key may not be used from this address")
-            .code("address_not_allowed")
+        ApiError::new(ErrorKind::Forbidden, "this API key may not be used from this address")
+            .with_code("address_not_allowed")
     };
     let forwarded = headers.get_all("x-forwarded-for");
     let texts: Vec<&str> = forwarded.iter().map(|value| value.to_str().unwrap_or("?")).collect();

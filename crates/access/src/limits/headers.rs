@@ -1,6 +1,6 @@
 //! What of the limits is left, in the headers of the caller's format.
 
-use canon::Origin;
+use canon::WireFormat;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use ledger::Micros;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::pace::{AllLeft, Left};
 
 /// Adds the headers of that format; a format without such headers gets none.
-pub fn tell(left: &AllLeft, origin: Origin, now: Micros, headers: &mut HeaderMap) {
+pub fn tell(left: &AllLeft, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
     let AllLeft { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
         match origin {
-            Origin::Chat | Origin::Responses | Origin::Images => chat(what, left, headers),
-            Origin::Messages => messages(what, left, now, headers),
-            Origin::Native => {}
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => chat(what, left, headers),
+            WireFormat::Messages => messages(what, left, now, headers),
+            WireFormat::Native => {}
         }
     }
 }
@@ -87,15 +87,15 @@ mod tests {
             "x-ratelimit-remaining-requests: 7",
             "x-ratelimit-reset-requests: 1m0.25s",
         ];
-        assert_eq!(told(Origin::Chat), chat);
-        assert_eq!(told(Origin::Responses), chat);
+        assert_eq!(told(WireFormat::Chat), chat);
+        assert_eq!(told(WireFormat::Responses), chat);
         let messages = [
             "anthropic-ratelimit-requests-limit: 60",
             "anthropic-ratelimit-requests-remaining: 7",
             "anthropic-ratelimit-requests-reset: 1970-01-01T00:01:01Z",
         ];
-        assert_eq!(told(Origin::Messages), messages);
-        assert!(told(Origin::Native).is_empty());
+        assert_eq!(told(WireFormat::Messages), messages);
+        assert!(told(WireFormat::Native).is_empty());
     }
 
     #[test]

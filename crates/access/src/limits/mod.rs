@@ -16,12 +16,12 @@ pub use headers::tell;
 pub use pace::{AllLeft, Left, Pace};
 pub use shared::Shared;
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use ledger::Clock;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Limits, Store, StoreError};
+use store::{RateLimits, Store, StoreError};
 
 use crate::keys::Key;
 use pace::Excess;
@@ -82,7 +82,7 @@ impl Pacing {
     }
 
     /// Lets a call in, or says when to come back. `None` when nothing limits it.
-    pub async fn enter(&self, key: &Key) -> Result<Option<Arc<Pass>>, Fault> {
+    pub async fn enter(&self, key: &Key) -> Result<Option<Arc<Pass>>, ApiError> {
         let account = self.account(&key.record.account_id);
         let own = key.pace.limits().map(|limits| {
             (Arc::clone(&key.pace), limits, format!("key:{}", key.record.id), "API key")
@@ -124,7 +124,7 @@ impl Pacing {
         Ok(Some(Arc::new(pass)))
     }
 
-    async fn one(&self, pace: &Pace, limits: Limits, name: &str) -> Result<Option<i64>, Excess> {
+    async fn one(&self, pace: &Pace, limits: RateLimits, name: &str) -> Result<Option<i64>, Excess> {
         let (nodes, alone) = standing(self.shared.as_ref());
         let step = pace.enter(self.clock.now(), nodes, alone)?;
         let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
@@ -149,7 +149,7 @@ impl Pacing {
     }
 
     /// How fast all keys of an account together may be used; `None` for no limit.
-    pub fn account_limits(&self, id: &str) -> Option<Limits> {
+    pub fn account_limits(&self, id: &str) -> Option<RateLimits> {
         self.account(id)?.limits()
     }
 
@@ -175,7 +175,7 @@ fn standing(shared: Option<&Arc<Shared>>) -> (u32, bool) {
 
 impl Pass {
     /// Counts the tokens the call will use, by estimate, or says when to come back.
-    pub async fn estimate(&self, estimate: u64) -> Result<(), Fault> {
+    pub async fn estimate(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = standing(self.shared.as_ref());
         let paces: Vec<(Arc<Pace>, String)> = {
             let entered = self.entered.lock();
@@ -230,7 +230,7 @@ impl Drop for Pass {
     }
 }
 
-fn refusal(excess: Excess, whose: &str) -> Fault {
+fn refusal(excess: Excess, whose: &str) -> ApiError {
     let (say, wait) = match excess {
         Excess::Requests(limit, wait) => {
             (format!("this {whose} may make {limit} requests per minute; retry later"), wait)
@@ -242,5 +242,5 @@ fn refusal(excess: Excess, whose: &str) -> Fault {
             (format!("this {whose} may have {limit} calls running at once; retry shortly"), SOON)
         }
     };
-    Fault::new(Trouble::RateLimit, say).retry_after(wait)
+    ApiError::new(ErrorKind::RateLimited, say).with_retry_after(wait)
 }

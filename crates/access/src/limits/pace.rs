@@ -4,7 +4,7 @@ use ledger::Micros;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::Limits;
+use store::RateLimits;
 
 use super::window::Window;
 
@@ -19,7 +19,7 @@ pub struct Pace {
 
 #[derive(Debug, Default)]
 struct State {
-    limits: Limits,
+    limits: RateLimits,
     requests: Window,
     tokens: Window,
     running: u32,
@@ -94,21 +94,21 @@ fn share(limit: u32, nodes: u32) -> u32 {
 
 impl Pace {
     /// A pace with these limits.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: RateLimits) -> Self {
         let pace = Self::default();
         pace.set(limits);
         pace
     }
 
     /// Changes the limits. What was counted stays counted.
-    pub fn set(&self, limits: Limits) {
+    pub fn set(&self, limits: RateLimits) {
         let mut state = self.state.lock();
         state.limits = limits;
         self.limited.store(!limits.is_none(), Ordering::Relaxed);
     }
 
     /// The limits, if there are any.
-    pub fn limits(&self) -> Option<Limits> {
+    pub fn limits(&self) -> Option<RateLimits> {
         self.limited.load(Ordering::Relaxed).then(|| self.state.lock().limits)
     }
 
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn of_many_that_find_themselves_alone_at_once_the_share_stays() {
         for round in 0..200 {
-            let pace = Pace::new(Limits { rpm: Some(30), ..Limits::default() });
+            let pace = Pace::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
             let now = round * MINUTE;
             let steps: Vec<_> = (0..30).map(|_| pace.enter(now, 3, false).unwrap()).collect();
             let begin = Barrier::new(6);

@@ -1,9 +1,9 @@
 //! The audit log, a page at a time.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use serde_json::{Value, json};
-use store::{Audit, AuditFilter};
+use store::{AuditRecord, AuditFilter};
 
 use super::look::{wish, wishes};
 use super::{admin, away, invalid, time};
@@ -11,7 +11,7 @@ use crate::request::ApiRequest;
 
 /// Changes, newest first: `limit`, `actor`, `action`, `since`, `until`, and `before`, the `next` of
 /// the page before.
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let wishes = wishes(&asked);
     let most = match wish(&wishes, "limit") {
@@ -51,7 +51,7 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(relay::json(value.to_string()))
 }
 
-fn told(one: &Audit) -> Value {
+fn told(one: &AuditRecord) -> Value {
     json!({
         "at": time(one.at), "actor": one.actor, "action": one.action,
         "subject": one.subject, "detail": one.detail,

@@ -1,12 +1,12 @@
 //! Credentials of stored providers: given once, sealed, never shown again; and whether they work.
 
 use axum::response::Response;
-use canon::{Fault, Origin};
-use catalog::Ways;
+use canon::{ApiError, WireFormat};
+use catalog::Endpoints;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
-use store::{Change, Sealed, Sealer, StoredCredential};
+use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential};
 use upstream::{Provider, Sending};
 
 use super::places::{Seen, judged, wrong_field};
@@ -35,7 +35,7 @@ enum Kind {
 
 impl Given {
     /// Read by hand: what a reader of types says of a wrong value repeats it.
-    fn one(sent: &Value) -> Result<Self, Fault> {
+    fn one(sent: &Value) -> Result<Self, ApiError> {
         let Value::Object(fields) = sent else {
             return Err(invalid("credentials", "each must be an object with name and value"));
         };
@@ -56,7 +56,7 @@ impl Given {
         Ok(Self { name: name.to_owned(), auth })
     }
 
-    pub(super) fn several(sent: &Value) -> Result<Vec<Self>, Fault> {
+    pub(super) fn several(sent: &Value) -> Result<Vec<Self>, ApiError> {
         let Value::Array(list) = sent else {
             return Err(invalid("credentials", "must be a list"));
         };
@@ -66,7 +66,7 @@ impl Given {
         list.iter().map(Self::one).collect()
     }
 
-    fn read(&self, (name, like): (&str, Option<&str>)) -> Result<RawAuth, Fault> {
+    fn read(&self, (name, like): (&str, Option<&str>)) -> Result<RawAuth, ApiError> {
         let read = match &self.auth {
             Kind::Value(value) => of_value(name, like, value),
             Kind::Auth(auth) => of_auth(auth),
@@ -79,7 +79,7 @@ impl Given {
 pub(super) struct Sealing<'a> {
     pub(super) rows: Vec<StoredCredential>,
     pub(super) read: Vec<StoredAuth>,
-    _sealer: Option<Sealer<'a>>,
+    _sealer: Option<SecretSealer<'a>>,
 }
 
 /// Seals credentials for a provider that is in that place.
@@ -88,14 +88,14 @@ pub(super) async fn seal<'a>(
     provider: (&str, Option<&str>),
     place: &str,
     given: Vec<Given>,
-) -> Result<Sealing<'a>, Fault> {
+) -> Result<Sealing<'a>, ApiError> {
     let mut sealing = Sealing { rows: Vec::new(), read: Vec::new(), _sealer: None };
     if given.is_empty() {
         return Ok(sealing);
     }
     let auths: Vec<RawAuth> =
         given.iter().map(|one| one.read(provider)).collect::<Result<_, _>>()?;
-    let shut = |why: store::VaultError| Fault::invalid("", why.to_string());
+    let shut = |why: store::VaultError| ApiError::invalid("", why.to_string());
     let sealer = state.admin.vault.sealer().await.map_err(shut)?;
     for (Given { name, .. }, auth) in given.into_iter().zip(auths) {
         let mut row = StoredCredential {
@@ -103,10 +103,10 @@ pub(super) async fn seal<'a>(
             provider_id: provider.0.to_owned(),
             name,
             place: place.to_owned(),
-            sealed: Sealed { by: String::new(), bytes: Vec::new() },
+            sealed: SealedSecret { by: String::new(), bytes: Vec::new() },
             created: state.clock().now(),
         };
-        let text = serde_json::to_vec(&auth.0).map_err(|e| Fault::internal(e.to_string()))?;
+        let text = serde_json::to_vec(&auth.0).map_err(|e| ApiError::internal(e.to_string()))?;
         row.sealed = sealer.seal(&row.label(), &text).map_err(shut)?;
         sealing.read.push(StoredAuth {
             id: row.id.clone(),
@@ -120,7 +120,7 @@ pub(super) async fn seal<'a>(
     Ok(sealing)
 }
 
-pub(crate) async fn add(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn add(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let name = id_in(&asked, AT, "/credentials");
     let ApiRequest { state, request, .. } = asked;
@@ -132,8 +132,8 @@ pub(crate) async fn add(asked: ApiRequest) -> Result<Response, Fault> {
     changeable(&config, &name)?;
     let Some(provider) = seen.stored.providers.get(&name) else {
         let known = config.providers.iter().any(|live| live.name == name);
-        return Err(match known || catalog::Directory::embedded().provider(&name).is_some() {
-            true => Fault::invalid("", format!("`{name}` is not stored; PUT {AT}{name} first")),
+        return Err(match known || catalog::ModelDirectory::embedded().provider(&name).is_some() {
+            true => ApiError::invalid("", format!("`{name}` is not stored; PUT {AT}{name} first")),
             false => missing("provider"),
         });
     };
@@ -149,7 +149,7 @@ pub(crate) async fn add(asked: ApiRequest) -> Result<Response, Fault> {
         provider.credentials.extend(sealing.read.iter().cloned());
     }
     judged(&config, &seen.stored, &next, &Entry::Provider(name.clone()))?;
-    let changes: Vec<Change> = sealing.rows.iter().cloned().map(Change::Give).collect();
+    let changes: Vec<ConfigChange> = sealing.rows.iter().cloned().map(ConfigChange::Give).collect();
     seen.change(&state, &changes).await?;
     let row = sealing.rows.first().ok_or_else(|| missing("credential"))?;
     note(&state, &who, "credential.add", &name, &format!("{} ({})", row.name, row.id)).await;
@@ -157,7 +157,7 @@ pub(crate) async fn add(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing(StatusCode::CREATED, &value))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let path = id_in(&asked, AT, "");
     let (name, id) = path.split_once("/credentials/").unwrap_or((path.as_str(), ""));
@@ -170,14 +170,14 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
     let own = own.ok_or_else(|| missing("credential"))?;
     let now = told(&config, &seen.stored, name).unwrap_or_default();
     unchanged(asked.request.headers(), &now)?;
-    seen.change(&state, &[Change::Take(id.to_owned())]).await?;
+    seen.change(&state, &[ConfigChange::Take(id.to_owned())]).await?;
     note(&state, &who, "credential.delete", name, &format!("{} ({id})", own.name)).await;
     let value = json!({ "success": true, "id": id, "name": own.name, "deleted": true });
     Ok(relay::json(value.to_string()))
 }
 
 /// Asks a provider with each of its credentials for something that costs nothing.
-pub(crate) async fn check(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn check(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let name = id_in(&asked, AT, "/check");
     let state = asked.state;
@@ -232,14 +232,14 @@ impl Found {
 }
 
 /// One request for the list of models. Of the answer only the status is looked at.
-async fn ask(provider: &Provider, ways: &Ways, credential: usize) -> Found {
+async fn ask(provider: &Provider, ways: &Endpoints, credential: usize) -> Found {
     let Some((origin, path)) =
         provider.speaks.iter().find_map(|origin| Some((*origin, list_path(ways, *origin)?)))
     else {
         return Found::not("it has no list of models to try this on; try a call".to_owned());
     };
     let mut headers = HeaderMap::new();
-    for (name, value) in dialects::get(origin).map(|own| own.headers()).unwrap_or_default() {
+    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default() {
         headers.insert(*name, HeaderValue::from_static(value));
     }
     let how = Sending {
@@ -264,15 +264,15 @@ async fn ask(provider: &Provider, ways: &Ways, credential: usize) -> Found {
             };
             Found { ok, status: Some(status), took, say }
         }
-        Err(fault) => Found { ok: false, status: None, took, say: fault.say().to_owned() },
+        Err(fault) => Found { ok: false, status: None, took, say: fault.message().to_owned() },
     }
 }
 
 /// Where a provider lists its models: beside where it is called in that format.
-fn list_path(ways: &Ways, origin: Origin) -> Option<String> {
+fn list_path(ways: &Endpoints, origin: WireFormat) -> Option<String> {
     let usual = match origin {
-        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => "/v1/models",
-        Origin::Native => "/v1beta/models",
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => "/v1/models",
+        WireFormat::Native => "/v1beta/models",
     };
     let Some(own) = ways.path(origin) else { return Some(usual.to_owned()) };
     let (path, query) = match own.whole.split_once('?') {

@@ -3,12 +3,12 @@
 use ::admin::{KeyChange, KeyDraft};
 use access::keys::described;
 use axum::response::Response;
-use canon::{Fault, Money};
+use canon::{ApiError, Money};
 use config::duration;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{BudgetTerms, KeyRecord, KeyScope, Limits};
+use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
 use super::{actor, away, body, failed, id_in, if_match, invalid, missing, sent, thing};
 use crate::query::pairs;
@@ -56,14 +56,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn limits(self) -> Result<Limits, Fault> {
+    pub(super) fn limits(self) -> Result<RateLimits, ApiError> {
         let Self { rpm, tpm, concurrency } = self;
         let limits =
             [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
         if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
             return Err(invalid(field, "must be above zero; leave it out for no limit"));
         }
-        Ok(Limits { rpm, tpm, concurrency })
+        Ok(RateLimits { rpm, tpm, concurrency })
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Budget {
 }
 
 impl KeyBody {
-    fn into_change(self, now: i64) -> Result<KeyChange, Fault> {
+    fn into_change(self, now: i64) -> Result<KeyChange, ApiError> {
         let Self {
             account_id: _,
             name,
@@ -102,7 +102,7 @@ impl KeyBody {
     }
 }
 
-pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
+pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, ApiError> {
     let money: Money = text
         .parse()
         .map_err(|_| invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
@@ -112,19 +112,19 @@ pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, Fault> {
     Ok(money)
 }
 
-fn later(text: &str, now: i64) -> Result<i64, Fault> {
+fn later(text: &str, now: i64) -> Result<i64, ApiError> {
     let life = duration(text).map_err(|why| invalid("expires_in", why))?;
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, Fault> {
+pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, ApiError> {
     let most = amount("budget.most_usd", &most_usd)?;
-    let period = ledger::Period::by_word(&per)
+    let period = ledger::BudgetPeriod::by_word(&per)
         .ok_or_else(|| invalid("budget.per", "write day, week or month"))?;
-    Ok(BudgetTerms { most, period })
+    Ok(BudgetTerms { limit: most, period })
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     actor(&asked.state, &asked.key).await?;
     let query = pairs(asked.request.uri().query().unwrap_or_default());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
@@ -137,13 +137,13 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(super::list(keys.map_err(away)?.iter().map(|key| described(key, now)).collect()))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     actor(&asked.state, &asked.key).await?;
     let record = asked.state.store.key(&id_in(&asked, AT, "")).await.map_err(away)?;
     Ok(shown(&asked.state, &record.ok_or_else(|| missing("key"))?))
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&asked.state, &asked.key).await?;
     let ApiRequest { state, key, request, .. } = asked;
     let mut wanted: KeyBody = body(request).await?;
@@ -189,7 +189,7 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing(StatusCode::CREATED, &value))
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
     let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
     let ApiRequest { state, request, .. } = asked;
     let read = if_match(&request);
@@ -207,7 +207,7 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(shown(&state, &changed.map_err(failed)?))
 }
 
-pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, ApiError> {
     let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
     let (state, read) = (asked.state, if_match(&asked.request));
     let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read()).await;
@@ -222,7 +222,7 @@ struct RotateBody {
     overlap: Option<String>,
 }
 
-pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, ApiError> {
     let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, "/rotate"));
     let ApiRequest { state, request, .. } = asked;
     let RotateBody { overlap } = body(request).await?;

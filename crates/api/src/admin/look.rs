@@ -1,9 +1,9 @@
 //! What administrators look at: usage.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use serde_json::{Map, Value, json};
-use store::{By, Pace, Rank, Shown, Step, Times, UsageFilter, UsageView, UsageWish};
+use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, DurationHistogram, UsageFilter, UsageReport, UsageRequest};
 
 use super::{admin, away, invalid, time};
 use crate::query::pairs;
@@ -25,7 +25,7 @@ pub(super) fn wish(wishes: &Map<String, Value>, name: &str) -> Option<String> {
 }
 
 /// What was used: in all, over time, and by whom.
-pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let wishes = wishes(&asked);
     let days: i64 = match wish(&wishes, "days") {
@@ -36,14 +36,14 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, Fault> {
         },
     };
     let by = match wish(&wishes, "by") {
-        None => By::Model,
-        Some(word) => By::by_word(&word)
+        None => GroupBy::Model,
+        Some(word) => GroupBy::by_word(&word)
             .ok_or_else(|| invalid("by", "write account, key, model, lane or status"))?,
     };
     let step = match wish(&wishes, "step") {
-        None => Step::Day,
+        None => UsageStep::Day,
         Some(word) => {
-            Step::by_word(&word).ok_or_else(|| invalid("step", "write hour, day or month"))?
+            UsageStep::by_word(&word).ok_or_else(|| invalid("step", "write hour, day or month"))?
         }
     };
     let status = match wish(&wishes, "status") {
@@ -54,9 +54,9 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, Fault> {
         }
     };
     let stretches = match step {
-        Step::Hour => days.saturating_mul(24),
-        Step::Day => days,
-        Step::Month => days / 28,
+        UsageStep::Hour => days.saturating_mul(24),
+        UsageStep::Day => days,
+        UsageStep::Month => days / 28,
     };
     if stretches > STRETCHES {
         return Err(invalid("step", "so many days need longer steps: write day or month"));
@@ -77,11 +77,11 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, Fault> {
     };
     let now = asked.state.clock().now();
     let range = now.saturating_sub(days.saturating_mul(DAY))..now.saturating_add(1);
-    let wish = UsageWish { range, step, by, rank: Rank::Cost, filter, listed: LISTED, apart };
+    let wish = UsageRequest { range, step, by, rank: GroupOrder::Cost, filter, listed: LISTED, with_series: apart };
     let seen = asked.state.store.usage_view(&wish).await.map_err(away)?;
-    let UsageView { all, pace, top, over, others } = &seen;
+    let UsageReport { all, latencies: pace, top, series: over, others } = &seen;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": used_json(used) }));
-    let told = |begun: i64, group: Option<&str>, used: &Shown| json!({ "begun": time(begun), "group": group, "used": used_json(used) });
+    let told = |begun: i64, group: Option<&str>, used: &ReportTotals| json!({ "begun": time(begun), "group": group, "used": used_json(used) });
     let apart = over.iter().map(|point| told(point.begun, Some(&point.group), &point.used));
     let points = apart.chain(others.iter().map(|(begun, used)| told(*begun, None, used)));
     let value = json!({
@@ -97,7 +97,7 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(relay::json(value.to_string()))
 }
 
-fn used_json(used: &Shown) -> Value {
+fn used_json(used: &ReportTotals) -> Value {
     json!({
         "calls": used.calls,
         "input_tokens": used.input,
@@ -105,12 +105,12 @@ fn used_json(used: &Shown) -> Value {
         "output_tokens": used.output,
         "thinking_tokens": used.thinking,
         "cost_usd": used.cost.to_string(),
-        "borne_usd": used.borne.to_string(),
+        "borne_usd": used.absorbed.to_string(),
     })
 }
 
-fn pace_json(Pace { took, waited }: &Pace) -> Value {
-    let told = |times: &Times| json!({ "p50": ms(times.within(50)), "p95": ms(times.within(95)) });
+fn pace_json(LatencyTotals { took, waited }: &LatencyTotals) -> Value {
+    let told = |times: &DurationHistogram| json!({ "p50": ms(times.percentile(50)), "p95": ms(times.percentile(95)) });
     json!({ "first_byte_ms": told(waited), "whole_ms": told(took) })
 }
 

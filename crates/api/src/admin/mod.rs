@@ -40,13 +40,13 @@ pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{HeaderMap, Request, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use store::{Account, Role, StoreError};
+use store::{Account, AccountRole, StoreError};
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -56,19 +56,19 @@ use access::keys::Key;
 const LARGEST: usize = 64 << 10;
 
 /// Who asks, if it is somebody who may.
-async fn admin(state: &ApiState, key: &Key) -> Result<Account, Fault> {
+async fn admin(state: &ApiState, key: &Key) -> Result<Account, ApiError> {
     let account = state.store.account(&key.record.account_id).await.map_err(away)?;
     match account {
         Some(account) if !account.disabled => match account.role {
-            Role::Owner | Role::Admin => Ok(account),
-            Role::Member | Role::Viewer => Err(forbidden("administration is for administrators")),
+            AccountRole::Owner | AccountRole::Admin => Ok(account),
+            AccountRole::Member | AccountRole::Viewer => Err(forbidden("administration is for administrators")),
         },
         Some(_) | None => Err(forbidden("administration is for administrators")),
     }
 }
 
 /// Refuses to let somebody change what belongs to another, by the console's rule.
-fn may_change(own: &Account, other: &Account) -> Result<(), Fault> {
+fn may_change(own: &Account, other: &Account) -> Result<(), ApiError> {
     if ::admin::may_change(own, other) {
         Ok(())
     } else {
@@ -76,50 +76,50 @@ fn may_change(own: &Account, other: &Account) -> Result<(), Fault> {
     }
 }
 
-fn forbidden(say: &'static str) -> Fault {
-    Fault::new(Trouble::Forbidden, say)
+fn forbidden(say: &'static str) -> ApiError {
+    ApiError::new(ErrorKind::Forbidden, say)
 }
 
 /// A field that is wrong, named in the words too: these answers have no other place for it.
-fn invalid(field: impl Into<String>, why: impl Into<String>) -> Fault {
+fn invalid(field: impl Into<String>, why: impl Into<String>) -> ApiError {
     let (field, why) = (field.into(), why.into());
     let say = format!("`{field}`: {why}");
-    Fault::invalid(field, say)
+    ApiError::invalid(field, say)
 }
 
-fn missing(what: &str) -> Fault {
-    Fault::new(Trouble::NotFound, format!("there is no such {what}"))
+fn missing(what: &str) -> ApiError {
+    ApiError::new(ErrorKind::NotFound, format!("there is no such {what}"))
 }
 
 /// What the store could not do, as far as it is the caller's business.
-fn away(error: StoreError) -> Fault {
+fn away(error: StoreError) -> ApiError {
     match error {
-        StoreError::Conflict(what) => Fault::invalid("", format!("there is already one: {what}")),
+        StoreError::Conflict(what) => ApiError::invalid("", format!("there is already one: {what}")),
         StoreError::Unreachable(_)
         | StoreError::Missing(_)
         | StoreError::Newer { .. }
         | StoreError::Other(_) => {
-            Fault::new(Trouble::Overload, "the store does not answer at the moment")
-                .note(error.to_string())
+            ApiError::new(ErrorKind::Overloaded, "the store does not answer at the moment")
+                .with_log_note(error.to_string())
         }
     }
 }
 
 /// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
-async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Fault> {
+async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
     let bytes = to_bytes(request.into_body(), LARGEST).await.map_err(|_| {
-        Fault::new(Trouble::TooLarge, format!("the body is larger than {LARGEST} bytes"))
+        ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {LARGEST} bytes"))
     })?;
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(reader).map_err(|wrong| {
         let path = wrong.path().to_string();
         let say = wrong.into_inner().to_string();
-        if path == "." { Fault::invalid("", say) } else { invalid(path, say) }
+        if path == "." { ApiError::invalid("", say) } else { invalid(path, say) }
     })
 }
 
 /// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
-fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), Fault> {
+fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
     let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
     ReadVersion(read).check(now).map_err(failed)
 }
@@ -139,21 +139,21 @@ fn if_match(request: &Request<Body>) -> IfMatch {
 }
 
 /// The key that asks, with the account whose rights it has.
-async fn actor(state: &ApiState, key: &Key) -> Result<Actor, Fault> {
+async fn actor(state: &ApiState, key: &Key) -> Result<Actor, ApiError> {
     let account = admin(state, key).await?;
     Ok(Actor::Key { account, record: Box::new(key.record.clone()) })
 }
 
 /// A refusal of administration, as the API tells it.
-fn failed(error: AdminError) -> Fault {
+fn failed(error: AdminError) -> ApiError {
     match error {
-        AdminError::Forbidden(message) => Fault::new(Trouble::Forbidden, message),
-        AdminError::Invalid { field, message } if field.is_empty() => Fault::invalid("", message),
+        AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
+        AdminError::Invalid { field, message } if field.is_empty() => ApiError::invalid("", message),
         AdminError::Invalid { field, message } => invalid(field, message),
         AdminError::NotFound(what) => missing(what),
-        AdminError::Stale => Fault::new(Trouble::Stale, error.to_string()),
+        AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),
         AdminError::Store(error) => away(error),
-        AdminError::Internal(note) => Fault::internal(note),
+        AdminError::Internal(note) => ApiError::internal(note),
     }
 }
 

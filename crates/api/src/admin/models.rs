@@ -1,11 +1,11 @@
 //! Models: what there is, and those that administrators make, change and remove.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::{Change, Configured, ConfiguredKind};
+use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 
 use super::places::{Seen, judged, wrong_field};
 use super::unchanged;
@@ -22,7 +22,7 @@ fn told(config: &Config, stored: &Stored, id: &str) -> Option<Value> {
     let live = config.catalog.get(id).filter(|live| live.id == id);
     let mut value = match live {
         Some(live) => {
-            let record = catalog::Record::new(live, &config.public_url);
+            let record = catalog::ModelListing::new(live, &config.public_url);
             let mut value = serde_json::to_value(record).unwrap_or_default();
             if let Value::Object(fields) = &mut value {
                 let lanes = live.lanes.iter().map(|lane| Value::from(lane.name())).collect();
@@ -52,7 +52,7 @@ fn told(config: &Config, stored: &Stored, id: &str) -> Option<Value> {
     Some(value)
 }
 
-pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let (config, stored) = asked.state.admin.in_force();
     let live = config.catalog.iter().map(|model| model.id.as_str());
@@ -62,7 +62,7 @@ pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(list(told.collect()))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let id = decode(&id_in(&asked, AT, ""));
     let (config, stored) = asked.state.admin.in_force();
@@ -70,7 +70,7 @@ pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing(StatusCode::OK, &told))
 }
 
-fn check_id(id: &str, config: &Config, seen: &Stored) -> Result<(), Fault> {
+fn check_id(id: &str, config: &Config, seen: &Stored) -> Result<(), ApiError> {
     let dots = |piece: &str| piece.chars().all(|c| c == '.');
     if id.len() > 256 || id.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(invalid("id", "must have 1 to 256 bytes, without spaces"));
@@ -86,10 +86,10 @@ fn check_id(id: &str, config: &Config, seen: &Stored) -> Result<(), Fault> {
     }
 }
 
-fn in_file(config: &Config, id: &str) -> Result<(), Fault> {
+fn in_file(config: &Config, id: &str) -> Result<(), ApiError> {
     if config.ground.has(&Entry::Model(id.to_owned())) {
         let say = format!("`{id}` is in the configuration file; change it there");
-        return Err(Fault::invalid("", say));
+        return Err(ApiError::invalid("", say));
     }
     Ok(())
 }
@@ -97,11 +97,11 @@ fn in_file(config: &Config, id: &str) -> Result<(), Fault> {
 /// What is allowed and may yet be a slip: calls that cost nothing at a provider that is paid.
 fn warnings(places: &Places, id: &str) -> Vec<String> {
     let Some(route) = places.route(id) else { return Vec::new() };
-    let wants = |of: &str| usual_auth(of, None).is_some_and(|auth| *auth != catalog::Auth::None);
+    let wants = |of: &str| usual_auth(of, None).is_some_and(|auth| *auth != catalog::AuthScheme::None);
     let free = route
         .lanes
         .iter()
-        .filter(|lane| lane.prices.is_free() && (lane.provider.proves(0) || wants(&lane.ways.of)));
+        .filter(|lane| lane.prices.is_free() && (lane.provider.proves(0) || wants(&lane.ways.provider)));
     let mut names: Vec<&str> = free.map(|lane| lane.name.as_str()).collect();
     names.dedup();
     match names.is_empty() {
@@ -112,7 +112,7 @@ fn warnings(places: &Places, id: &str) -> Vec<String> {
     }
 }
 
-pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let id = decode(&id_in(&asked, AT, ""));
     let ApiRequest { state, request, .. } = asked;
@@ -129,9 +129,9 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
     let old = seen.stored.models.get(&id);
     let new = StoredModel::new(settings, old.map_or(now, |old| old.created));
     new.raw.as_ref().map_err(wrong_field)?;
-    let text = serde_json::to_string(&new.settings).map_err(|e| Fault::internal(e.to_string()))?;
-    let entry = Configured {
-        kind: ConfiguredKind::Model,
+    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
+    let entry = ConfigEntry {
+        kind: ConfigEntryKind::Model,
         id: id.clone(),
         settings: text,
         created: new.created,
@@ -141,7 +141,7 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
     next.models.insert(id.clone(), new);
     let places = judged(&config, &seen.stored, &next, &Entry::Model(id.clone()))?;
     let warnings = warnings(&places, &id);
-    seen.change(&state, &[Change::Put(entry)]).await?;
+    seen.change(&state, &[ConfigChange::Put(entry)]).await?;
     let (action, status) = match old {
         None => ("model.create", StatusCode::CREATED),
         Some(_) => ("model.change", StatusCode::OK),
@@ -153,7 +153,7 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing_of(status, &thing.with("warnings", json!(warnings))))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let id = decode(&id_in(&asked, AT, ""));
     let state = Arc::clone(&asked.state);
@@ -162,14 +162,14 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
     let now = told(&config, &seen.stored, &id).ok_or_else(|| missing("model"))?;
     if !seen.stored.models.contains_key(&id) {
         in_file(&config, &id)?;
-        return Err(Fault::invalid("", format!("`{id}` comes with its provider")));
+        return Err(ApiError::invalid("", format!("`{id}` comes with its provider")));
     }
     unchanged(asked.request.headers(), &now)?;
     let mut next = Stored::clone(&seen.stored);
     next.models.remove(&id);
     // Another may fall back to it.
     judged(&config, &seen.stored, &next, &Entry::Model(id.clone()))?;
-    seen.change(&state, &[Change::Drop(ConfiguredKind::Model, id.clone())]).await?;
+    seen.change(&state, &[ConfigChange::Drop(ConfigEntryKind::Model, id.clone())]).await?;
     note(&state, &who, "model.delete", &id, "").await;
     let value = json!({ "success": true, "id": id, "deleted": true });
     Ok(relay::json(value.to_string()))

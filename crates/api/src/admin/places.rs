@@ -1,9 +1,9 @@
 //! How a change of providers and models is made: on the state that was seen, after the whole was
 //! judged, one at a time.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use std::sync::Arc;
-use store::Change;
+use store::ConfigChange;
 use tokio::sync::MutexGuard;
 
 use super::{away, invalid};
@@ -17,18 +17,18 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    pub(super) async fn now(state: &'a ApiState) -> Result<Self, Fault> {
+    pub(super) async fn now(state: &'a ApiState) -> Result<Self, ApiError> {
         let turn = state.admin.stored.turn.lock().await;
         state.admin.fresh_places().await.map_err(away)?;
         Ok(Self { stored: state.admin.in_force().1, _turn: turn })
     }
 
     /// Makes the changes, and serves by them.
-    pub(super) async fn change(&self, state: &ApiState, changes: &[Change]) -> Result<(), Fault> {
+    pub(super) async fn change(&self, state: &ApiState, changes: &[ConfigChange]) -> Result<(), ApiError> {
         if state.admin.change_places(&self.stored, changes).await.map_err(away)? {
             return Ok(());
         }
-        Err(Fault::new(Trouble::Stale, "somebody else made a change at this moment; try again"))
+        Err(ApiError::new(ErrorKind::PreconditionFailed, "somebody else made a change at this moment; try again"))
     }
 }
 
@@ -38,27 +38,27 @@ pub(super) fn judged(
     seen: &Stored,
     next: &Stored,
     about: &Entry,
-) -> Result<Places, Fault> {
+) -> Result<Places, ApiError> {
     let judge = |stored: &Stored| {
-        config.judge(stored, Look::Judge).map_err(|why| Fault::internal(why.to_string()))
+        config.judge(stored, Look::Judge).map_err(|why| ApiError::internal(why.to_string()))
     };
     let after = judge(next)?;
     if let Some(why) = after.troubles.get(about) {
         return Err(match why.split_once(": ") {
             Some((field, why)) if !field.contains(' ') => invalid(field, why),
-            _ => Fault::invalid("", why.clone()),
+            _ => ApiError::invalid("", why.clone()),
         });
     }
     let before = judge(seen)?.troubles;
     match after.troubles.iter().find(|(entry, why)| before.get(entry) != Some(why)) {
-        Some((entry, why)) => Err(Fault::invalid("", format!("this would break {entry}: {why}"))),
+        Some((entry, why)) => Err(ApiError::invalid("", format!("this would break {entry}: {why}"))),
         None => Ok(after),
     }
 }
 
-pub(super) fn wrong_field(wrong: &WrongField) -> Fault {
+pub(super) fn wrong_field(wrong: &WrongField) -> ApiError {
     if wrong.field.is_empty() {
-        return Fault::invalid("", wrong.why.clone());
+        return ApiError::invalid("", wrong.why.clone());
     }
     invalid(wrong.field.clone(), wrong.why.clone())
 }

@@ -1,11 +1,11 @@
 //! Providers: what there is, and those that administrators make, change and remove.
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use store::{Change, Configured, ConfiguredKind};
+use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 use upstream::Provider;
 
 use super::credentials::{Given, seal};
@@ -63,13 +63,13 @@ pub(super) fn told(config: &Config, stored: &Stored, name: &str) -> Option<Value
     }
     let source = source(config, stored, name);
     let raw = own.and_then(|own| own.raw.as_ref().ok());
-    let of = config.ways.get(name).map(|ways| ways.of.clone()).filter(|of| !of.is_empty());
+    let of = config.ways.get(name).map(|ways| ways.provider.clone()).filter(|of| !of.is_empty());
     // One that does not serve is what it was said to be, or what the directory knows of it.
     let known = raw.map(|raw| raw.like.as_deref().unwrap_or(name));
-    let known = known.and_then(|of| catalog::Directory::embedded().provider(of));
+    let known = known.and_then(|of| catalog::ModelDirectory::embedded().provider(of));
     let of = of.or_else(|| known.map(|known| known.id.clone()));
-    let speaks = live.map(|live| &live.speaks).or_else(|| known.map(|known| &known.speaks));
-    let speaks: Vec<&str> = speaks.into_iter().flatten().map(|one| one.name()).collect();
+    let speaks = live.map(|live| &live.speaks).or_else(|| known.map(|known| &known.formats));
+    let speaks: Vec<&str> = speaks.into_iter().flatten().map(|one| one.as_str()).collect();
     let base = live.filter(|_| name != DEMO).map(|live| live.address());
     let base = base.or_else(|| raw.and_then(|raw| raw.base.clone()));
     let base = base.or_else(|| known.map(|known| known.base.clone()));
@@ -117,7 +117,7 @@ fn with_lanes(mut value: Value, lanes: Vec<Value>) -> Value {
     value
 }
 
-pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let (config, stored) = asked.state.admin.in_force();
     let mut lanes = lanes(&asked.state, &config);
@@ -132,35 +132,35 @@ pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// A provider as it is now, and what its tag is made of.
-pub(super) fn shown(state: &ApiState, name: &str) -> Result<Thing, Fault> {
+pub(super) fn shown(state: &ApiState, name: &str) -> Result<Thing, ApiError> {
     let (config, stored) = state.admin.in_force();
     let stable = told(&config, &stored, name).ok_or_else(|| missing("provider"))?;
     let lanes = lanes(state, &config).remove(name).unwrap_or_default();
     Ok(Thing { shown: with_lanes(stable.clone(), lanes), stable })
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let name = id_in(&asked, AT, "");
     Ok(thing_of(StatusCode::OK, &shown(&asked.state, &name)?))
 }
 
 /// Refuses to change what is not ours to change.
-pub(super) fn changeable(config: &Config, name: &str) -> Result<(), Fault> {
+pub(super) fn changeable(config: &Config, name: &str) -> Result<(), ApiError> {
     if name == DEMO {
-        return Err(Fault::invalid(
+        return Err(ApiError::invalid(
             "",
             "the demo models are built in; `[server] demo` says whether",
         ));
     }
     if config.ground.has(&Entry::Provider(name.to_owned())) {
         let say = format!("`{name}` is in the configuration file; change it there");
-        return Err(Fault::invalid("", say));
+        return Err(ApiError::invalid("", say));
     }
     Ok(())
 }
 
-fn check_name(name: &str, seen: &Stored, config: &Config) -> Result<(), Fault> {
+fn check_name(name: &str, seen: &Stored, config: &Config) -> Result<(), ApiError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.len() > LONGEST || !name.chars().all(plain) || !name.starts_with(char::is_alphanumeric)
     {
@@ -177,7 +177,7 @@ fn check_name(name: &str, seen: &Stored, config: &Config) -> Result<(), Fault> {
     }
 }
 
-pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let name = id_in(&asked, AT, "");
     let ApiRequest { state, request, .. } = asked;
@@ -209,24 +209,24 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
     new.credentials = kept.map(|old| old.credentials.clone()).unwrap_or_default();
     let sealing = seal(&state, (&name, like.as_deref()), &place, given.unwrap_or_default()).await?;
     new.credentials.extend(sealing.read.iter().cloned());
-    let text = serde_json::to_string(&new.settings).map_err(|e| Fault::internal(e.to_string()))?;
+    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
     let (created, made) = (new.created, old.is_none());
     let mut next = Stored::clone(&seen.stored);
     next.providers.insert(name.clone(), new);
     judged(&config, &seen.stored, &next, &Entry::Provider(name.clone()))?;
-    let entry = Configured {
-        kind: ConfiguredKind::Provider,
+    let entry = ConfigEntry {
+        kind: ConfigEntryKind::Provider,
         id: name.clone(),
         settings: text,
         created,
         changed: now,
     };
-    let mut changes = vec![Change::Put(entry)];
+    let mut changes = vec![ConfigChange::Put(entry)];
     if kept.is_none() {
-        changes.push(Change::TakeAll(name.clone()));
+        changes.push(ConfigChange::TakeAll(name.clone()));
     }
     let added = sealing.rows.len();
-    changes.extend(sealing.rows.iter().cloned().map(Change::Give));
+    changes.extend(sealing.rows.iter().cloned().map(ConfigChange::Give));
     seen.change(&state, &changes).await?;
     drop(sealing);
     let action = if made { "provider.create" } else { "provider.change" };
@@ -238,7 +238,7 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing_of(status, &thing.with("dropped_credentials", json!(dropped))))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let name = id_in(&asked, AT, "");
     let force = pairs(asked.request.uri().query().unwrap_or_default());
@@ -250,7 +250,7 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
         changeable(&config, &name)?;
         let there = config.providers.iter().any(|live| live.name == name);
         return Err(match there {
-            true => Fault::invalid("", format!("`{name}` comes from the environment")),
+            true => ApiError::invalid("", format!("`{name}` comes from the environment")),
             false => missing("provider"),
         });
     }
@@ -262,9 +262,9 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
             "only `{name}` serves {}; change or delete them first, or repeat with ?force=true",
             alone.join(", ")
         );
-        return Err(Fault::new(Trouble::Conflict, say).never_retry());
+        return Err(ApiError::new(ErrorKind::Conflict, say).without_retry());
     }
-    seen.change(&state, &[Change::Drop(ConfiguredKind::Provider, name.clone())]).await?;
+    seen.change(&state, &[ConfigChange::Drop(ConfigEntryKind::Provider, name.clone())]).await?;
     note(&state, &who, "provider.delete", &name, &alone.join(", ")).await;
     Ok(relay::json(
         json!({ "success": true, "id": name, "deleted": true, "models_left_alone": alone })
@@ -283,19 +283,19 @@ fn served_by_alone(stored: &Stored, name: &str) -> Vec<String> {
 }
 
 /// What the directory knows, to choose from.
-pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
-    let directory = catalog::Directory::embedded();
+    let directory = catalog::ModelDirectory::embedded();
     let known = directory.providers().filter(|known| known.id != DEMO);
     let told = known.map(|known| {
         let offers =
-            |entry: &&catalog::Entry| entry.offers.iter().any(|offer| offer.provider == known.id);
+            |entry: &&catalog::ModelEntry| entry.offers.iter().any(|offer| offer.provider == known.id);
         json!({
             "id": known.id,
             "name": known.name,
-            "speaks": known.speaks.iter().map(|one| one.name()).collect::<Vec<_>>(),
+            "speaks": known.formats.iter().map(|one| one.as_str()).collect::<Vec<_>>(),
             "base": known.base,
-            "fill": known.blanks(),
+            "fill": known.placeholders(),
             "auth": auth_word(&known.auth),
             "models": directory.models().filter(offers).count(),
         })
@@ -303,12 +303,12 @@ pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(list(told.collect()))
 }
 
-const fn auth_word(auth: &catalog::Auth) -> &'static str {
+const fn auth_word(auth: &catalog::AuthScheme) -> &'static str {
     match auth {
-        catalog::Auth::Bearer => "bearer",
-        catalog::Auth::Header(_) => "header",
-        catalog::Auth::Google => "google",
-        catalog::Auth::SigV4(_) => "sigv4",
-        catalog::Auth::None => "none",
+        catalog::AuthScheme::Bearer => "bearer",
+        catalog::AuthScheme::Header(_) => "header",
+        catalog::AuthScheme::Google => "google",
+        catalog::AuthScheme::SigV4(_) => "sigv4",
+        catalog::AuthScheme::None => "none",
     }
 }

@@ -1,7 +1,7 @@
 //! What can be set while the gateway runs: who may sign up and as what, and what it is called.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use crate::state::ApiState;
 /// The settings that can be changed here.
 const SETTINGS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 
-async fn now(state: &ApiState) -> Result<Value, Fault> {
+async fn now(state: &ApiState) -> Result<Value, ApiError> {
     let mut all = Map::new();
     for name in SETTINGS {
         let value = state.store.setting(name).await.map_err(away)?;
@@ -23,7 +23,7 @@ async fn now(state: &ApiState) -> Result<Value, Fault> {
     Ok(Value::Object(all))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     Ok(thing(StatusCode::OK, &now(&asked.state).await?))
 }
@@ -43,7 +43,7 @@ struct Change {
 }
 
 /// The text to keep for a setting.
-fn checked(name: &'static str, text: String) -> Result<String, Fault> {
+fn checked(name: &'static str, text: String) -> Result<String, ApiError> {
     let one_of = |words: &[&str]| {
         let say = || invalid(name, format!("write one of {}", words.join(", ")));
         if words.contains(&text.as_str()) { Ok(()) } else { Err(say()) }
@@ -63,7 +63,7 @@ fn checked(name: &'static str, text: String) -> Result<String, Fault> {
     Ok(text)
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let ApiRequest { state, request, .. } = asked;
     let before = now(&state).await?;

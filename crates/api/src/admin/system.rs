@@ -1,7 +1,7 @@
 //! Whether the parts of the whole are well, and what they are.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 /// How long a node is silent before it counts as gone, in microseconds.
-const SILENT: i64 = ledger::LEASE.get();
+const SILENT: i64 = ledger::LEASE_DURATION.get();
 
-pub(crate) async fn health(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn health(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let state = &asked.state;
     let config = state.config();
@@ -26,17 +26,17 @@ pub(crate) async fn health(asked: ApiRequest) -> Result<Response, Fault> {
         "uptime_s": state.engine.ticks() / 1_000_000,
         // Told twice: whether it answers is what programs look for first.
         "store": state.store.ping().await.is_ok(),
-        "database": { "kind": state.store.kind(), "silent_ms": state.engine.funds.teller.silence() / 1_000 },
-        "node": state.engine.funds.teller.name(),
+        "database": { "kind": state.store.kind(), "silent_ms": state.engine.funds.teller.time_since_contact() / 1_000 },
+        "node": state.engine.funds.teller.node_name(),
         "nodes": nodes(state).await,
         "valkey": valkey,
         "journal": {
             "bytes": size_of(&config.data.join("journal")),
-            "unposted": state.engine.funds.book.waiting(),
+            "unposted": state.engine.funds.book.unposted_count(),
         },
         "memory_bytes": memory(),
         "connections": state.engine.connections.count(),
-        "running": state.engine.funds.book.running(),
+        "running": state.engine.funds.book.running_count(),
         "mail": config.mail.is_some(),
         "files": config.files.url.split(':').next().unwrap_or_default(),
         "lanes": { "all": lanes.len(), "good": good },
@@ -50,7 +50,7 @@ async fn nodes(state: &ApiState) -> Vec<Value> {
     let seen = state.store.nodes().await.unwrap_or_default();
     let told = |(id, silence): (String, i64)| {
         json!({
-            "this": id == state.engine.funds.teller.name(), "id": id,
+            "this": id == state.engine.funds.teller.node_name(), "id": id,
             "silent_ms": silence.max(0) / 1_000, "alive": silence < SILENT,
         })
     };

@@ -1,11 +1,11 @@
 //! Teams: list, make, change, close, and who belongs to them.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, AccountTerms, Limits, Member, Seated, Store, Team, TeamRole, TeamTotal};
+use store::{Account, AccountTerms, RateLimits, TeamMember, MemberChange, Store, Team, TeamRole, TeamTotal};
 
 use super::keys::{Budget, Pace, amount, terms};
 use super::{admin, away, body, id_in, invalid, missing, note, sent, tagged, unchanged};
@@ -35,7 +35,7 @@ struct Wish {
 
 impl Wish {
     /// What the team is to be, from what it is.
-    fn apply(self, mut whole: Whole) -> Result<Whole, Fault> {
+    fn apply(self, mut whole: Whole) -> Result<Whole, ApiError> {
         let Self { name, disabled, cap_usd, budget, limits } = self;
         if let Some(name) = name {
             if let Some(why) = ::admin::names::team_objection(&name) {
@@ -64,12 +64,12 @@ impl Wish {
 struct Whole {
     team: Team,
     money: AccountTerms,
-    limits: Limits,
-    members: Vec<Member>,
+    limits: RateLimits,
+    members: Vec<TeamMember>,
 }
 
 impl Whole {
-    async fn of(store: &Store, id: &str) -> Result<Self, Fault> {
+    async fn of(store: &Store, id: &str) -> Result<Self, ApiError> {
         let team = store.team(id).await.map_err(away)?.ok_or_else(|| missing("team"))?;
         let money = store.account_terms().await.map_err(away)?;
         let limits = store.account_limits().await.map_err(away)?;
@@ -80,7 +80,7 @@ impl Whole {
     fn told(&self) -> Value {
         let mut value = told(&self.team, self.money, self.limits);
         if let Value::Object(fields) = &mut value {
-            let members = self.members.iter().map(|Member { account, role, since }| {
+            let members = self.members.iter().map(|TeamMember { account, role, since }| {
                 json!({
                     "account_id": account.id,
                     "name": account.username,
@@ -101,9 +101,9 @@ fn of<T: Copy + Default>(all: &[(String, T)], id: &str) -> T {
 }
 
 /// What can be changed of a team.
-fn told(team: &Team, money: AccountTerms, limits: Limits) -> Value {
+fn told(team: &Team, money: AccountTerms, limits: RateLimits) -> Value {
     let AccountTerms { cap, budget } = money;
-    let Limits { rpm, tpm, concurrency } = limits;
+    let RateLimits { rpm, tpm, concurrency } = limits;
     json!({
         "id": team.id,
         "name": team.name,
@@ -115,7 +115,7 @@ fn told(team: &Team, money: AccountTerms, limits: Limits) -> Value {
     })
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let store = &asked.state.store;
     let money = store.account_terms().await.map_err(away)?;
@@ -134,7 +134,7 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
 
 /// A team as it is now. What it has spent is told as well, but is no part of its tag: calls are no
 /// change of the team.
-async fn fresh(state: &ApiState, id: &str, status: StatusCode) -> Result<Response, Fault> {
+async fn fresh(state: &ApiState, id: &str, status: StatusCode) -> Result<Response, ApiError> {
     let part = Whole::of(&state.store, id).await?.told();
     let (spent, _) = state.store.account_spending(id).await.map_err(away)?;
     let mut value = part.clone();
@@ -144,12 +144,12 @@ async fn fresh(state: &ApiState, id: &str, status: StatusCode) -> Result<Respons
     Ok(tagged(status, &value, &part))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     fresh(&asked.state, &id_in(&asked, AT, ""), StatusCode::OK).await
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let ApiRequest { state, request, .. } = asked;
     let wish: Wish = body(request).await?;
@@ -165,7 +165,7 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
         changed: now,
     };
     let blank =
-        Whole { team, money: AccountTerms::default(), limits: Limits::default(), members: vec![] };
+        Whole { team, money: AccountTerms::default(), limits: RateLimits::default(), members: vec![] };
     let whole = wish.apply(blank.clone())?;
     state.store.add_team(&whole.team).await.map_err(away)?;
     note(&state, &who, "team.create", &whole.team.id, &whole.team.name).await;
@@ -179,7 +179,7 @@ async fn set_terms(
     who: &Account,
     before: &Whole,
     whole: &Whole,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let id = &whole.team.id;
     let mut what = Vec::new();
     if whole.money != before.money {
@@ -196,7 +196,7 @@ async fn set_terms(
     Ok(())
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let id = id_in(&asked, AT, "");
     let ApiRequest { state, request, .. } = asked;
@@ -220,7 +220,7 @@ async fn set_disabled(
     who: &Account,
     team: &Team,
     disabled: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     if team.disabled == disabled {
         return Ok(());
     }
@@ -233,7 +233,7 @@ async fn set_disabled(
     Ok(())
 }
 
-pub(crate) async fn close(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn close(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let id = id_in(&asked, AT, "");
     let whole = Whole::of(&asked.state.store, &id).await?;
@@ -249,13 +249,13 @@ struct Place {
 }
 
 /// The team and the account in a path.
-fn both_in(asked: &ApiRequest) -> Result<(String, String), Fault> {
+fn both_in(asked: &ApiRequest) -> Result<(String, String), ApiError> {
     let rest = id_in(asked, AT, "");
     let both = rest.split_once("/members/").ok_or_else(|| missing("team"))?;
     Ok((both.0.to_owned(), both.1.to_owned()))
 }
 
-pub(crate) async fn put_member(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn put_member(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let (id, account) = both_in(&asked)?;
     let ApiRequest { state, request, .. } = asked;
@@ -267,7 +267,7 @@ pub(crate) async fn put_member(asked: ApiRequest) -> Result<Response, Fault> {
     fresh(&state, &id, StatusCode::OK).await
 }
 
-pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let (id, account) = both_in(&asked)?;
     let query = pairs(asked.request.uri().query().unwrap_or_default());
@@ -281,7 +281,7 @@ pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, Fault> 
     unchanged(asked.request.headers(), &Whole::of(&state.store, &id).await?.told())?;
     seat(&state, &who, &id, &account, None).await?;
     if revokes {
-        let keys = state.store.keys_made_by(&account).await.map_err(away)?;
+        let keys = state.store.keys_created_by(&account).await.map_err(away)?;
         for key in keys.iter().filter(|key| key.account_id == id) {
             if state.store.revoke_key(&key.id, state.clock().now()).await.map_err(away)? {
                 note(&state, &who, "key.revoke", &key.id, &key.name).await;
@@ -300,11 +300,11 @@ async fn seat(
     team: &str,
     account: &str,
     role: Option<TeamRole>,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let now = state.clock().now();
     match state.store.set_member(team, account, role, true, now).await.map_err(away)? {
-        Seated::Done => {}
-        Seated::Missing | Seated::LastManager => return Err(missing("member")),
+        MemberChange::Done => {}
+        MemberChange::Missing | MemberChange::LastManager => return Err(missing("member")),
     }
     match role {
         Some(role) => {

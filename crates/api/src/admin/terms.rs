@@ -1,11 +1,11 @@
 //! What all keys of an account together may spend and how fast, and the end of its sessions.
 
 use axum::response::Response;
-use canon::{Fault, Money};
+use canon::{ApiError, Money};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, AccountTerms, Limits};
+use store::{Account, AccountTerms, RateLimits};
 
 use super::keys::{Budget, Pace, amount, terms};
 use super::{admin, away, body, id_in, may_change, missing, note, thing, unchanged};
@@ -28,13 +28,13 @@ struct Wish {
 }
 
 /// Who asks, and the account they ask for.
-async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, Account), Fault> {
+async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, Account), ApiError> {
     let who = admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(away)?;
     Ok((who, found.ok_or_else(|| missing("user"))?))
 }
 
-async fn of(state: &ApiState, id: &str) -> Result<(AccountTerms, Limits), Fault> {
+async fn of(state: &ApiState, id: &str) -> Result<(AccountTerms, RateLimits), ApiError> {
     let terms = state.store.account_terms().await.map_err(away)?;
     let limits = state.store.account_limits().await.map_err(away)?;
     let terms = terms.into_iter().find(|(own, _)| own == id).map(|(_, terms)| terms);
@@ -42,20 +42,20 @@ async fn of(state: &ApiState, id: &str) -> Result<(AccountTerms, Limits), Fault>
     Ok((terms.unwrap_or_default(), limits.unwrap_or_default()))
 }
 
-fn told(id: &str, (terms, limits): (AccountTerms, Limits)) -> Value {
-    let (AccountTerms { cap, budget }, Limits { rpm, tpm, concurrency }) = (terms, limits);
+fn told(id: &str, (terms, limits): (AccountTerms, RateLimits)) -> Value {
+    let (AccountTerms { cap, budget }, RateLimits { rpm, tpm, concurrency }) = (terms, limits);
     json!({
         "id": id,
         "cap_usd": cap.map(|cap| cap.to_string()),
         "budget": budget.map(|budget| json!({
-            "most_usd": budget.most.to_string(), "per": budget.period.word(),
+            "most_usd": budget.limit.to_string(), "per": budget.period.word(),
         })),
         "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
     })
 }
 
 /// With what was spent, which is no part of the tag: it changes by itself.
-async fn answer(state: &ApiState, id: &str) -> Result<Response, Fault> {
+async fn answer(state: &ApiState, id: &str) -> Result<Response, ApiError> {
     let terms = told(id, of(state, id).await?);
     let mut response = thing(StatusCode::OK, &terms);
     let (spent, _) = state.store.account_spending(id).await.map_err(away)?;
@@ -67,12 +67,12 @@ async fn answer(state: &ApiState, id: &str) -> Result<Response, Fault> {
     Ok(response)
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     let (_, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "/terms")).await?;
     answer(&asked.state, &account.id).await
 }
 
-pub(crate) async fn set(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn set(asked: ApiRequest) -> Result<Response, ApiError> {
     let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "/terms")).await?;
     let ApiRequest { state, request, .. } = asked;
     may_change(&who, &account)?;
@@ -94,7 +94,7 @@ pub(crate) async fn set(asked: ApiRequest) -> Result<Response, Fault> {
     answer(&state, &account.id).await
 }
 
-pub(crate) async fn sign_out(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn sign_out(asked: ApiRequest) -> Result<Response, ApiError> {
     let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "/sign-out")).await?;
     may_change(&who, &account)?;
     let ended = asked.state.store.drop_sessions_of(&account.id).await.map_err(away)?;

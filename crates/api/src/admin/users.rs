@@ -1,11 +1,11 @@
 //! Accounts: list, make, change role, lock, hand out a link to choose a password.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, Role};
+use store::{Account, AccountRole};
 
 use super::{
     ApiRequest, admin, away, body, forbidden, id_in, invalid, may_change, missing, note, thing,
@@ -47,38 +47,38 @@ fn told(account: &Account) -> Value {
     })
 }
 
-fn role(word: &str) -> Result<Role, Fault> {
-    Role::by_word(word).ok_or_else(|| invalid("role", "write owner, admin, member or viewer"))
+fn role(word: &str) -> Result<AccountRole, ApiError> {
+    AccountRole::by_word(word).ok_or_else(|| invalid("role", "write owner, admin, member or viewer"))
 }
 
 /// Nobody gives more than they have.
-fn may_give(own: Role, given: Role) -> Result<(), Fault> {
+fn may_give(own: AccountRole, given: AccountRole) -> Result<(), ApiError> {
     let may = ::admin::may_give(own, given);
     if may { Ok(()) } else { Err(forbidden("you may not give this role")) }
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     let accounts = asked.state.store.accounts().await.map_err(away)?;
     Ok(super::list(accounts.iter().map(told).collect()))
 }
 
-async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, Account), Fault> {
+async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, Account), ApiError> {
     let who = admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(away)?;
     Ok((who, found.ok_or_else(|| missing("user"))?))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     let (_, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
     Ok(thing(StatusCode::OK, &told(&account)))
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let ApiRequest { state, request, .. } = asked;
     let New { name, email, role: word } = body(request).await?;
-    let given = word.as_deref().map(role).transpose()?.unwrap_or(Role::Member);
+    let given = word.as_deref().map(role).transpose()?.unwrap_or(AccountRole::Member);
     may_give(who.role, given)?;
     if let Some(why) = ::admin::names_objection(&name, email.as_deref()) {
         return Err(invalid("name", why));
@@ -104,24 +104,24 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// A link with which the account chooses a password.
-async fn link(state: &ApiState, account: &Account) -> Result<String, Fault> {
+async fn link(state: &ApiState, account: &Account) -> Result<String, ApiError> {
     let path = ::admin::reset_link(&state.store, account, state.clock().now()).await;
-    let path = path.map_err(Fault::internal)?;
+    let path = path.map_err(ApiError::internal)?;
     Ok(format!("{}{path}", state.config().public_url))
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
     let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
     let ApiRequest { state, request, .. } = asked;
     may_change(&who, &account)?;
     unchanged(request.headers(), &told(&account))?;
     let Change { role: word, disabled } = body(request).await?;
     let given = word.as_deref().map(role).transpose()?;
-    let loses = given.is_some_and(|role| role != Role::Owner) || disabled == Some(true);
-    if account.role == Role::Owner && loses {
+    let loses = given.is_some_and(|role| role != AccountRole::Owner) || disabled == Some(true);
+    if account.role == AccountRole::Owner && loses {
         let others = state.store.accounts().await.map_err(away)?;
         let stays =
-            |one: &Account| one.role == Role::Owner && !one.disabled && one.id != account.id;
+            |one: &Account| one.role == AccountRole::Owner && !one.disabled && one.id != account.id;
         if !others.iter().any(stays) {
             return Err(forbidden("this is the only owner; make another one first"));
         }
@@ -141,11 +141,11 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, Fault> {
     Ok(thing(StatusCode::OK, &told(&account.ok_or_else(|| missing("user"))?)))
 }
 
-pub(crate) async fn reset(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn reset(asked: ApiRequest) -> Result<Response, ApiError> {
     let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "/reset")).await?;
     may_change(&who, &account)?;
     if account.disabled {
-        return Err(Fault::invalid("", "the account is locked"));
+        return Err(ApiError::invalid("", "the account is locked"));
     }
     let link = link(&asked.state, &account).await?;
     note(&asked.state, &who, "account.reset_link", &account.id, "").await;

@@ -1,7 +1,7 @@
 //! The vault: which keys there are, what they seal, and re-keying.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use super::{admin, away, note, thing};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
-async fn told(state: &ApiState) -> Result<Value, Fault> {
+async fn told(state: &ApiState) -> Result<Value, ApiError> {
     let (current, keys) = state.admin.vault.keys();
     let sealed = state.store.sealed().await.map_err(away)?;
     Ok(
-        json!({ "current": current, "keys": keys, "sealed": sealed, "trouble": state.admin.vault.shut() }),
+        json!({ "current": current, "keys": keys, "sealed": sealed, "trouble": state.admin.vault.unavailable_reason() }),
     )
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     admin(&asked.state, &asked.key).await?;
     Ok(thing(StatusCode::OK, &told(&asked.state).await?))
 }
 
-pub(crate) async fn rekey(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn rekey(asked: ApiRequest) -> Result<Response, ApiError> {
     let who = admin(&asked.state, &asked.key).await?;
     let state = asked.state;
     // Goes on to its end, whether or not anybody waits for it.
     let turning = Arc::clone(&state);
     let turned =
         state.engine.tasks.spawn(async move { turning.admin.vault.rekey(&turning.store).await });
-    let done = turned.await.map_err(|e| Fault::internal(e.to_string()))?;
+    let done = turned.await.map_err(|e| ApiError::internal(e.to_string()))?;
     let done = done.map_err(|why| match why {
         store::VaultError::Store(error) => away(error),
-        why @ (store::VaultError::Shut(_)
-        | store::VaultError::NoKey(_)
-        | store::VaultError::Spoilt) => Fault::invalid("", why.to_string()),
+        why @ (store::VaultError::Unavailable(_)
+        | store::VaultError::UnknownKey(_)
+        | store::VaultError::Corrupt) => ApiError::invalid("", why.to_string()),
     })?;
     let detail = format!("{} sealed anew, {} could not be opened", done.sealed, done.left);
     note(&state, &who, "vault.rekey", "vault", &detail).await;

@@ -2,8 +2,8 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Reply};
-use dialects::{Cutter, Frame};
+use canon::{ApiError, ChatReply};
+use dialects::{SseDecoder, StreamFrame};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -23,8 +23,8 @@ pub(super) async fn start(
     state: Arc<ApiState>,
     mut call: Call,
     conversation: Conversation,
-) -> Result<Response, Fault> {
-    let peek = call.at_length(|| call.dialect.peek(&call.target, &call.body))?;
+) -> Result<Response, ApiError> {
+    let peek = call.at_length(|| call.dialect.read_facts(&call.target, &call.body))?;
     relay::find_route(&call, &peek)?;
     let streamed = peek.stream;
     // The lane sees a plain stream: running in the background is our business.
@@ -46,9 +46,9 @@ pub(super) async fn start(
 }
 
 /// The response object before there is an answer.
-fn queued(call: &Call) -> Result<Map<String, Value>, Fault> {
+fn queued(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    let (body, _) = call.dialect.write_reply(Reply::default(), &chat, &relay::stamp(call));
+    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &relay::stamp(call));
     let mut queued = object(body);
     let fields = [
         ("status", json!("queued")),
@@ -80,11 +80,11 @@ async fn work(
 }
 
 /// Takes the answer in, event by event.
-async fn answer(call: Call, keeper: &Keeper, run: &Run) -> Result<(), Fault> {
+async fn answer(call: Call, keeper: &Keeper, run: &Run) -> Result<(), ApiError> {
     let mut body = relay::serve(call).await?.into_body();
-    let mut cutter = Cutter::default();
+    let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Fault::internal(format!("a run broke off: {e}")))?;
+        let frame = frame.map_err(|e| ApiError::internal(format!("a run broke off: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         cutter.push(data);
         while let Some(frame) = cutter.next_frame()? {
@@ -94,7 +94,7 @@ async fn answer(call: Call, keeper: &Keeper, run: &Run) -> Result<(), Fault> {
     Ok(())
 }
 
-fn take(frame: &Frame, keeper: &Keeper, run: &Run) {
+fn take(frame: &StreamFrame, keeper: &Keeper, run: &Run) {
     #[derive(Deserialize)]
     struct Numbered {
         #[serde(default)]
@@ -115,9 +115,9 @@ fn take(frame: &Frame, keeper: &Keeper, run: &Run) {
 }
 
 /// The run failed before or while it answered.
-fn fail(keeper: &Keeper, run: &Run, mut response: Map<String, Value>, fault: &Fault) {
-    tracing::warn!("a background run failed: {fault} [{}]", fault.noted().unwrap_or_default());
-    let error = json!({ "code": "server_error", "message": fault.say() });
+fn fail(keeper: &Keeper, run: &Run, mut response: Map<String, Value>, fault: &ApiError) {
+    tracing::warn!("a background run failed: {fault} [{}]", fault.log_note().unwrap_or_default());
+    let error = json!({ "code": "server_error", "message": fault.message() });
     set(&mut response, [("status", json!("failed")), ("error", error)]);
     let told = Value::from(response.clone()).to_string();
     if !run.close(|| keeper.keep(&told)) {

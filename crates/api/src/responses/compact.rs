@@ -8,8 +8,8 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
-use dialects::{Target, responses::Responses};
+use canon::{ApiError, ErrorKind};
+use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ const ASK: &str = "Summarise our conversation so far, so that you could go on fr
     alone: what I want, what was decided, what was found out and done, what is still open. Keep \
     names, numbers, paths and code that matter. Answer with the summary only.";
 
-pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
-        .map_err(|e| Fault::invalid("", format!("the body is not a JSON object: {e}")))?;
+        .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
     set(&mut body, [("store", Value::Bool(true))]);
     call.body = Bytes::from(Value::from(body.clone()).to_string());
     let Conversation { items, .. } = Conversation::of(&state, &mut call).await?;
     if items.is_empty() {
-        return Err(Fault::invalid("input", "`input` holds nothing to compact"));
+        return Err(ApiError::invalid("input", "`input` holds nothing to compact"));
     }
     let mut input = items.clone();
     input.push(json!({
@@ -56,11 +56,11 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, Fault> {
     let (head, reply) = reply.into_parts();
     let reply = axum::body::to_bytes(reply, LARGEST)
         .await
-        .map_err(|e| Fault::internal(format!("a summary could not be read back: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("a summary could not be read back: {e}")))?;
     let reply = object(&reply);
     let summary = text_of(&reply);
     if summary.is_empty() {
-        return Err(Fault::new(Trouble::Unavailable, "the model gave no summary, retry"));
+        return Err(ApiError::new(ErrorKind::Unavailable, "the model gave no summary, retry"));
     }
     let mut output: Vec<Value> =
         items.into_iter().filter(|item| is(item, "role", "user")).collect();

@@ -1,8 +1,8 @@
 //! The conversation a request goes on from, put before its own input.
 
 use bytes::Bytes;
-use canon::Fault;
-use dialects::json::{Edit, Segments, range_of};
+use canon::ApiError;
+use dialects::json::{BodyEdit, BodySegments, range_of};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -36,7 +36,7 @@ struct Head<'a> {
 
 impl Conversation {
     /// Reads what the request says and puts the earlier conversation into it.
-    pub(super) async fn of(state: &ApiState, call: &mut Call) -> Result<Self, Fault> {
+    pub(super) async fn of(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
         // What cannot be read is refused by the format's own rules, with the path named.
         let text = String::from_utf8_lossy(&call.body).into_owned();
         let Ok(head) = serde_json::from_str::<Head<'_>>(&text) else {
@@ -45,7 +45,7 @@ impl Conversation {
         let store = head.store.unwrap_or(true);
         let background = head.background.unwrap_or(false);
         if background && !store {
-            return Err(Fault::invalid("background", "`background` needs `store` to be true"));
+            return Err(ApiError::invalid("background", "`background` needs `store` to be true"));
         }
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
         let compacted = memmem::find(text.as_bytes(), compact::KIND.as_bytes()).is_some();
@@ -58,12 +58,12 @@ impl Conversation {
         }
         if let Some(raw) = previous {
             let id: String = serde_json::from_str(raw.get()).map_err(|_| {
-                Fault::invalid("previous_response_id", "`previous_response_id` must be a string")
+                ApiError::invalid("previous_response_id", "`previous_response_id` must be a string")
             })?;
             let account = &call.key.record.account_id;
             let now = state.clock().now();
             let kept = state.memory.get(&id, account, now).await.map_err(|fault| {
-                fault.param("previous_response_id").code("previous_response_not_found")
+                fault.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
             let mut before = earlier(&kept.request, &kept.reply);
             before.append(&mut items);
@@ -141,12 +141,12 @@ fn rewrite(call: &mut Call, text: &str, head: &Head<'_>, items: &[Value]) {
     } else {
         Bytes::from([b"\"input\":", &whole[..], b","].concat())
     };
-    let body = Segments::edited(&call.body, vec![Edit { at, with }]).to_vec();
+    let body = BodySegments::with_edits(&call.body, vec![BodyEdit { range, replacement }]).to_vec();
     call.body = Bytes::from(body);
     let text = String::from_utf8_lossy(&call.body).into_owned();
     if let Ok(Head { previous_response_id: Some(raw), .. }) =
         serde_json::from_str::<Head<'_>>(&text)
     {
-        call.edits.push(Edit { at: range_of(&text, raw), with: Bytes::from_static(b"null") });
+        call.edits.push(BodyEdit { range: range_of(&text, raw), replacement: Bytes::from_static(b"null") });
     }
 }

@@ -3,13 +3,13 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::Fault;
+use canon::ApiError;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use store::Kept;
+use store::StoredResponse;
 
 use crate::memory::Run;
 use crate::object::{object, set, text};
@@ -47,24 +47,24 @@ impl Wanted {
         self.state.memory.run(&self.id, &self.account)
     }
 
-    async fn find(&self) -> Result<Arc<Kept>, Fault> {
+    async fn find(&self) -> Result<Arc<StoredResponse>, ApiError> {
         self.state.memory.get(&self.id, &self.account, self.state.clock().now()).await
     }
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     let wanted = Wanted::of(asked);
     let run = wanted.run();
     if wanted.value("stream") == Some("true") {
         let after = match wanted.value("starting_after") {
             None => None,
             Some(text) => Some(text.parse::<u64>().map_err(|_| {
-                Fault::invalid("starting_after", "`starting_after` must be a whole number")
+                ApiError::invalid("starting_after", "`starting_after` must be a whole number")
             })?),
         };
         let Some(run) = run else {
             wanted.find().await?;
-            return Err(Fault::invalid(
+            return Err(ApiError::invalid(
                 "stream",
                 "only a recent background answer can be streamed",
             ));
@@ -95,23 +95,23 @@ pub(super) fn replay(run: Arc<Run>, after: Option<u64>) -> Response {
     event_stream(Body::new(StreamBody::new(Box::pin(events))), false)
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
     let Wanted { state, account, id, query: _ } = Wanted::of(asked);
     state.memory.forget(&id, &account).await?;
     Ok(json(json!({ "id": id, "object": "response", "deleted": true }).to_string()))
 }
 
-pub(crate) async fn cancel(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
     let wanted = Wanted::of(asked);
     let kept = wanted.find().await?;
     let mut reply = object(&kept.reply);
     if reply.get("background") != Some(&Value::Bool(true)) {
-        return Err(Fault::invalid("", "only a background response can be cancelled"));
+        return Err(ApiError::invalid("", "only a background response can be cancelled"));
     }
     let Some(run) = wanted.run() else { return Ok(json(kept.reply.clone())) };
     set(&mut reply, [("status", json!("cancelled"))]);
     let reply = Value::from(reply).to_string();
-    let put = || wanted.state.memory.put(Kept { reply: reply.clone(), ..(*kept).clone() });
+    let put = || wanted.state.memory.put(StoredResponse { reply: reply.clone(), ..(*kept).clone() });
     if run.close(put) {
         run.cancel.cancel();
         return Ok(json(reply));
@@ -121,7 +121,7 @@ pub(crate) async fn cancel(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// The items an answer was made from, newest first unless asked otherwise.
-pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, Fault> {
+pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, ApiError> {
     let wanted = Wanted::of(asked);
     let kept = wanted.find().await?;
     let id = &wanted.id;
@@ -141,10 +141,10 @@ pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, Fault> {
         match (name.as_str(), value.as_str()) {
             ("order", "asc") => rising = true,
             ("order", "desc") => {}
-            ("order", _) => return Err(Fault::invalid("order", "`order` must be `asc` or `desc`")),
+            ("order", _) => return Err(ApiError::invalid("order", "`order` must be `asc` or `desc`")),
             ("limit", text) => match text.parse::<usize>() {
                 Ok(count @ 1..=100) => limit = count,
-                _ => return Err(Fault::invalid("limit", "`limit` must be between 1 and 100")),
+                _ => return Err(ApiError::invalid("limit", "`limit` must be between 1 and 100")),
             },
             ("after", _) => after = Some(value),
             _ => {}

@@ -11,8 +11,8 @@ pub(super) use compact::compact;
 pub(super) use kept::{cancel, delete, get, input_items};
 
 use axum::response::Response;
-use canon::{Fault, Trouble};
-use dialects::{Target, responses::Responses};
+use canon::{ApiError, ErrorKind};
+use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::request::ApiRequest;
 use conversation::Conversation;
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let conversation = Conversation::of(&state, &mut call).await?;
     if conversation.background {
         return background::start(state, call, conversation).await;
@@ -37,13 +37,13 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, Fault> {
 }
 
 /// `GET /v1/responses` is where clients try a WebSocket first; they go on with HTTP when refused.
-pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, Fault> {
-    Err(Fault::new(Trouble::Upgrade, "there is no WebSocket here; send POST /v1/responses"))
+pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, ApiError> {
+    Err(ApiError::new(ErrorKind::UpgradeRefused, "there is no WebSocket here; send POST /v1/responses"))
 }
 
-pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, Fault> {
+pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &Responses, Target::default()).await?;
+    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     Conversation::of(&state, &mut call).await?;
     let counted = count::count(&call, &call.body)?;
     Ok(counted

@@ -1,12 +1,12 @@
 //! Keeps an answer on its way to the caller, whole or streamed.
 
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::Kept;
+use store::StoredResponse;
 
 use super::conversation::Conversation;
 use crate::state::ApiState;
@@ -34,7 +34,7 @@ impl Keeper {
         let Ok(Named { id }) = serde_json::from_str(reply) else { return };
         let now = self.state.clock().now();
         let span = i64::try_from(self.state.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
-        self.state.memory.put(Kept {
+        self.state.memory.put(StoredResponse {
             id,
             account_id: self.account.clone(),
             request: json!({ "input": self.items }).to_string(),
@@ -46,7 +46,7 @@ impl Keeper {
 }
 
 /// Keeps the answer in a response before the caller has its last byte.
-pub(super) async fn remember(keeper: Keeper, response: Response) -> Result<Response, Fault> {
+pub(super) async fn remember(keeper: Keeper, response: Response) -> Result<Response, ApiError> {
     let whole = |keeper: &mut Keeper, body: &[u8]| keeper.keep(&String::from_utf8_lossy(body));
     watched(response, keeper, whole, |keeper, frame| {
         if let Some(reply) = last_word(&frame.data) {

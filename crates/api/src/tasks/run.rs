@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::Request;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ const WAITS: [u64; 4] = [2, 10, 30, 120];
 impl ApiState {
     /// Runs tasks, until the order to stop.
     pub async fn run_tasks(self: Arc<Self>) {
-        let name = self.engine.funds.teller.name();
-        match self.store.free_tasks_of(&name).await {
+        let name = self.engine.funds.teller.node_name();
+        match self.store.release_tasks_of(&name).await {
             Ok(0) => {}
             Ok(left) => tracing::warn!(
                 tasks = left,
@@ -74,7 +74,7 @@ impl ApiState {
     /// Gives up what nobody had time for, and forgets what has been over for long.
     pub async fn sweep_tasks(&self) {
         let say = "nobody had time for this task while it was remembered";
-        let error = super::show::error(&Fault::new(Trouble::Unavailable, say), "");
+        let error = super::show::error(&ApiError::new(ErrorKind::Unavailable, say), "");
         let TaskEnd { ended, expires, .. } = self.end_of(TaskState::Failed, None, None, None);
         match self.store.sweep_tasks(ended, &error.to_string(), expires).await {
             Ok((0, _)) => {}
@@ -93,7 +93,7 @@ impl ApiState {
             () = self.hold_task(task, job) => return,
             () = self.until_ending() => {
                 // Another node may go on at once, or this one when it is back.
-                if let Err(e) = self.store.put_off_task(id, task.runs, 0).await {
+                if let Err(e) = self.store.postpone_task(id, task.runs, 0).await {
                     tracing::warn!(task.id = id, "{id} could not be handed back: {e}");
                 }
                 return;
@@ -105,10 +105,10 @@ impl ApiState {
             Err(fault) => Err(fault),
         };
         let Err(fault) = outcome else { return };
-        let note = fault.noted().unwrap_or_default();
+        let note = fault.log_note().unwrap_or_default();
         let wait = usize::try_from(task.runs.saturating_sub(1)).unwrap_or(usize::MAX);
         let wait = WAITS.get(wait).or(WAITS.last()).copied().unwrap_or(1);
-        if fault.may_retry() && task.runs < self.config().tasks.runs {
+        if fault.is_retryable() && task.runs < self.config().tasks.runs {
             tracing::warn!(
                 task.id = id,
                 run = task.runs,
@@ -116,7 +116,7 @@ impl ApiState {
                 task.runs
             );
             let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
-            if let Err(e) = self.store.put_off_task(id, task.runs, wait).await {
+            if let Err(e) = self.store.postpone_task(id, task.runs, wait).await {
                 // Its claim runs out by itself.
                 tracing::warn!(task.id = id, "{id} could not be put off: {e}");
             }
@@ -126,7 +126,7 @@ impl ApiState {
         let error = super::show::error(&fault, task.request_id.as_deref().unwrap_or_default());
         let end = self.end_of(TaskState::Failed, None, Some(error.to_string()), None);
         if let Err(fault) = self.end_task(task, &end).await {
-            tracing::warn!(task.id = id, "{fault} [{}]", fault.noted().unwrap_or_default());
+            tracing::warn!(task.id = id, "{fault} [{}]", fault.log_note().unwrap_or_default());
         }
     }
 
@@ -161,11 +161,11 @@ impl ApiState {
     }
 
     /// Makes the pictures, still to be paid for.
-    async fn paint_task(self: &Arc<Self>, task: &Task, job: &Job) -> Result<Painted, Fault> {
+    async fn paint_task(self: &Arc<Self>, task: &Task, job: &Job) -> Result<Painted, ApiError> {
         let most = self.config().tasks.runs;
         if task.runs > most {
             let say = format!("the task was begun {most} times and never came to an end");
-            return Err(Fault::new(Trouble::Unavailable, say).never_retry());
+            return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
         }
         let (mut call, form) = read_picture(self.asked(task).await?).await?;
         call.progress = Some(Arc::clone(&job.progress));
@@ -175,7 +175,7 @@ impl ApiState {
     /// The result is written down before it is paid for: a crash in between is the operator's loss,
     /// and so is whatever we could not hand over. Only a caller that cancelled what was made all the
     /// same pays like one that left.
-    async fn deliver(&self, task: &Task, job: &Job, painted: Painted) -> Result<(), Fault> {
+    async fn deliver(&self, task: &Task, job: &Job, painted: Painted) -> Result<(), ApiError> {
         let kept = tokio::select! {
             () = self.hold_task(task, job) => None,
             kept = self.keep(task, &painted.body) => Some(kept),
@@ -209,7 +209,7 @@ impl ApiState {
     }
 
     /// The call as it was asked, under the id of this run.
-    async fn asked(self: &Arc<Self>, task: &Task) -> Result<ApiRequest, Fault> {
+    async fn asked(self: &Arc<Self>, task: &Task) -> Result<ApiRequest, ApiError> {
         if self.engine.keys.get(&task.key_id).is_none() {
             // Made on another node within the last second.
             self.engine.keys.refresh().await.map_err(away)?;
@@ -217,22 +217,22 @@ impl ApiState {
         let key = self.engine.keys.get(&task.key_id).filter(|key| key.is_live(self.clock().now()));
         let key = key.ok_or_else(|| {
             let say = "the API key of this task has expired or was revoked";
-            Fault::new(Trouble::NoKey, say)
+            ApiError::new(ErrorKind::Unauthenticated, say)
         })?;
         let body = self.store.task_body(&task.id).await.map_err(away)?.unwrap_or_default();
         let TaskBody { head, body, file } = body;
         let body = match (body, file) {
             (Some(body), _) => Bytes::from(body),
             (None, Some(file)) => self.engine.files.read(&file).await?,
-            (None, None) => return Err(Fault::internal("a task has nothing to do")),
+            (None, None) => return Err(ApiError::internal("a task has nothing to do")),
         };
         let head: BTreeMap<String, String> =
-            serde_json::from_str(&head).map_err(|e| Fault::internal(e.to_string()))?;
+            serde_json::from_str(&head).map_err(|e| ApiError::internal(e.to_string()))?;
         let mut request = Request::post(task.path.as_str());
         for (name, value) in head {
             request = request.header(name, value);
         }
-        let request = request.body(Body::from(body)).map_err(|e| Fault::internal(e.to_string()))?;
+        let request = request.body(Body::from(body)).map_err(|e| ApiError::internal(e.to_string()))?;
         let id = RequestId(task.request_id.clone().unwrap_or_default().into());
         Ok(ApiRequest { state: Arc::clone(self), key, id, pass: None, request })
     }
@@ -251,7 +251,7 @@ impl ApiState {
     }
 
     /// Ends a task, patiently: a picture was made. False when it is not this run's any more.
-    async fn end_task(&self, task: &Task, end: &TaskEnd) -> Result<bool, Fault> {
+    async fn end_task(&self, task: &Task, end: &TaskEnd) -> Result<bool, ApiError> {
         let asked = self.store.task_body(&task.id).await.ok().flatten();
         let mut wait = Duration::from_millis(100);
         loop {
@@ -273,16 +273,16 @@ impl ApiState {
 
     /// Puts the pictures of an answer into files. Tells what is left to store, and until when the
     /// files live.
-    async fn keep(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), Fault> {
+    async fn keep(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), ApiError> {
         let mut reply: Value = serde_json::from_slice(reply)
-            .map_err(|e| Fault::internal(format!("an answer is no JSON: {e}")))?;
+            .map_err(|e| ApiError::internal(format!("an answer is no JSON: {e}")))?;
         let mut expires = i64::MAX;
         let pictures = reply.get_mut("data").and_then(Value::as_array_mut);
         for picture in pictures.into_iter().flatten().filter_map(Value::as_object_mut) {
             let Some(Value::String(data)) = picture.shift_remove("b64_json") else { continue };
             let bytes = dialects::images::decode(&data)
-                .ok_or_else(|| Fault::internal("a picture is no base64"))?;
-            let mime = dialects::images::measure(&bytes).map(|seen| seen.mime());
+                .ok_or_else(|| ApiError::internal("a picture is no base64"))?;
+            let mime = dialects::images::image_info(&bytes).map(|seen| seen.mime());
             let mime = mime.as_deref().unwrap_or("application/octet-stream");
             let link = self.engine.files.keep(&task.account_id, Bytes::from(bytes), mime).await?;
             expires = expires.min(link.expires_at.saturating_mul(1_000_000));
@@ -293,6 +293,6 @@ impl ApiState {
     }
 }
 
-fn away(error: StoreError) -> Fault {
-    Fault::new(Trouble::Overload, "tasks cannot be read at the moment").note(error.to_string())
+fn away(error: StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment").with_log_note(error.to_string())
 }

@@ -1,8 +1,8 @@
 //! A task as its caller sees it.
 
-use canon::Fault;
+use canon::ApiError;
 use dialects::Dialect as _;
-use dialects::chat::Chat;
+use dialects::chat::ChatDialect;
 use serde_json::{Map, Value, json};
 use store::{Task, TaskState};
 
@@ -19,7 +19,7 @@ pub(crate) fn show(state: &ApiState, task: &Task) -> Value {
     let webhook = task.webhook.as_ref().map(|hook| {
         json!({
             "url": hook.url,
-            "status": hook.told.map(store::Told::word),
+            "status": hook.delivery.map(store::DeliveryState::word),
             "attempts": hook.tries,
             "last_status": hook.status,
         })
@@ -79,8 +79,8 @@ fn linked(state: &ApiState, data: Value, expires: i64) -> Value {
 }
 
 /// What went wrong, as the synchronous answer would have told it.
-pub(super) fn error(fault: &Fault, request_id: &str) -> Value {
-    let (_, body) = Chat.write_fault(fault, request_id);
+pub(super) fn error(fault: &ApiError, request_id: &str) -> Value {
+    let (_, body) = ChatDialect.write_error(fault, request_id);
     let told: Option<Value> = serde_json::from_slice(&body).ok();
     told.and_then(|mut told| told.get_mut("error").map(Value::take)).unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ pub(crate) struct Wish {
 
 impl Wish {
     /// Reads the head of a request.
-    pub(crate) fn of(request: &Request<Body>) -> Result<Self, Fault> {
+    pub(crate) fn of(request: &Request<Body>) -> Result<Self, ApiError> {
         let query = pairs(request.uri().query().unwrap_or_default());
         let asked = query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
         let asked = match asked {
             None | Some("false" | "0") => false,
             Some("true" | "1" | "") => true,
-            Some(_) => return Err(Fault::invalid("async", "`async` must be true or false")),
+            Some(_) => return Err(ApiError::invalid("async", "`async` must be true or false")),
         };
         let preferred = prefers(request.headers());
         // The body is kept as it was understood: what was said of its packing is not true any more.
@@ -70,12 +70,12 @@ pub(crate) async fn submit(
     state: &ApiState,
     wish: Wish,
     task: ImageTask,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let ImageTask { call, model, provider, webhook } = task;
     let account = &call.key.record.account_id;
     if let Some(url) = &webhook {
         let guard = call.config.media.fetcher.guard();
-        guard.look(url).map_err(|e| Fault::invalid("webhook", format!("`webhook` {e}")))?;
+        guard.look(url).map_err(|e| ApiError::invalid("webhook", format!("`webhook` {e}")))?;
     }
     let now = state.clock().now();
     let lives = i64::try_from(call.config.files.keep.as_micros()).unwrap_or(i64::MAX);
@@ -86,7 +86,7 @@ pub(crate) async fn submit(
             state.engine.files.keep(account, call.body.clone(), "application/octet-stream").await?;
         (None, Some(kept.name))
     };
-    let head = serde_json::to_string(&wish.headers).map_err(|e| Fault::internal(e.to_string()))?;
+    let head = serde_json::to_string(&wish.headers).map_err(|e| ApiError::internal(e.to_string()))?;
     let id = state.engine.ids.next(now).replacen("req_", "task_", 1);
     let task = NewTask {
         id,
@@ -95,14 +95,14 @@ pub(crate) async fn submit(
         path: wish.path,
         model,
         provider,
-        asked: TaskBody { head, body, file },
+        request: TaskBody { head, body, file },
         webhook,
         created: now,
         expires: now.saturating_add(lives),
     };
     let away = |why: String| {
-        Fault::new(Trouble::Overload, "tasks cannot be taken at the moment, retry shortly")
-            .note(why)
+        ApiError::new(ErrorKind::Overloaded, "tasks cannot be taken at the moment, retry shortly")
+            .with_log_note(why)
     };
     state.store.add_task(&task).await.map_err(|e| away(e.to_string()))?;
     state.jobs.work.notify_one();
@@ -125,7 +125,7 @@ pub(crate) async fn submit(
 mod tests {
     use super::*;
 
-    fn wish(uri: &str, prefer: &str) -> Result<Wish, Fault> {
+    fn wish(uri: &str, prefer: &str) -> Result<Wish, ApiError> {
         let request =
             Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
         Wish::of(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
@@ -138,7 +138,7 @@ mod tests {
         assert!(later("/v1/images/generations?async=true", ""));
         assert!(!later("/v1/images/generations?async=false", ""));
         assert!(later("/v1/images/generations", "wait=10, Respond-Async"));
-        assert_eq!(wish("/x?async=maybe", "").err().unwrap().path(), Some("async"));
+        assert_eq!(wish("/x?async=maybe", "").err().unwrap().param(), Some("async"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Task, Told};
+use store::{Task, DeliveryState};
 use tokio::sync::Semaphore;
 use upstream::FetchError;
 
@@ -31,7 +31,7 @@ impl ApiState {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
         while !self.stop.is_cancelled() {
             let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
-            match self.store.claim_telling(HELD).await {
+            match self.store.claim_notification(HELD).await {
                 Ok(Some(task)) => {
                     let state = Arc::clone(&self);
                     self.engine.tasks.spawn(async move {
@@ -54,32 +54,32 @@ impl ApiState {
     async fn tell(&self, task: Task) {
         let Some(hook) = task.webhook.clone() else { return };
         let (told, status, why) = match self.post(&task, &hook.url).await {
-            Ok(status @ 200..=299) => (Told::Delivered, Some(status), String::new()),
+            Ok(status @ 200..=299) => (DeliveryState::Delivered, Some(status), String::new()),
             // They want to hear nothing more.
-            Ok(410) => (Told::Failed, Some(410), "it answered 410".to_owned()),
-            Ok(status) => (Told::Pending, Some(status), format!("it answered {status}")),
+            Ok(410) => (DeliveryState::Failed, Some(410), "it answered 410".to_owned()),
+            Ok(status) => (DeliveryState::Pending, Some(status), format!("it answered {status}")),
             Err(FetchError::NotPublic) => {
-                (Told::Failed, None, "its address may not be dialled".to_owned())
+                (DeliveryState::Failed, None, "its address may not be dialled".to_owned())
             }
             Err(e @ (FetchError::Busy | FetchError::Failed(_))) => {
-                (Told::Pending, None, e.to_string())
+                (DeliveryState::Pending, None, e.to_string())
             }
         };
         let place = usize::try_from(hook.tries.saturating_sub(1)).unwrap_or(usize::MAX);
         let (told, wait) = match (told, WAITS.get(place)) {
-            (Told::Pending, Some(seconds)) => (Told::Pending, *seconds),
-            (Told::Pending, None) | (Told::Failed, _) => (Told::Failed, 0),
-            (Told::Delivered, _) => (Told::Delivered, 0),
+            (DeliveryState::Pending, Some(seconds)) => (DeliveryState::Pending, *seconds),
+            (DeliveryState::Pending, None) | (DeliveryState::Failed, _) => (DeliveryState::Failed, 0),
+            (DeliveryState::Delivered, _) => (DeliveryState::Delivered, 0),
         };
         let id = &task.id;
         match told {
-            Told::Delivered => tracing::debug!(task.id = id, "the webhook of {id} was heard"),
-            Told::Pending => tracing::debug!(
+            DeliveryState::Delivered => tracing::debug!(task.id = id, "the webhook of {id} was heard"),
+            DeliveryState::Pending => tracing::debug!(
                 task.id = id,
                 tries = hook.tries,
                 "the webhook of {id} was not heard and is tried again in {wait} s: {why}"
             ),
-            Told::Failed => tracing::warn!(
+            DeliveryState::Failed => tracing::warn!(
                 task.id = id,
                 tries = hook.tries,
                 "the webhook of {id} was not heard and is given up after {} tries: {why}",
@@ -87,7 +87,7 @@ impl ApiState {
             ),
         }
         let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
-        let noted = self.store.told_task(id, hook.tries, told, status, wait).await;
+        let noted = self.store.record_notification(id, hook.tries, told, status, wait).await;
         if let Err(e) = noted {
             // It is tried again when its time is over: heard twice is better than never.
             tracing::warn!(task.id = id, "whether {id} was heard could not be noted: {e}");

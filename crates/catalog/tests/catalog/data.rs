@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use canon::{Origin, Price};
+use canon::{WireFormat, Price};
 use catalog::{
-    Auth, Directory, Entry, FEATURES, Kind, LongPrices, MODALITIES, Prices, Quirks, Rates, Service,
+    AuthScheme, ModelDirectory, ModelEntry, FEATURES, ModelKind, LongPromptPrices, MODALITIES, ModelPrices, FieldQuirks, TokenRates, BilledTier,
 };
 
-fn directory() -> &'static Directory {
-    Directory::embedded()
+fn directory() -> &'static ModelDirectory {
+    ModelDirectory::embedded()
 }
 
 fn is_day(text: &str) -> bool {
@@ -17,7 +17,7 @@ fn is_day(text: &str) -> bool {
 }
 
 /// Every price list in the directory, with the name of where it stands.
-fn lists() -> impl Iterator<Item = (String, &'static Prices)> {
+fn lists() -> impl Iterator<Item = (String, &'static ModelPrices)> {
     directory().models().flat_map(|entry| {
         entry.offers.iter().map(|offer| {
             (format!("{} at {}/{}", entry.id, offer.provider, offer.model), &*offer.prices)
@@ -58,7 +58,7 @@ fn every_model_belongs_to_and_is_served_by_known_providers() {
         for offer in &entry.offers {
             assert!(directory().provider(&offer.provider).is_some(), "{}", entry.id);
             assert!(seen.insert((&offer.provider, &offer.model)), "{} offered twice", entry.id);
-            let (found, _) = directory().offered(&offer.provider, &offer.model).unwrap();
+            let (found, _) = directory().find_offer(&offer.provider, &offer.model).unwrap();
             assert_eq!(found.id, entry.id, "{}/{}", offer.provider, offer.model);
         }
     }
@@ -89,12 +89,12 @@ fn tags_agree_with_the_other_facts() {
         let gives = |word: &str| entry.output.iter().any(|own| own == word);
         let id = &entry.id;
         assert_eq!(has("thinking"), entry.thinking.is_some(), "{id}");
-        assert_eq!(has("embeddings"), entry.kind == Kind::Embedding, "{id}");
+        assert_eq!(has("embeddings"), entry.kind == ModelKind::Embedding, "{id}");
         assert_eq!(has("embeddings"), gives("vector"), "{id}");
         assert_eq!(has("image-output"), gives("image"), "{id}");
         assert_eq!(has("audio-output"), gives("audio"), "{id}");
-        assert!(entry.kind != Kind::Image || has("image-output"), "{id}");
-        if entry.kind == Kind::Chat {
+        assert!(entry.kind != ModelKind::Image || has("image-output"), "{id}");
+        if entry.kind == ModelKind::Chat {
             for (tag, word) in pairs {
                 assert_eq!(has(tag), takes(word), "{id}: {tag}");
             }
@@ -106,13 +106,13 @@ fn tags_agree_with_the_other_facts() {
 
 #[test]
 fn limits_are_sane() {
-    for Entry { id, context, max_output, thinking, kind, .. } in directory().models() {
+    for ModelEntry { id, context_window: context, max_output_tokens: max_output, thinking, kind, .. } in directory().models() {
         if let (Some(context), Some(max_output)) = (context, max_output) {
             assert!(context >= max_output, "{id}: {context} < {max_output}");
         }
         assert!(context.is_none_or(|n| (500..=20_000_000).contains(&n)), "{id}: {context:?}");
         assert!(max_output.is_none_or(|n| n >= 500), "{id}: {max_output:?}");
-        assert!(*kind != Kind::Chat || context.is_some(), "{id} has no context window");
+        assert!(*kind != ModelKind::Chat || context.is_some(), "{id} has no context window");
         if let Some(thinking) = thinking {
             let (min, max) = (thinking.min.unwrap_or(0), thinking.max.unwrap_or(u64::MAX));
             assert!(min <= max, "{id}");
@@ -126,10 +126,10 @@ fn limits_are_sane() {
     }
 }
 
-fn check_rates(name: &str, rates: &Rates) {
-    let Rates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+fn check_rates(name: &str, rates: &TokenRates) {
+    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
     // A thousand dollars per million tokens is beyond every list there is.
-    let limit = Price::picos(1_000_000_000);
+    let limit = Price::from_picos(1_000_000_000);
     assert!(input < limit && output < limit, "{name}");
     assert!(cached_input.is_none_or(|cached| cached <= input), "{name}: cached above input");
     assert!(cache_write.is_none_or(|p| p.as_picos() <= 2 * input.as_picos()), "{name}");
@@ -137,10 +137,10 @@ fn check_rates(name: &str, rates: &Rates) {
     assert!(cache_write_long.is_none_or(|p| Some(p) >= cache_write), "{name}");
 }
 
-fn check_long(name: &str, long: &[LongPrices]) {
-    assert!(long.is_sorted_by(|a, b| a.above < b.above), "{name}");
+fn check_long(name: &str, long: &[LongPromptPrices]) {
+    assert!(long.is_sorted_by(|a, b| a.above_tokens < b.above_tokens), "{name}");
     for tier in long {
-        assert!(tier.above >= 1000, "{name}");
+        assert!(tier.above_tokens >= 1000, "{name}");
         check_rates(name, &tier.rates);
     }
 }
@@ -148,7 +148,7 @@ fn check_long(name: &str, long: &[LongPrices]) {
 #[test]
 fn prices_are_sane() {
     for (name, prices) in lists() {
-        let rates = Rates {
+        let rates = TokenRates {
             input: prices.input,
             output: prices.output,
             cached_input: prices.cached_input,
@@ -156,16 +156,16 @@ fn prices_are_sane() {
             cache_write_long: prices.cache_write_long,
         };
         check_rates(&name, &rates);
-        check_long(&name, &prices.long);
-        for tier in &prices.services {
+        check_long(&name, &prices.long_prompts);
+        for tier in &prices.tiers {
             check_rates(&name, &tier.rates);
-            check_long(&name, &tier.long);
-            match tier.service {
-                Service::Batch | Service::Flex => {
+            check_long(&name, &tier.long_prompts);
+            match tier.tier {
+                BilledTier::Batch | BilledTier::Flex => {
                     assert!(tier.rates.input <= prices.input, "{name}");
                     assert!(tier.rates.output <= prices.output, "{name}");
                 }
-                Service::Priority | Service::Fast => {
+                BilledTier::Priority | BilledTier::Fast => {
                     assert!(tier.rates.input >= prices.input, "{name}");
                     assert!(tier.rates.output >= prices.output, "{name}");
                 }
@@ -173,7 +173,7 @@ fn prices_are_sane() {
         }
         for unit in [prices.per_request, prices.per_second, prices.per_image, prices.per_search] {
             // A dollar apiece is beyond every list there is.
-            assert!(unit.is_none_or(|price| price <= Price::picos(1_000_000_000_000)), "{name}");
+            assert!(unit.is_none_or(|price| price <= Price::from_picos(1_000_000_000_000)), "{name}");
         }
         assert!(prices.version.starts_with("p-"), "{name}");
     }
@@ -189,7 +189,7 @@ fn nothing_that_is_listed_is_free() {
 #[test]
 fn texts_and_days_are_written_properly() {
     for entry in directory().models() {
-        let Entry { id, about, as_of, released, retires, .. } = entry;
+        let ModelEntry { id, about, as_of, released, retires, .. } = entry;
         assert!(about.ends_with('.') && (20..=300).contains(&about.len()), "{id}: {about}");
         assert!(about.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()), "{id}");
         assert!(is_day(as_of), "{id}: {as_of}");
@@ -203,7 +203,7 @@ fn providers_can_be_addressed() {
     for provider in directory().providers() {
         let id = &provider.id;
         assert!(!id.is_empty() && !id.contains('/'), "{id}: a lane divides at the first slash");
-        assert!(!provider.name.is_empty() && !provider.speaks.is_empty(), "{id}");
+        assert!(!provider.name.is_empty() && !provider.formats.is_empty(), "{id}");
         assert!(!provider.base.ends_with('/'), "{id}");
         if id == "demo" {
             continue;
@@ -212,16 +212,16 @@ fn providers_can_be_addressed() {
         let blank = provider.base.starts_with('{');
         assert!(local || blank || provider.base.starts_with("https://"), "{id}");
         match &provider.auth {
-            Auth::Bearer | Auth::Header(_) | Auth::Google | Auth::SigV4(_) => {
-                assert!(!provider.env.is_empty(), "{id}");
+            AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::SigV4(_) => {
+                assert!(!provider.key_env.is_empty(), "{id}");
             }
-            Auth::None => assert!(local, "{id}"),
+            AuthScheme::None => assert!(local, "{id}"),
         }
-        let filled: Vec<&str> = provider.fill.iter().map(|(blank, _)| blank.as_str()).collect();
-        let mut blanks = provider.blanks();
+        let filled: Vec<&str> = provider.placeholder_env.iter().map(|(blank, _)| blank.as_str()).collect();
+        let mut blanks = provider.placeholders();
         blanks.sort_unstable();
         assert_eq!(blanks, filled, "{id}: every blank has its usual variable");
-        assert!(provider.fill.iter().all(|(_, names)| !names.is_empty()), "{id}");
+        assert!(provider.placeholder_env.iter().all(|(_, names)| !names.is_empty()), "{id}");
     }
 }
 
@@ -232,10 +232,10 @@ fn the_page_for_users_lists_every_provider_as_it_is() {
         let row = page.lines().find(|line| line.contains(&format!("| `{}` |", provider.id)));
         let row = row.unwrap_or_else(|| panic!("{} is not on the page", provider.id));
         assert!(row.starts_with(&format!("| {} |", provider.name)), "{row}");
-        let speaks: Vec<&str> = provider.speaks.iter().map(|origin| origin.name()).collect();
+        let speaks: Vec<&str> = provider.formats.iter().map(|origin| origin.as_str()).collect();
         assert!(row.ends_with(&format!("| {} |", speaks.join(", "))), "{row}");
         assert!(
-            provider.env.first().is_none_or(|name| row.contains(&format!("`{name}`"))),
+            provider.key_env.first().is_none_or(|name| row.contains(&format!("`{name}`"))),
             "{row}"
         );
     }
@@ -244,16 +244,16 @@ fn the_page_for_users_lists_every_provider_as_it_is() {
 #[test]
 fn ways_are_written_for_formats_that_are_spoken_and_contradict_nothing() {
     for provider in directory().providers() {
-        let (id, ways) = (&provider.id, &provider.ways);
-        assert_eq!(&ways.of, id);
+        let (id, ways) = (&provider.id, &provider.endpoints);
+        assert_eq!(&ways.provider, id);
         for (origin, path) in &ways.paths {
-            assert!(provider.speaks.contains(origin), "{id}: {origin}");
+            assert!(provider.formats.contains(origin), "{id}: {origin}");
             assert!(path.whole.starts_with('/') && path.stream.starts_with('/'), "{id}");
         }
         for (origin, quirks) in &ways.quirks {
-            assert!(provider.speaks.contains(origin), "{id}: {origin}");
-            assert_ne!(quirks, &Quirks::default(), "{id}: says nothing");
-            let Quirks { renames, refuses, needless, sets, roles: _, headers } = quirks;
+            assert!(provider.formats.contains(origin), "{id}: {origin}");
+            assert_ne!(quirks, &FieldQuirks::default(), "{id}: says nothing");
+            let FieldQuirks { renames, refuses, needless, sets, roles: _, headers } = quirks;
             let mut gone: Vec<&String> = renames.keys().chain(refuses).chain(needless).collect();
             let count = gone.len();
             gone.sort_unstable();
@@ -285,7 +285,7 @@ fn the_demo_models_are_all_there_and_cost_something() {
         let model = entry.served_by(|provider| provider == "demo").unwrap();
         assert_eq!(model.lanes[0].name(), format!("demo/{id}"));
     }
-    assert_eq!(directory().provider("demo").unwrap().speaks.len(), Origin::ALL.len());
+    assert_eq!(directory().provider("demo").unwrap().formats.len(), WireFormat::ALL.len());
 }
 
 /// Compared by hand with the tables named in `data/README.md`.
@@ -312,10 +312,10 @@ fn figures_are_those_of_the_lists() {
         assert_eq!(entry.prices.output.to_per_million(), output, "{id}");
         let told = entry.prices.cached_input.map(Price::to_per_million);
         assert_eq!(told.as_deref(), cached, "{id}");
-        assert_eq!(entry.context, context, "{id}");
+        assert_eq!(entry.context_window, context, "{id}");
     }
-    let long = &directory().model("claude-haiku-5-5").unwrap().prices.long;
-    assert_eq!((long.len(), long[0].above), (1, 100_000));
+    let long = &directory().model("claude-haiku-5-5").unwrap().prices.long_prompts;
+    assert_eq!((long.len(), long[0].above_tokens), (1, 100_000));
     assert_eq!(long[0].rates.input.to_per_million(), "0.5");
     let audio = directory().model("gemini-2.5-flash").unwrap().prices.input_audio;
     assert_eq!(audio.map(Price::to_per_million).as_deref(), Some("1"));
@@ -330,14 +330,14 @@ fn a_key_alone_switches_a_provider_and_its_models_on() {
         ("MISTRAL_API_KEY", "mistral"),
         ("OPENROUTER_API_KEY", "openrouter"),
     ] {
-        let found = directory().providers().find(|p| p.env.first().is_some_and(|v| v == variable));
+        let found = directory().providers().find(|p| p.key_env.first().is_some_and(|v| v == variable));
         let found = found.unwrap();
         assert_eq!(found.id, provider);
-        assert!(found.blanks().is_empty(), "{provider}");
+        assert!(found.placeholders().is_empty(), "{provider}");
         assert!(directory().models().any(|e| e.served_by(|p| p == provider).is_some()));
     }
-    assert_eq!(directory().provider("azure").unwrap().blanks(), ["endpoint"]);
-    assert_eq!(directory().provider("vertex").unwrap().blanks(), ["region", "project"]);
+    assert_eq!(directory().provider("azure").unwrap().placeholders(), ["endpoint"]);
+    assert_eq!(directory().provider("vertex").unwrap().placeholders(), ["region", "project"]);
 }
 
 #[test]
@@ -362,20 +362,20 @@ fn lanes_follow_the_chosen_providers_and_so_does_the_price() {
 fn every_lane_has_a_format_that_carries_its_kind() {
     for entry in directory().models() {
         for offer in &entry.offers {
-            let speaks = directory().speaks(&offer.provider, &offer.model);
+            let speaks = directory().formats(&offer.provider, &offer.model);
             assert!(!speaks.is_empty(), "{} at {}", entry.id, offer.provider);
             let provider = directory().provider(&offer.provider).unwrap();
-            assert!(speaks.iter().all(|origin| provider.speaks.contains(origin)), "{}", entry.id);
+            assert!(speaks.iter().all(|origin| provider.formats.contains(origin)), "{}", entry.id);
         }
     }
-    let speaks = |provider, model| directory().speaks(provider, model);
-    assert_eq!(speaks("openai", "gpt-5.5-pro"), [Origin::Responses]);
-    assert_eq!(speaks("openai", "gpt-5.5"), [Origin::Responses, Origin::Chat]);
-    assert_eq!(speaks("openai", "gpt-image-2"), [Origin::Images]);
-    assert_eq!(speaks("openai", "text-embedding-3-small"), [Origin::Chat]);
-    assert_eq!(speaks("gemini", "gemini-3-pro-image"), [Origin::Native]);
-    assert_eq!(speaks("vertex", "claude-opus-5-5"), [Origin::Messages]);
-    assert_eq!(speaks("ollama", "anything").first(), Some(&Origin::Chat));
+    let speaks = |provider, model| directory().formats(provider, model);
+    assert_eq!(speaks("openai", "gpt-5.5-pro"), [WireFormat::Responses]);
+    assert_eq!(speaks("openai", "gpt-5.5"), [WireFormat::Responses, WireFormat::Chat]);
+    assert_eq!(speaks("openai", "gpt-image-2"), [WireFormat::Images]);
+    assert_eq!(speaks("openai", "text-embedding-3-small"), [WireFormat::Chat]);
+    assert_eq!(speaks("gemini", "gemini-3-pro-image"), [WireFormat::Native]);
+    assert_eq!(speaks("vertex", "claude-opus-5-5"), [WireFormat::Messages]);
+    assert_eq!(speaks("ollama", "anything").first(), Some(&WireFormat::Chat));
     assert!(speaks("nobody", "anything").is_empty());
 }
 
@@ -385,22 +385,22 @@ fn a_slip_in_the_data_is_refused_with_its_place() {
                     base = \"https://x.example\"\nauth = \"bearer\"\n";
     let model = "[[models]]\nid = \"m\"\nkind = \"chat\"\nfeatures = []\ninput = [\"text\"]\n\
                  output = [\"text\"]\nabout = \"A.\"\nas_of = \"2026-01-01\"\n";
-    let why = |text: &str| Directory::read(&[("x.toml", text)]).unwrap_err();
+    let why = |text: &str| ModelDirectory::read(&[("x.toml", text)]).unwrap_err();
     let good = format!("{provider}{model}price = {{ input = \"1\" }}\n");
-    assert!(Directory::read(&[("x.toml", good.as_str())]).is_ok());
+    assert!(ModelDirectory::read(&[("x.toml", good.as_str())]).is_ok());
     assert_eq!(why("[provider]").file, "x.toml");
-    assert!(why(&format!("{provider}{model}")).why.contains("no price"));
-    assert!(why(&format!("{good}{model}price = {{ input = \"1\" }}\n")).why.contains("twice"));
-    assert!(why(&good.replace("[]", "[\"magic\"]")).why.contains("`magic`"));
-    assert!(why(&good.replace("\"1\"", "\"one\"")).why.contains("price `input`"));
-    assert!(why(&format!("{good}surprise = 1\n")).why.contains("surprise"));
-    let second = |of: &str| Directory::read(&[("x.toml", good.as_str()), ("x-2.toml", of)]);
+    assert!(why(&format!("{provider}{model}")).reason.contains("no price"));
+    assert!(why(&format!("{good}{model}price = {{ input = \"1\" }}\n")).reason.contains("twice"));
+    assert!(why(&good.replace("[]", "[\"magic\"]")).reason.contains("`magic`"));
+    assert!(why(&good.replace("\"1\"", "\"one\"")).reason.contains("price `input`"));
+    assert!(why(&format!("{good}surprise = 1\n")).reason.contains("surprise"));
+    let second = |of: &str| ModelDirectory::read(&[("x.toml", good.as_str()), ("x-2.toml", of)]);
     assert!(second("of = \"x\"\n").is_ok());
-    assert!(second("of = \"y\"\n").unwrap_err().why.contains("`y` is not known"));
-    assert!(second(provider).unwrap_err().why.contains("`x` stands here twice"));
-    assert!(second("").unwrap_err().why.contains("either"));
+    assert!(second("of = \"y\"\n").unwrap_err().reason.contains("`y` is not known"));
+    assert!(second(provider).unwrap_err().reason.contains("`x` stands here twice"));
+    assert!(second("").unwrap_err().reason.contains("either"));
     let lost = format!("{provider}[[offers]]\nmodel = \"m\"\nupstream = \"u\"\n");
-    assert!(why(&lost).why.contains("no file describes"));
+    assert!(why(&lost).reason.contains("no file describes"));
     let nobody = format!("{provider}{model}elsewhere = true\n");
-    assert!(why(&nobody).why.contains("nobody serves `m`"));
+    assert!(why(&nobody).reason.contains("nobody serves `m`"));
 }

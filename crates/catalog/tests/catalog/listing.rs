@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use canon::Price;
-use catalog::{Catalog, Directory, Filter, Kind, Lane, Model, Prices, Record};
+use catalog::{Catalog, ModelDirectory, ModelFilter, ModelKind, Lane, Model, ModelPrices, ModelListing};
 use proptest::prelude::*;
 
 fn model(id: &str, provider: &str) -> Model {
@@ -12,15 +12,15 @@ fn model(id: &str, provider: &str) -> Model {
         aliases: vec![],
         id: id.into(),
         provider: provider.into(),
-        kind: Kind::Chat,
+        kind: ModelKind::Chat,
         features: vec!["streaming".into(), "tools".into()],
-        context: Some(128_000),
-        max_output: Some(8192),
+        context_window: Some(128_000),
+        max_output_tokens: Some(8192),
         input: vec!["text".into()],
         output: vec!["text".into()],
         thinking: None,
-        pictures: None,
-        prices: Arc::new(Prices::plain(Price::picos(100_000), Price::picos(37_500))),
+        images: None,
+        prices: Arc::new(ModelPrices::plain(Price::from_picos(100_000), Price::from_picos(37_500))),
         about: "A model for tests.".into(),
         as_of: "2026-01-01".into(),
         released: None,
@@ -29,11 +29,11 @@ fn model(id: &str, provider: &str) -> Model {
 }
 
 fn everything() -> Catalog {
-    Catalog::new(Directory::embedded().models().filter_map(|e| e.served_by(|_| true)).collect())
+    Catalog::new(ModelDirectory::embedded().models().filter_map(|e| e.served_by(|_| true)).collect())
 }
 
-fn only(id: &str) -> Filter {
-    Filter { q: Some(id.into()), ..Filter::default() }
+fn only(id: &str) -> ModelFilter {
+    ModelFilter { text: Some(id.into()), ..ModelFilter::default() }
 }
 
 proptest! {
@@ -46,7 +46,7 @@ proptest! {
         let catalog = Catalog::new(models.collect());
         let mut seen = Vec::new();
         for page in 1.. {
-            let got = catalog.list(&Filter::default(), page, page_size);
+            let got = catalog.list(&ModelFilter::default(), page, page_size);
             prop_assert_eq!((got.page, got.total), (page, ids.len()));
             prop_assert!(got.models.len() <= got.page_size);
             if got.models.is_empty() {
@@ -98,18 +98,18 @@ fn of_two_models_with_one_id_the_later_one_stays() {
 fn ids_are_found_exactly_and_wishes_in_any_case() {
     let catalog = Catalog::new(vec![model("Grand-1", "Acme"), model("small", "other")]);
     assert!(catalog.get("Grand-1").is_some() && catalog.get("grand-1").is_none());
-    let total = |filter: Filter| catalog.list(&filter, 1, 10).total;
+    let total = |filter: ModelFilter| catalog.list(&filter, 1, 10).total;
     let text = |text: &str| Some(text.to_owned());
-    assert_eq!(total(Filter { provider: text("ACME"), ..Filter::default() }), 1);
-    assert_eq!(total(Filter { provider: text("acm"), ..Filter::default() }), 0);
-    assert_eq!(total(Filter { model_type: text("Chat"), ..Filter::default() }), 2);
-    assert_eq!(total(Filter { model_type: text("image"), ..Filter::default() }), 0);
-    assert_eq!(total(Filter { feature: text("Tools"), ..Filter::default() }), 2);
-    assert_eq!(total(Filter { feature: text("tool"), ..Filter::default() }), 0);
+    assert_eq!(total(ModelFilter { provider: text("ACME"), ..ModelFilter::default() }), 1);
+    assert_eq!(total(ModelFilter { provider: text("acm"), ..ModelFilter::default() }), 0);
+    assert_eq!(total(ModelFilter { model_type: text("Chat"), ..ModelFilter::default() }), 2);
+    assert_eq!(total(ModelFilter { model_type: text("image"), ..ModelFilter::default() }), 0);
+    assert_eq!(total(ModelFilter { feature: text("Tools"), ..ModelFilter::default() }), 2);
+    assert_eq!(total(ModelFilter { feature: text("tool"), ..ModelFilter::default() }), 0);
     assert_eq!(total(only("GRAND")), 1);
     assert_eq!(total(only("for tests")), 2);
     assert_eq!(total(only(" ")), 2);
-    let both = Filter { provider: text("other"), q: text("grand"), ..Filter::default() };
+    let both = ModelFilter { provider: text("other"), text: text("grand"), ..ModelFilter::default() };
     assert_eq!(total(both), 0);
 }
 
@@ -117,15 +117,15 @@ fn ids_are_found_exactly_and_wishes_in_any_case() {
 fn models_are_found_by_what_input_costs_at_most() {
     let dear = model("dear", "acme");
     let mut cheap = model("cheap", "acme");
-    cheap.prices = Arc::new(Prices::plain(Price::picos(99_999), Price::picos(1)));
+    cheap.prices = Arc::new(ModelPrices::plain(Price::from_picos(99_999), Price::from_picos(1)));
     let mut free = model("free", "acme");
-    free.prices = Arc::new(Prices::plain(Price::FREE, Price::FREE));
+    free.prices = Arc::new(ModelPrices::plain(Price::FREE, Price::FREE));
     let mut by_image = model("by-image", "acme");
-    let prices = Prices { per_image: Some(Price::picos(1)), ..Prices::clone(&free.prices) };
+    let prices = ModelPrices { per_image: Some(Price::from_picos(1)), ..ModelPrices::clone(&free.prices) };
     by_image.prices = Arc::new(prices);
     let catalog = Catalog::new(vec![dear, cheap, free, by_image]);
     let found = |most: i64| {
-        let filter = Filter { input_at_most: Some(Price::picos(most)), ..Filter::default() };
+        let filter = ModelFilter { max_input_price: Some(Price::from_picos(most)), ..ModelFilter::default() };
         catalog.list(&filter, 1, 10).models.iter().map(|m| m.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(found(0), ["free"]);
@@ -136,14 +136,14 @@ fn models_are_found_by_what_input_costs_at_most() {
 #[test]
 fn a_page_behind_the_last_is_empty_but_knows_the_total() {
     let catalog = Catalog::new(vec![model("a", "acme")]);
-    let page = catalog.list(&Filter::default(), usize::MAX, usize::MAX);
+    let page = catalog.list(&ModelFilter::default(), usize::MAX, usize::MAX);
     assert_eq!((page.total, page.models.len()), (1, 0));
-    assert_eq!(catalog.list(&Filter::default(), 0, 0).models.len(), 1);
+    assert_eq!(catalog.list(&ModelFilter::default(), 0, 0).models.len(), 1);
 }
 
 #[test]
 fn a_record_has_the_fields_of_the_contract_and_no_others() {
-    let record = Record::new(&model("acme/a b", "acme"), "https://gateway.example/");
+    let record = ModelListing::new(&model("acme/a b", "acme"), "https://gateway.example/");
     let expected = serde_json::json!({
         "id": "acme/a b",
         "provider": "acme",
@@ -163,33 +163,33 @@ fn a_record_has_the_fields_of_the_contract_and_no_others() {
 
 #[test]
 fn a_record_tells_prices_per_request_and_per_second() {
-    let prices = Prices {
-        per_request: Price::per_unit("0.005").ok(),
-        per_second: Price::per_unit("0.1").ok(),
-        per_image: Price::per_unit("0.04").ok(),
-        ..Prices::default()
+    let prices = ModelPrices {
+        per_request: Price::parse_per_unit("0.005").ok(),
+        per_second: Price::parse_per_unit("0.1").ok(),
+        per_image: Price::parse_per_unit("0.04").ok(),
+        ..ModelPrices::default()
     };
-    let told = |prices: Prices| {
+    let told = |prices: ModelPrices| {
         let model = Model { prices: Arc::new(prices), ..model("a", "acme") };
-        Record::new(&model, "").pricing
+        ModelListing::new(&model, "").pricing
     };
     let pricing = told(prices.clone());
     assert_eq!((pricing.per_request, pricing.per_second), (Some(0.005), Some(0.1)));
-    assert_eq!(told(Prices { per_request: None, ..prices }).per_request, Some(0.04));
+    assert_eq!(told(ModelPrices { per_request: None, ..prices }).per_request, Some(0.04));
 }
 
 #[test]
 fn every_known_model_can_be_listed_and_told() {
     let catalog = everything();
-    let page = catalog.list(&Filter::default(), 1, usize::MAX);
+    let page = catalog.list(&ModelFilter::default(), 1, usize::MAX);
     let aliases: usize = catalog.iter().map(|model| model.aliases.len()).sum();
     assert!(aliases > 0);
     assert_eq!(page.models.len(), catalog.len() + aliases, "every id is listed");
     for model in &page.models {
-        let record = serde_json::to_value(Record::new(model, "http://127.0.0.1:8080")).unwrap();
+        let record = serde_json::to_value(ModelListing::new(model, "http://127.0.0.1:8080")).unwrap();
         assert!(record["pricing"]["input"].is_number(), "{}", model.id);
         assert!(record["pricing"]["output"].is_number(), "{}", model.id);
     }
     let kinds: BTreeSet<_> = catalog.iter().map(|model| model.kind).collect();
-    assert_eq!(kinds.len(), Kind::ALL.len());
+    assert_eq!(kinds.len(), ModelKind::ALL.len());
 }

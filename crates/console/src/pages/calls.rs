@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use canon::Usage;
 use futures_util::stream;
 use http::header;
-use ledger::{Entry, Micros, Try};
+use ledger::{LedgerEntry, Micros, FailedAttempt};
 use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
@@ -166,7 +166,7 @@ pub(crate) async fn receipt(
     Ok(good(&Shell::signed("Receipt", &signed).at("/console/calls"), &body))
 }
 
-fn facts(entry: &Entry, key: &str, operator: bool) -> Markup {
+fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
     let took = entry.ended.saturating_sub(entry.started);
     let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), show::span);
     html! {
@@ -180,8 +180,8 @@ fn facts(entry: &Entry, key: &str, operator: bool) -> Markup {
             div { dt { "First byte" } dd { (first) } }
             div { dt { "Took" } dd { (show::span(took)) } }
             div { dt { "Cost" } dd { (show::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
-            @if operator && entry.borne != canon::Money::ZERO {
-                div { dt { "Borne by the operator" } dd { (show::money(entry.borne)) } }
+            @if operator && entry.absorbed != canon::Money::ZERO {
+                div { dt { "Borne by the operator" } dd { (show::money(entry.absorbed)) } }
             }
             div { dt { "Prices" } dd { (entry.price_version) @if entry.estimated { ", counts estimated" } } }
         }
@@ -212,13 +212,13 @@ fn tokens(usage: &Usage) -> Markup {
     }
 }
 
-fn tries(entry: &Entry) -> Markup {
+fn tries(entry: &LedgerEntry) -> Markup {
     html! {
         div.sheet {
             table.list {
                 thead { tr { th scope="col" { "Lane" } th scope="col" { "Outcome" } th.num scope="col" { "Time" } } }
                 tbody {
-                    @for Try { lane, outcome, status, ms } in &entry.failed {
+                    @for FailedAttempt { lane, outcome, status, ms } in &entry.failed {
                         tr {
                             td data-label="Lane" { bdi { (lane) } }
                             td data-label="Outcome" {
@@ -308,7 +308,7 @@ impl Export {
 const HEAD: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
     input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms\r\n";
 
-fn line(call: &Entry, names: &HashMap<String, String>) -> String {
+fn line(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
     let key = names.get(&call.key_id).map_or("", String::as_str);
     let fields = [
         call.request_id.clone(),

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use maud::html;
-use store::{Account, Link, Purpose, StoreError};
+use store::{Account, Link, LinkPurpose, StoreError};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
@@ -17,9 +17,9 @@ use crate::trouble::Trouble;
 
 /// Asks an account to prove an address, in a mail to it. Earlier questions are forgotten.
 pub(crate) async fn ask(desk: &Desk, account: &Account, email: &str) -> Result<(), Trouble> {
-    desk.store.drop_links_of(&account.id, Purpose::Email).await?;
+    desk.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
     let note = Note { email: Some(email.to_owned()), ..Note::default() };
-    let word = links::make(desk, Purpose::Email, Some(&account.id), &note, LIFE.email).await?;
+    let word = links::make(desk, LinkPurpose::Email, Some(&account.id), &note, LIFE.email).await?;
     mails::send(desk, mails::confirm(email, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(crate) async fn confirm(
 }
 
 async fn opened(desk: &Desk, headers: &HeaderMap) -> Result<(Link, Account, String), Trouble> {
-    let link = links::opened(desk, headers, &[Purpose::Email]).await?;
+    let link = links::opened(desk, headers, &[LinkPurpose::Email]).await?;
     let id = link.account_id.as_deref().ok_or(Trouble::DeadLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);
     let email = links::note(&link).email.ok_or(Trouble::DeadLink)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use catalog::{Catalog, Kind};
+use catalog::{Catalog, ModelKind};
 use maud::{Markup, html};
 
 use super::copyable;
@@ -25,7 +25,7 @@ struct Glance {
 fn glance(catalog: &Catalog) -> Glance {
     let mut providers: Vec<_> = catalog.iter().map(|model| model.provider.as_str()).collect();
     providers.dedup();
-    let chat = catalog.iter().find(|model| model.kind == Kind::Chat);
+    let chat = catalog.iter().find(|model| model.kind == ModelKind::Chat);
     Glance {
         models: catalog.len(),
         providers: providers.len(),
@@ -37,7 +37,7 @@ fn glance(catalog: &Catalog) -> Glance {
 pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Response {
     let (url, formats) = (desk.url(), desk.formats());
     let Glance { models, providers, first } = desk.catalog(glance);
-    let example = formats.iter().find(|format| format.suits(Kind::Chat)).zip(first);
+    let example = formats.iter().find(|format| format.suits(ModelKind::Chat)).zip(first);
     let body = html! {
         section.hero {
             div {

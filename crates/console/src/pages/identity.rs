@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Identity, Role, StoreError};
+use store::{Account, Identity, AccountRole, StoreError};
 
 use crate::cookies::{self, Jar};
 use crate::desk::Desk;
@@ -112,7 +112,7 @@ fn identity(desk: &Desk, account_id: &str, person: &Person) -> Identity {
 }
 
 /// Makes an account for somebody a provider vouches for, under a name that is free.
-async fn newcomer(desk: &Desk, person: &Person, role: Role) -> Result<Account, Trouble> {
+async fn newcomer(desk: &Desk, person: &Person, role: AccountRole) -> Result<Account, Trouble> {
     let email = person.email.clone().filter(|email| names::is_address(email));
     let wished = person.name.as_deref().or(email.as_deref()).unwrap_or("user");
     let wished = wished.split('@').next().unwrap_or_default();
@@ -137,7 +137,7 @@ async fn newcomer(desk: &Desk, person: &Person, role: Role) -> Result<Account, T
             changed: now,
         };
         let identity = identity(desk, &account.id, person);
-        match desk.store.add_account_of(&account, &identity, terms).await {
+        match desk.store.add_account_with_identity(&account, &identity, terms).await {
             Ok(()) => return Ok(account),
             Err(StoreError::Conflict("username or email")) => {}
             Err(error) => return Err(error.into()),

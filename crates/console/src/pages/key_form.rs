@@ -5,9 +5,9 @@ use config::Net;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Micros, Period};
+use ledger::{Micros, BudgetPeriod};
 use maud::{Markup, html};
-use store::{BudgetTerms, KeyRecord, KeyScope, Limits};
+use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
 use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs, described, notes};
@@ -22,8 +22,8 @@ const MOST_MODELS: usize = 50;
 const MOST_NETWORKS: usize = 50;
 /// Longer than any honest value of a short field.
 pub(super) const FAR_TOO_LONG: usize = 4_096;
-const LEAST_CAP: Money = Money::nanos(10_000_000);
-const LARGEST_CAP: Money = Money::nanos(1_000_000_000_000_000);
+const LEAST_CAP: Money = Money::from_nanos(10_000_000);
+const LARGEST_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
 
 /// What a key may do.
 pub(super) struct Terms {
@@ -32,7 +32,7 @@ pub(super) struct Terms {
     pub(super) cap: Option<Money>,
     pub(super) expires: Option<Micros>,
     pub(super) models: Vec<String>,
-    limits: Limits,
+    limits: RateLimits,
     ips: Vec<String>,
     budget: Option<BudgetTerms>,
 }
@@ -111,7 +111,7 @@ impl Terms {
                 None
             }),
             models,
-            limits: Limits {
+            limits: RateLimits {
                 rpm: limits.0.unwrap_or_else(|why| {
                     take("rpm", why);
                     None
@@ -171,7 +171,7 @@ pub(super) fn fields_of(key: &KeyRecord) -> Fields {
         ("rpm", number(key.limits.rpm)),
         ("tpm", number(key.limits.tpm)),
         ("concurrency", number(key.limits.concurrency)),
-        ("budget", key.budget.map_or_else(String::new, |budget| plain(budget.most))),
+        ("budget", key.budget.map_or_else(String::new, |budget| plain(budget.limit))),
         ("budget_period", key.budget.map_or("", |budget| budget.period.word()).to_owned()),
     ];
     if key.cap.is_none() {
@@ -224,8 +224,8 @@ pub(super) fn budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'
     }
     let most = cap(text, false)
         .map_err(|_| "An amount in US dollars from 0.01 to 1000000, or nothing.")?;
-    let period = Period::by_word(period).ok_or("Choose a day, a week or a month.")?;
-    Ok(most.map(|most| BudgetTerms { most, period }))
+    let period = BudgetPeriod::by_word(period).ok_or("Choose a day, a week or a month.")?;
+    Ok(most.map(|most| BudgetTerms { limit: most, period }))
 }
 
 pub(super) fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
@@ -403,7 +403,7 @@ pub(super) fn pace(fields: &Fields, wrongs: &Wrongs) -> Markup {
             div.field {
                 label for="budget_period" { "for every" }
                 select #budget_period name="budget_period" {
-                    @for period in Period::ALL {
+                    @for period in BudgetPeriod::ALL {
                         option value=(period.word())
                             selected[fields.get("budget_period") == period.word()] {
                             (period.word())
@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn a_cap_is_an_honest_amount_or_unlimited() {
         assert_eq!(cap("", true), Ok(None));
-        assert_eq!(cap("$2.50", false), Ok(Some(Money::nanos(2_500_000_000))));
+        assert_eq!(cap("$2.50", false), Ok(Some(Money::from_nanos(2_500_000_000))));
         for bad in ["", "0", "-1", "0.000000001", "1e18", "NaN", "ten", "1000001", "1,5", "5 USD"] {
             assert!(cap(bad, false).is_err(), "{bad}");
         }
@@ -478,7 +478,7 @@ mod tests {
             assert!(limit(bad).is_err(), "{bad}");
         }
         assert_eq!(budget("", "day"), Ok(None));
-        let five = BudgetTerms { most: Money::nanos(5_000_000_000), period: Period::Month };
+        let five = BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
         assert_eq!(budget("5", "month"), Ok(Some(five)));
         for (bad, period) in [("5", "year"), ("5", ""), ("-1", "day"), ("0", "day"), ("x", "day")] {
             assert!(budget(bad, period).is_err(), "{bad} {period}");
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn amounts_are_shown_as_they_are_typed() {
         for (nanos, text) in [(2_500_000_000, "2.5"), (10_000_000_000, "10"), (1, "0.000000001")] {
-            assert_eq!(plain(Money::nanos(nanos)), text);
+            assert_eq!(plain(Money::from_nanos(nanos)), text);
         }
     }
 }

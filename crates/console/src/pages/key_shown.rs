@@ -1,6 +1,6 @@
 //! The page that shows a key's value, with what to paste where.
 
-use catalog::Kind;
+use catalog::ModelKind;
 use maud::{Markup, html};
 use store::{KeyRecord, KeyScope};
 
@@ -19,14 +19,14 @@ pub(super) fn shown_once(
     let (url, formats) = (desk.url(), desk.formats());
     let model = desk.catalog(|catalog| {
         let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
-        let mut chats = catalog.iter().filter(|model| model.kind == Kind::Chat);
+        let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
     });
     let mut shown = Vec::new();
     // An admin key makes no calls, so that no client's example fits it.
     let model = model.filter(|_| record.scope == KeyScope::Call);
     if let Some(model) = &model {
-        let format = formats.iter().find(|format| format.suits(Kind::Chat));
+        let format = formats.iter().find(|format| format.suits(ModelKind::Chat));
         shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
         if formats.contains(&Format::Chat) {
             shown.push(("python", "Python", snippet::python(&url, model, text)));

@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{KeyRecord, KeyScope, Owner};
+use store::{KeyRecord, KeyScope, KeyOwner};
 
 use super::account::prove;
 use super::key_form::{self, Terms};
@@ -312,8 +312,8 @@ async fn find(
         return Err(Trouble::Forbidden);
     }
     let home = match owner {
-        Owner::Person(_) => "/console".to_owned(),
-        Owner::Team(team) => acting::with("/console", &team.id),
+        KeyOwner::Person(_) => "/console".to_owned(),
+        KeyOwner::Team(team) => acting::with("/console", &team.id),
     };
     Ok((key, home))
 }

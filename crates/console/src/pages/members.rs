@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{KeyRecord, Member, Role, Seated, Team, TeamRole};
+use store::{KeyRecord, TeamMember, AccountRole, MemberChange, Team, TeamRole};
 
 use super::{people, team, teams, tell_owner};
 use crate::desk::Desk;
@@ -58,7 +58,7 @@ pub(crate) async fn add(
     }
     if let (Some(role), true, true) = (role, invites, wrongs.is_empty()) {
         let place = Some((team.id, role.word().to_owned()));
-        return people::invitation(&desk, &signed, login, Role::Member, place).await;
+        return people::invitation(&desk, &signed, login, AccountRole::Member, place).await;
     }
     let found = known.filter(|account| !account.disabled);
     let members = desk.store.members(&team.id).await?;
@@ -96,10 +96,10 @@ async fn seat(
     team: &Team,
     who: &str,
     role: Option<TeamRole>,
-) -> Result<Seated, Trouble> {
+) -> Result<MemberChange, Trouble> {
     let by_hand = signed.administers();
     let seated = desk.store.set_member(&team.id, who, role, by_hand, desk.now()).await?;
-    if seated == Seated::Done {
+    if seated == MemberChange::Done {
         let (action, detail) = match role {
             Some(role) => ("team.member", format!("{who} {}", role.word())),
             None => ("team.remove_member", who.to_owned()),
@@ -110,7 +110,7 @@ async fn seat(
 }
 
 /// A team somebody may see, and one of its members.
-async fn find(desk: &Desk, signed: &Signed, both: Both) -> Result<(Team, Member), Trouble> {
+async fn find(desk: &Desk, signed: &Signed, both: Both) -> Result<(Team, TeamMember), Trouble> {
     let Path((id, who)) = both.map_err(|_| Trouble::NotFound)?;
     let team = signed.find_team(desk, &id).await?;
     let members = desk.store.members(&team.id).await?;
@@ -133,16 +133,16 @@ pub(crate) async fn change(
     let role = role.ok_or(Trouble::Bad("`role` is one of: manager, member, viewer."))?;
     if role != member.role {
         match seat(&desk, &signed, &team, &member.account.id, Some(role)).await? {
-            Seated::Done => {}
-            Seated::Missing => return Err(Trouble::NotFound),
-            Seated::LastManager => return Err(Trouble::Bad(LAST)),
+            MemberChange::Done => {}
+            MemberChange::Missing => return Err(Trouble::NotFound),
+            MemberChange::LastManager => return Err(Trouble::Bad(LAST)),
         }
     }
     Ok(sent_to(&team::address(&team)))
 }
 
 /// Whether somebody may take a member out: who manages the team, and everyone themselves.
-fn may_remove(signed: &Signed, team: &Team, member: &Member) -> bool {
+fn may_remove(signed: &Signed, team: &Team, member: &TeamMember) -> bool {
     signed.may_in(team, TeamDeed::Members) || member.account.id == signed.account.id
 }
 
@@ -151,9 +151,9 @@ async fn made_by(
     desk: &Desk,
     signed: &Signed,
     team: &Team,
-    member: &Member,
+    member: &TeamMember,
 ) -> Result<Vec<KeyRecord>, Trouble> {
-    let mut keys = desk.store.keys_made_by(&member.account.id).await?;
+    let mut keys = desk.store.keys_created_by(&member.account.id).await?;
     keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
     let own = member.account.id == signed.account.id;
     let may = signed.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey });
@@ -234,9 +234,9 @@ pub(crate) async fn remove(
     }
     let keys = made_by(&desk, &signed, &team, &member).await?;
     match seat(&desk, &signed, &team, &member.account.id, None).await? {
-        Seated::Done => {}
-        Seated::Missing => return Err(Trouble::NotFound),
-        Seated::LastManager => return Err(Trouble::Bad(LAST)),
+        MemberChange::Done => {}
+        MemberChange::Missing => return Err(Trouble::NotFound),
+        MemberChange::LastManager => return Err(Trouble::Bad(LAST)),
     }
     if fields.ticked("revoke") {
         for key in &keys {
@@ -247,21 +247,21 @@ pub(crate) async fn remove(
     Ok(sent_to(&if stays { team::address(&team) } else { teams::HERE.to_owned() }))
 }
 
-fn place(team: &Team, member: &Member) -> String {
+fn place(team: &Team, member: &TeamMember) -> String {
     format!("{}/members/{}", team::address(team), address::value(&member.account.id))
 }
 
 /// Who belongs to a team.
 pub(super) fn table(
     team: &Team,
-    members: &[Member],
+    members: &[TeamMember],
     keys: &[KeyRecord],
     signed: &Signed,
     now: Micros,
 ) -> Markup {
     let manages = signed.may_in(team, TeamDeed::Members);
-    let made = |member: &Member| {
-        keys.iter().filter(|key| key.made_by.as_ref() == Some(&member.account.id)).count()
+    let made = |member: &TeamMember| {
+        keys.iter().filter(|key| key.created_by.as_ref() == Some(&member.account.id)).count()
     };
     html! {
         @if members.is_empty() {
@@ -310,7 +310,7 @@ pub(super) fn table(
     }
 }
 
-fn role_form(team: &Team, member: &Member) -> Markup {
+fn role_form(team: &Team, member: &TeamMember) -> Markup {
     let label = format!("Role of {}", member.account.username);
     html! {
         form.inline.seat method="post" action=(place(team, member)) {

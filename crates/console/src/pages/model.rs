@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use catalog::{Kind, Model};
+use catalog::{ModelKind, Model};
 use maud::{Markup, html};
 
 use super::{Tab, copyable, tabs};
@@ -30,7 +30,7 @@ pub(crate) async fn show(
         div.title.close {
             h1.id { bdi id="model-id" { (model.id) } }
             button.copy type="button" hidden data-copy="model-id" { "Copy id" }
-            @if model.kind != Kind::Embedding {
+            @if model.kind != ModelKind::Embedding {
                 a.copy href={ "/console/playground?model=" (address::value(&model.id)) } { "Try it" }
             }
         }
@@ -76,9 +76,9 @@ fn facts(model: &Model) -> Markup {
     let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
     let rows = [
         ("Provider", Some(model.provider.clone())),
-        ("Type", Some(model.kind.word().to_owned())),
-        ("Context window", tokens(model.context)),
-        ("Longest answer", tokens(model.max_output)),
+        ("Type", Some(model.kind.as_str().to_owned())),
+        ("Context window", tokens(model.context_window)),
+        ("Longest answer", tokens(model.max_output_tokens)),
         ("Takes", words(&model.input)),
         ("Gives", words(&model.output)),
         ("Thinking", model.thinking.as_ref().map(thinking_range)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use canon::Price;
-use catalog::{Catalog, FEATURES, Filter, Kind, Model, Page};
+use catalog::{Catalog, FEATURES, ModelFilter, ModelKind, Model, CatalogPage};
 use maud::{Markup, html};
 
 use crate::catalog_view::features;
@@ -21,16 +21,16 @@ const LONGEST: usize = 200;
 /// What of the catalog the page shows.
 #[derive(Default)]
 struct Seen {
-    page: Option<Page>,
+    page: Option<CatalogPage>,
     providers: Vec<String>,
     tags: Vec<&'static str>,
 }
 
-fn see(catalog: &Catalog, filter: &Filter, page: usize) -> Seen {
+fn see(catalog: &Catalog, filter: &ModelFilter, page: usize) -> Seen {
     let mut providers: Vec<String> = catalog.iter().map(|model| model.provider.clone()).collect();
     providers.sort();
     providers.dedup();
-    let used = |tag: &&str| catalog.iter().any(|model| model.can(tag));
+    let used = |tag: &&str| catalog.iter().any(|model| model.has_feature(tag));
     let tags = FEATURES.iter().map(|(tag, _)| *tag).filter(used).collect();
     Seen { page: Some(catalog.list(filter, page, PER_PAGE)), providers, tags }
 }
@@ -43,20 +43,20 @@ pub(crate) async fn show(
     let filter = filter(&asked)?;
     let wanted = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
     let Seen { page, providers, tags } = desk.catalog(|catalog| see(catalog, &filter, wanted));
-    let page = page.unwrap_or(Page { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
-    let filtered = filter != Filter::default();
+    let page = page.unwrap_or(CatalogPage { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
+    let filtered = filter != ModelFilter::default();
     let body = html! {
         h1 { "Models" }
         form.filters method="get" action="/models" role="search" {
             div.field.grow {
                 label for="q" { "Search" }
                 input id="q" name="q" type="search" maxlength=(LONGEST) autocomplete="off"
-                    value=[filter.q.as_deref()] placeholder="Name, provider or description";
+                    value=[filter.text.as_deref()] placeholder="Name, provider or description";
             }
             (choice("provider", "Provider", &providers, filter.provider.as_deref()))
-            (choice("model_type", "Type", &Kind::ALL.map(Kind::word), filter.model_type.as_deref()))
+            (choice("model_type", "Type", &ModelKind::ALL.map(ModelKind::as_str), filter.model_type.as_deref()))
             (choice("feature", "Feature", &tags, filter.feature.as_deref()))
-            (prices(filter.input_at_most))
+            (prices(filter.max_input_price))
             div.field.go { button.button type="submit" { "Search" } }
         }
         @if page.models.is_empty() {
@@ -85,15 +85,15 @@ pub(crate) async fn show(
     Ok(checked_by_caches(good(&Shell::public("Models", Part::Models), &body)))
 }
 
-fn filter(asked: &Fields) -> Result<Filter, Trouble> {
+fn filter(asked: &Fields) -> Result<ModelFilter, Trouble> {
     let wish =
         |name| asked.short(name, LONGEST).map(|text| (!text.is_empty()).then(|| text.to_owned()));
-    Ok(Filter {
+    Ok(ModelFilter {
         provider: wish("provider")?,
         model_type: wish("model_type")?,
         feature: wish("feature")?,
-        q: wish("q")?,
-        input_at_most: wish("price")?.and_then(|text| Price::per_million(&text).ok()),
+        text: wish("q")?,
+        max_input_price: wish("price")?.and_then(|text| Price::parse_per_million(&text).ok()),
     })
 }
 
@@ -108,7 +108,7 @@ const PRICES: [(&str, &str); 6] = [
 ];
 
 fn prices(chosen: Option<Price>) -> Markup {
-    let is_chosen = |text: &str| chosen.is_some() && Price::per_million(text).ok() == chosen;
+    let is_chosen = |text: &str| chosen.is_some() && Price::parse_per_million(text).ok() == chosen;
     html! {
         div.field {
             label for="price" { "Input price" }
@@ -162,9 +162,9 @@ fn row(model: &Model) -> Markup {
                 span.provider { bdi { (model.provider) } }
                 (features(model, 5))
             }
-            td data-label="Type" { (model.kind.word()) }
+            td data-label="Type" { (model.kind.as_str()) }
             td.num data-label="Context" {
-                @match model.context {
+                @match model.context_window {
                     Some(context) => span title={ (show::count(context)) " tokens" } {
                         (show::short_count(context))
                     },
@@ -201,10 +201,10 @@ fn nothing(total: usize, filtered: bool) -> Markup {
     }
 }
 
-fn pager(page: &Page, filter: &Filter) -> Markup {
+fn pager(page: &CatalogPage, filter: &ModelFilter) -> Markup {
     let last = page.total.div_ceil(page.page_size.max(1)).max(1);
     let to = |number: usize| {
-        let Filter { provider, model_type, feature, q, input_at_most } = filter;
+        let ModelFilter { provider, model_type, feature, text: q, max_input_price: input_at_most } = filter;
         let mut link = format!("/models?page={number}");
         if let Some(most) = input_at_most {
             link.push_str(&format!("&price={}", most.to_per_million()));

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use canon::Money;
-use ledger::{Entry, Micros, Outcome};
+use ledger::{LedgerEntry, Micros, CallOutcome};
 use maud::{Markup, html};
-use store::{EntryFilter, KeyRecord, KeyScope, Owner, Team};
+use store::{EntryFilter, KeyRecord, KeyScope, KeyOwner, Team};
 
 use crate::address;
 use crate::desk::Desk;
@@ -120,7 +120,7 @@ pub(crate) async fn show(
     Ok(good(&Shell::signed("Overview", &signed).at("/console"), &body))
 }
 
-fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
+fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
     let spent: Money = keys.iter().map(|key| key.spent).sum();
     let active = keys.iter().filter(|key| KeyState::of(key, now) == KeyState::Active).count();
     let of_today: Money = today.iter().map(|entry| entry.cost).sum();
@@ -143,7 +143,7 @@ fn figures(keys: &[KeyRecord], today: &[Entry], now: Micros) -> Markup {
 
 /// Whom keys belong to, and who made them.
 pub(super) struct Whose {
-    owners: HashMap<String, Owner>,
+    owners: HashMap<String, KeyOwner>,
     makers: HashMap<String, String>,
 }
 
@@ -151,12 +151,12 @@ impl Whose {
     /// What has to be known to tell of the keys that a page shows.
     pub(super) async fn of(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
         let owners = match &signed.team {
-            Some(team) => vec![Owner::Team(team.clone())],
+            Some(team) => vec![KeyOwner::Team(team.clone())],
             None if signed.sees_all() => desk.store.owners().await?,
-            None => vec![Owner::Person(signed.account.clone())],
+            None => vec![KeyOwner::Person(signed.account.clone())],
         };
         let makers = match &signed.team {
-            Some(team) => desk.store.makers_of(&team.id).await?,
+            Some(team) => desk.store.creators_of(&team.id).await?,
             None => owners.iter().map(|o| (o.id().to_owned(), o.name().to_owned())).collect(),
         };
         let owners = owners.into_iter().map(|owner| (owner.id().to_owned(), owner));
@@ -216,7 +216,7 @@ fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Mark
     let state = KeyState::of(key, now);
     let owner = whose.owners.get(&key.account_id);
     let other = owner.filter(|owner| owner.id() != signed.acts_for());
-    let maker = key.made_by.as_ref().filter(|maker| **maker != key.account_id);
+    let maker = key.created_by.as_ref().filter(|maker| **maker != key.account_id);
     let maker = maker.and_then(|maker| whose.makers.get(maker));
     let may = owner.is_some_and(|owner| signed.may_change_key(key, owner));
     html! {
@@ -286,7 +286,7 @@ pub(super) fn spent(spent: Money, cap: Option<Money>) -> Markup {
     }
 }
 
-pub(super) fn call_table(calls: &[Entry], signed: &Signed, now: Micros) -> Markup {
+pub(super) fn call_table(calls: &[LedgerEntry], signed: &Signed, now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list.calls {
@@ -304,7 +304,7 @@ pub(super) fn call_table(calls: &[Entry], signed: &Signed, now: Micros) -> Marku
     }
 }
 
-fn call_row(call: &Entry, signed: &Signed, now: Micros) -> Markup {
+fn call_row(call: &LedgerEntry, signed: &Signed, now: Micros) -> Markup {
     let tokens = format!(
         "{} in, {} out{}",
         show::count(call.usage.input),
@@ -334,12 +334,12 @@ fn call_row(call: &Entry, signed: &Signed, now: Micros) -> Markup {
     }
 }
 
-fn status(call: &Entry) -> Markup {
+fn status(call: &LedgerEntry) -> Markup {
     match call.outcome {
-        Outcome::Done => html! { span.badge.good { (call.status) } },
-        Outcome::CallerLeft => html! { span.badge.off { (call.status) " · caller left" } },
-        Outcome::BrokeOff => html! { span.badge.bad { (call.status) " · broke off" } },
-        Outcome::Failed => html! { span.badge.bad { (call.status) } },
-        Outcome::Recovered => html! { span.badge.warn { (call.status) " · recovered" } },
+        CallOutcome::Done => html! { span.badge.good { (call.status) } },
+        CallOutcome::CallerLeft => html! { span.badge.off { (call.status) " · caller left" } },
+        CallOutcome::BrokeOff => html! { span.badge.bad { (call.status) " · broke off" } },
+        CallOutcome::Failed => html! { span.badge.bad { (call.status) } },
+        CallOutcome::Recovered => html! { span.badge.warn { (call.status) " · recovered" } },
     }
 }

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{Account, Link, Purpose, Role};
+use store::{Account, Link, LinkPurpose, AccountRole};
 
 use super::copyable;
 use crate::desk::Desk;
@@ -28,7 +28,7 @@ const MOST_INVITES: usize = 100;
 
 /// What to say when as many are invited as may be.
 pub(super) async fn too_many(desk: &Desk) -> Result<Option<String>, Trouble> {
-    let full = desk.store.links_for(Purpose::Invite).await?.len() >= MOST_INVITES;
+    let full = desk.store.links_for(LinkPurpose::Invite).await?.len() >= MOST_INVITES;
     Ok(full.then(|| format!("There may be {MOST_INVITES} open invitations.")))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn invite(
     } else if !email.is_empty() && desk.store.account_by_login(email).await?.is_some() {
         wrongs.add("email", "This address has an account already.");
     }
-    let role = Role::by_word(fields.get("role"));
+    let role = AccountRole::by_word(fields.get("role"));
     if role.is_none() {
         wrongs.add("role", "Choose a role.");
     }
@@ -80,7 +80,7 @@ pub(super) async fn invitation(
     desk: &Desk,
     signed: &Signed,
     email: &str,
-    role: Role,
+    role: AccountRole,
     team: Option<(String, String)>,
 ) -> Result<Response, Trouble> {
     let maker = &signed.account;
@@ -91,7 +91,7 @@ pub(super) async fn invitation(
         maker: Some(maker.id.clone()),
         ..Note::default()
     };
-    let word = links::make(desk, Purpose::Invite, None, &note, LIFE.invite).await?;
+    let word = links::make(desk, LinkPurpose::Invite, None, &note, LIFE.invite).await?;
     let url = links::url(desk, &word);
     desk.note(&maker.id, "account.invite", email, role.word()).await;
     let mailed = !email.is_empty() && desk.host.can_mail();
@@ -121,14 +121,14 @@ pub(crate) async fn revoke(
         return Err(Trouble::Forbidden);
     }
     let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-    let invites = desk.store.links_for(Purpose::Invite).await?;
+    let invites = desk.store.links_for(LinkPurpose::Invite).await?;
     let found = invites.into_iter().find(|link| random::hex(&link.hash) == id);
     let link = found.ok_or(Trouble::NotFound)?;
-    let role = links::note(&link).role.as_deref().and_then(Role::by_word);
+    let role = links::note(&link).role.as_deref().and_then(AccountRole::by_word);
     if role.is_none_or(|role| !may_give(signed.account.role, role)) {
         return Err(Trouble::Forbidden);
     }
-    desk.store.take_link(&link.hash, Purpose::Invite).await?;
+    desk.store.take_link(&link.hash, LinkPurpose::Invite).await?;
     let email = links::note(&link).email.unwrap_or_default();
     desk.note(&signed.account.id, "account.uninvite", &email, "").await;
     Ok(see_other(HERE))
@@ -142,7 +142,7 @@ async fn list(
     wrongs: &Wrongs,
 ) -> Result<Response, Trouble> {
     let accounts = desk.store.accounts().await?;
-    let mut invites = desk.store.links_for(Purpose::Invite).await?;
+    let mut invites = desk.store.links_for(LinkPurpose::Invite).await?;
     invites.retain(|link| links::alive(desk, link));
     let mode = SignUp::of(desk).await?;
     let now = desk.now();
@@ -223,7 +223,7 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
                 tbody {
                     @for link in invites {
                         @let note = links::note(link);
-                        @let role = note.role.as_deref().and_then(Role::by_word);
+                        @let role = note.role.as_deref().and_then(AccountRole::by_word);
                         tr {
                             th scope="row" {
                                 @match &note.email {
@@ -231,7 +231,7 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
                                     None => "Whoever has the link",
                                 }
                             }
-                            td data-label="Role" { (role.map_or("", Role::word)) }
+                            td data-label="Role" { (role.map_or("", AccountRole::word)) }
                             td data-label="Ends" { (show::when(link.expires, now)) }
                             td.act {
                                 @if role.is_some_and(|role| may_give(signed.account.role, role)) {
@@ -251,7 +251,7 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
 }
 
 fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
-    let chosen = Role::by_word(fields.get("role")).unwrap_or(Role::Member);
+    let chosen = AccountRole::by_word(fields.get("role")).unwrap_or(AccountRole::Member);
     html! {
         h2 { "Invite somebody" }
         (fields::another_look(wrongs))
@@ -267,7 +267,7 @@ fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
             div.field {
                 label for="role" { "Role" }
                 select #role name="role" {
-                    @for role in Role::ALL {
+                    @for role in AccountRole::ALL {
                         @if may_give(signed.account.role, role) {
                             option value=(role.word()) selected[role == chosen] { (about(role)) }
                         }
@@ -279,12 +279,12 @@ fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
     }
 }
 
-pub(crate) const fn about(role: Role) -> &'static str {
+pub(crate) const fn about(role: AccountRole) -> &'static str {
     match role {
-        Role::Owner => "Owner: everything, other owners included",
-        Role::Admin => "Admin: administration, but not of owners",
-        Role::Member => "Member: own keys and usage",
-        Role::Viewer => "Viewer: looks, does not touch",
+        AccountRole::Owner => "Owner: everything, other owners included",
+        AccountRole::Admin => "Admin: administration, but not of owners",
+        AccountRole::Member => "Member: own keys and usage",
+        AccountRole::Viewer => "Viewer: looks, does not touch",
     }
 }
 
@@ -294,13 +294,13 @@ mod tests {
 
     #[test]
     fn nobody_gives_more_than_they_have() {
-        for own in Role::ALL {
-            let given: Vec<Role> =
-                Role::ALL.into_iter().filter(|role| may_give(own, *role)).collect();
-            let expected: &[Role] = match own {
-                Role::Owner => &Role::ALL,
-                Role::Admin => &[Role::Member, Role::Viewer],
-                Role::Member | Role::Viewer => &[],
+        for own in AccountRole::ALL {
+            let given: Vec<AccountRole> =
+                AccountRole::ALL.into_iter().filter(|role| may_give(own, *role)).collect();
+            let expected: &[AccountRole] = match own {
+                AccountRole::Owner => &AccountRole::ALL,
+                AccountRole::Admin => &[AccountRole::Member, AccountRole::Viewer],
+                AccountRole::Member | AccountRole::Viewer => &[],
             };
             assert_eq!(given, expected, "{own:?}");
         }

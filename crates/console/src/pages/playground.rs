@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::response::Response;
-use catalog::Kind;
+use catalog::ModelKind;
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::{KeyRecord, KeyScope, Owner};
+use store::{KeyRecord, KeyScope, KeyOwner};
 
 use super::overview::KeyState;
 use crate::assets;
@@ -36,7 +36,7 @@ const CALLS: [&str; 6] = [
 /// A model to choose.
 struct Choice {
     id: String,
-    kind: Kind,
+    kind: ModelKind,
 }
 
 /// `GET /console/playground`
@@ -50,15 +50,15 @@ pub(crate) async fn show(
     }
     let now = desk.now();
     let owner = match &signed.team {
-        Some(team) => Owner::Team(team.clone()),
-        None => Owner::Person(signed.account.clone()),
+        Some(team) => KeyOwner::Team(team.clone()),
+        None => KeyOwner::Person(signed.account.clone()),
     };
     let mut keys = desk.store.keys_of(owner.id()).await?;
     let usable =
         |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
     keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
     let models: Vec<Choice> = desk.catalog(|catalog| {
-        let served = catalog.iter().filter(|model| model.kind != Kind::Embedding);
+        let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
         served.map(|model| Choice { id: model.id.clone(), kind: model.kind }).collect()
     });
     let wanted = asked.get("model");
@@ -121,7 +121,7 @@ fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Mar
 
 fn settings(desk: &Desk, keys: &[KeyRecord]) -> Markup {
     let formats = desk.formats();
-    let talking = formats.iter().filter(|format| format.suits(Kind::Chat));
+    let talking = formats.iter().filter(|format| format.suits(ModelKind::Chat));
     html! {
         div.field {
             label for="format" { "Format" }
@@ -176,7 +176,7 @@ fn column(id: &str, label: &str, models: &[Choice], wanted: &str, hidden: bool) 
                 label for=(id) { (label) }
                 select id=(id) {
                     @for Choice { id, kind } in models {
-                        option value=(id) data-kind=(kind.word()) selected[id == wanted] { (id) }
+                        option value=(id) data-kind=(kind.as_str()) selected[id == wanted] { (id) }
                     }
                 }
             }
@@ -216,8 +216,8 @@ pub(crate) async fn call(
 /// change. Administration alone lets nobody spend what is another person's.
 async fn spends_by(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<bool, Trouble> {
     Ok(match desk.store.owner(&key.account_id).await? {
-        Some(Owner::Person(account)) => account.id == signed.account.id,
-        Some(owner @ Owner::Team(_)) => signed.may_change_key(key, &owner),
+        Some(KeyOwner::Person(account)) => account.id == signed.account.id,
+        Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),
         None => false,
     })
 }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Link, Purpose};
+use store::{Account, Link, LinkPurpose};
 
 use super::login::place;
 use crate::desk::Desk;
@@ -77,7 +77,7 @@ async fn write(desk: &Desk, login: &str) -> Result<(), Trouble> {
 /// Sends the link to choose a password.
 pub(crate) async fn mail_link(desk: &Desk, account: &Account, to: &str) -> Result<(), Trouble> {
     let id = Some(account.id.as_str());
-    let word = links::make(desk, Purpose::Reset, id, &Note::default(), LIFE.reset).await?;
+    let word = links::make(desk, LinkPurpose::Reset, id, &Note::default(), LIFE.reset).await?;
     mails::send(desk, mails::reset(to, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
@@ -143,7 +143,7 @@ pub(crate) async fn change(
 }
 
 async fn opened(desk: &Desk, headers: &HeaderMap) -> Result<(Link, Account), Trouble> {
-    let link = links::opened(desk, headers, &[Purpose::Reset]).await?;
+    let link = links::opened(desk, headers, &[LinkPurpose::Reset]).await?;
     let id = link.account_id.as_deref().ok_or(Trouble::DeadLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);
     Ok((link, account.ok_or(Trouble::DeadLink)?))

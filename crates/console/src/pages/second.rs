@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
 use serde_json::json;
-use store::{FactorKind, Purpose};
+use store::{FactorKind, LinkPurpose};
 
 use super::login::{passkey_fields, place};
 use crate::desk::Desk;
@@ -169,7 +169,7 @@ pub(crate) async fn passkey(
     // Counted when it was begun.
     desk.throttle.forgive_place(&desk.store, place(&extensions), desk.now()).await?;
     // Challenges that were not used end by themselves; those of this account can go now.
-    desk.store.drop_links_of(&account.id, Purpose::Challenge).await?;
+    desk.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
     signin::welcome(&desk, &headers, &account, "passkey", next).await
 }
 

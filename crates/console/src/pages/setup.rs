@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Role, StoreError};
+use store::{Account, AccountRole, StoreError};
 
 use crate::desk::Desk;
 use crate::form::{Fields, Input, Wrongs};
@@ -99,7 +99,7 @@ async fn take(desk: &Desk, token: &str) -> Result<(), Trouble> {
 async fn unclaimed_owner(desk: &Desk) -> Result<Account, Trouble> {
     let accounts = desk.store.accounts().await?;
     let unclaimed =
-        |account: &Account| account.role == Role::Owner && account.password_hash.is_none();
+        |account: &Account| account.role == AccountRole::Owner && account.password_hash.is_none();
     accounts.into_iter().find(unclaimed).ok_or(Trouble::NotFound)
 }
 

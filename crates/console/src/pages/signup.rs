@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, AccountTerms, Link, Purpose, Role, Seated, StoreError, TeamRole};
+use store::{Account, AccountTerms, Link, LinkPurpose, AccountRole, MemberChange, StoreError, TeamRole};
 
 use super::login::place;
 use crate::desk::Desk;
@@ -19,7 +19,7 @@ use crate::{fields, mails, signin};
 use admin::names;
 
 const LONGEST: usize = 4_096;
-const DOORS: [Purpose; 2] = [Purpose::SignUp, Purpose::Invite];
+const DOORS: [LinkPurpose; 2] = [LinkPurpose::SignUp, LinkPurpose::Invite];
 
 /// `GET /signup`
 pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trouble> {
@@ -64,7 +64,7 @@ async fn write(desk: &Desk, to: &str) -> Result<(), Trouble> {
         Some(account) => mails::known(to, &account.username, &format!("{}/login", desk.url())),
         None => {
             let note = Note { email: Some(to.to_owned()), ..Note::default() };
-            let word = links::make(desk, Purpose::SignUp, None, &note, LIFE.sign_up).await?;
+            let word = links::make(desk, LinkPurpose::SignUp, None, &note, LIFE.sign_up).await?;
             mails::signup(to, &desk.url(), &links::url(desk, &word))
         }
     };
@@ -156,7 +156,7 @@ pub(crate) async fn create(
         return Ok(form(StatusCode::BAD_REQUEST, &link, username, &wrongs));
     }
     let hash = desk.passwords.hash(password).await?;
-    let terms = match link.purpose == Purpose::SignUp {
+    let terms = match link.purpose == LinkPurpose::SignUp {
         true => crate::signup::terms(&desk).await?,
         false => AccountTerms::default(),
     };
@@ -172,7 +172,7 @@ pub(crate) async fn create(
         created: now,
         changed: now,
     };
-    match desk.store.add_account_on(&account, terms).await {
+    match desk.store.add_account_with_terms(&account, terms).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
             links::put_back(&desk, &link).await?;
@@ -198,7 +198,7 @@ async fn join(desk: &Desk, maker: &str, team: &str, word: &str, account: &Accoun
     let role = TeamRole::by_word(word);
     let seated = desk.store.set_member(team, &account.id, role, true, desk.now()).await;
     match (seated, role) {
-        (Ok(Seated::Done), Some(role)) => {
+        (Ok(MemberChange::Done), Some(role)) => {
             let detail = format!("{} {}", account.id, role.word());
             desk.note(maker, "team.member", team, &detail).await;
         }
@@ -208,14 +208,14 @@ async fn join(desk: &Desk, maker: &str, team: &str, word: &str, account: &Accoun
 
 /// The role of an account made with this link, if such accounts are made here at the moment. An
 /// invitation is worth what whoever made it may still give.
-async fn permitted(desk: &Desk, link: &Link) -> Result<Role, Trouble> {
+async fn permitted(desk: &Desk, link: &Link) -> Result<AccountRole, Trouble> {
     let mode = SignUp::of(desk).await?;
     let note = links::note(link);
-    if link.purpose == Purpose::SignUp {
+    if link.purpose == LinkPurpose::SignUp {
         let role = crate::signup::role(desk).await?;
         return if mode == SignUp::Open { Ok(role) } else { Err(Trouble::DeadLink) };
     }
-    let role = note.role.as_deref().and_then(Role::by_word).ok_or(Trouble::DeadLink)?;
+    let role = note.role.as_deref().and_then(AccountRole::by_word).ok_or(Trouble::DeadLink)?;
     if mode == SignUp::Closed {
         return Err(Trouble::DeadLink);
     }

@@ -7,9 +7,9 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use canon::Money;
 use http::StatusCode;
-use ledger::Period;
+use ledger::BudgetPeriod;
 use maud::{Markup, html};
-use store::{AccountTerms, BudgetTerms, Limits, StoreError, Team};
+use store::{AccountTerms, BudgetTerms, RateLimits, StoreError, Team};
 
 use super::key_form::{self, FAR_TOO_LONG};
 use super::overview::{KeyState, Whose, key_table, spent};
@@ -43,7 +43,7 @@ pub(super) fn state(team: &Team) -> Markup {
 pub(super) struct Terms {
     pub(super) name: String,
     money: AccountTerms,
-    limits: Limits,
+    limits: RateLimits,
 }
 
 impl Terms {
@@ -65,7 +65,7 @@ impl Terms {
                 cap: taken("cap", cap, wrongs),
                 budget: taken("budget", budget, wrongs),
             },
-            limits: Limits {
+            limits: RateLimits {
                 rpm: taken("rpm", rpm, wrongs),
                 tpm: taken("tpm", tpm, wrongs),
                 concurrency: taken("concurrency", concurrency, wrongs),
@@ -111,11 +111,11 @@ impl Terms {
     fn fields(&self) -> Fields {
         let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
         let AccountTerms { cap, budget } = self.money;
-        let Limits { rpm, tpm, concurrency } = self.limits;
+        let RateLimits { rpm, tpm, concurrency } = self.limits;
         Fields::of(vec![
             ("name", self.name.clone()),
             ("cap", cap.map_or_else(String::new, key_form::plain)),
-            ("budget", budget.map_or_else(String::new, |b| key_form::plain(b.most))),
+            ("budget", budget.map_or_else(String::new, |b| key_form::plain(b.limit))),
             ("budget_period", budget.map_or("", |b| b.period.word()).to_owned()),
             ("rpm", number(rpm)),
             ("tpm", number(tpm)),
@@ -321,15 +321,15 @@ fn money(
     total: Money,
     cap: Option<Money>,
     lately: Option<(Money, BudgetTerms)>,
-    limits: Limits,
+    limits: RateLimits,
 ) -> Markup {
-    let Limits { rpm, tpm, concurrency } = limits;
+    let RateLimits { rpm, tpm, concurrency } = limits;
     let limits =
         [(rpm, "Requests per minute"), (tpm, "Tokens per minute"), (concurrency, "Calls at once")];
     html! {
         dl.figures {
             div { dt { "Spent in all" } dd.spent { (spent(total, cap)) } }
-            @if let Some((sum, BudgetTerms { most, period })) = lately {
+            @if let Some((sum, BudgetTerms { limit, period })) = lately {
                 div { dt { (lately_spent(period)) } dd.spent { (spent(sum, Some(most))) } }
             }
             @for (limit, title) in limits {
@@ -341,11 +341,11 @@ fn money(
     }
 }
 
-const fn lately_spent(period: Period) -> &'static str {
+const fn lately_spent(period: BudgetPeriod) -> &'static str {
     match period {
-        Period::Day => "Spent today",
-        Period::Week => "Spent this week",
-        Period::Month => "Spent this month",
+        BudgetPeriod::Day => "Spent today",
+        BudgetPeriod::Week => "Spent this week",
+        BudgetPeriod::Month => "Spent this month",
     }
 }
 

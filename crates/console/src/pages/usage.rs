@@ -10,7 +10,7 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{By, Pace, Rank, Shown, Step, UsageFilter, UsagePoint, UsageView, UsageWish};
+use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, UsageFilter, UsagePoint, UsageReport, UsageRequest};
 
 use crate::acting::FOR;
 use crate::address;
@@ -73,15 +73,15 @@ impl What {
         }
     }
 
-    const fn rank(self) -> Rank {
+    const fn rank(self) -> GroupOrder {
         match self {
-            Self::Spend => Rank::Cost,
-            Self::Tokens => Rank::Tokens,
-            Self::Calls | Self::Latency => Rank::Calls,
+            Self::Spend => GroupOrder::Cost,
+            Self::Tokens => GroupOrder::Tokens,
+            Self::Calls | Self::Latency => GroupOrder::Calls,
         }
     }
 
-    fn of(self, used: &Shown) -> i64 {
+    fn of(self, used: &ReportTotals) -> i64 {
         match self {
             Self::Spend => used.cost.as_nanos(),
             Self::Tokens => used.input.saturating_add(used.output),
@@ -91,7 +91,7 @@ impl What {
 
     fn show(self) -> fn(i64) -> String {
         match self {
-            Self::Spend => |nanos| show::dollars(Money::nanos(nanos)),
+            Self::Spend => |nanos| show::dollars(Money::from_nanos(nanos)),
             Self::Tokens | Self::Calls => |count| show::short_count(count.max(0).unsigned_abs()),
             Self::Latency => |micros| show::span(micros),
         }
@@ -99,12 +99,12 @@ impl What {
 }
 
 /// A time taken from how fast calls were.
-type Pick = fn(&Pace) -> Option<Micros>;
+type Pick = fn(&LatencyTotals) -> Option<Micros>;
 
 /// What the address asks for.
 struct View {
     what: What,
-    by: By,
+    by: GroupBy,
     range_word: &'static str,
     range: Range<Micros>,
     filter: UsageFilter,
@@ -134,7 +134,7 @@ impl View {
                 .into_iter()
                 .find(|w| w.word() == asked.get("what"))
                 .unwrap_or(What::Spend),
-            by: By::by_word(asked.get("by")).unwrap_or(By::Model),
+            by: GroupBy::by_word(asked.get("by")).unwrap_or(GroupBy::Model),
             range_word,
             range: now.saturating_sub(back)..now.saturating_add(1),
             filter,
@@ -142,25 +142,25 @@ impl View {
         })
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> UsageStep {
         let days = self.range.end.saturating_sub(self.range.start) / DAY;
         match days {
-            ..3 => Step::Hour,
-            3..120 => Step::Day,
-            120.. => Step::Month,
+            ..3 => UsageStep::Hour,
+            3..120 => UsageStep::Day,
+            120.. => UsageStep::Month,
         }
     }
 
     /// What the store is asked for; a chart of times tells nobody apart.
-    fn wish(&self) -> UsageWish {
-        UsageWish {
+    fn wish(&self) -> UsageRequest {
+        UsageRequest {
             range: self.range.clone(),
             step: self.step(),
             by: self.by,
             rank: self.what.rank(),
             filter: self.filter.clone(),
             listed: LISTED,
-            apart: if self.what == What::Latency { 0 } else { APART },
+            with_series: if self.what == What::Latency { 0 } else { APART },
         }
     }
 
@@ -208,11 +208,11 @@ impl Names {
         })
     }
 
-    fn of(&self, by: By, id: &str) -> String {
+    fn of(&self, by: GroupBy, id: &str) -> String {
         let found = match by {
-            By::Key => self.keys.get(id),
-            By::Account => self.accounts.get(id),
-            By::Model | By::Lane | By::Status => None,
+            GroupBy::Key => self.keys.get(id),
+            GroupBy::Account => self.accounts.get(id),
+            GroupBy::Model | GroupBy::Lane | GroupBy::Status => None,
         };
         match found {
             Some(name) => name.clone(),
@@ -231,11 +231,11 @@ pub(crate) async fn show(
     let view = View::of(&asked, &signed, desk.now())?;
     let names = Names::of_all(&desk, &signed).await?;
     let seen = desk.store.usage_view(&view.wish()).await?;
-    let UsageView { all, pace, top, .. } = &seen;
+    let UsageReport { all, latencies: pace, top, .. } = &seen;
     let axis = Axis::of(&view);
     let chart = if view.what == What::Latency {
         let (range, step) = (view.range.clone(), view.step());
-        let points = desk.store.pace_over(range, step, None, &view.filter).await?;
+        let points = desk.store.latencies_over(range, step, None, &view.filter).await?;
         times(&view, &axis, &points)
     } else {
         sums(&view, &axis, &seen, &names)
@@ -278,7 +278,7 @@ fn csv(view: &View) -> String {
 
 fn choices(view: &View, signed: &Signed) -> Markup {
     let chosen = |yes: bool| yes.then_some("true");
-    let fields = By::ALL.into_iter().filter(|by| signed.sees_all() || *by != By::Account);
+    let fields = GroupBy::ALL.into_iter().filter(|by| signed.sees_all() || *by != GroupBy::Account);
     html! {
         div.choices {
             nav aria-label="Range" {
@@ -302,7 +302,7 @@ fn choices(view: &View, signed: &Signed) -> Markup {
 
 /// What there is to choose from for one filter.
 struct Offer {
-    by: By,
+    by: GroupBy,
     chosen: String,
     /// How each value is told, and the value.
     values: Vec<(String, String)>,
@@ -324,18 +324,18 @@ impl Offer {
         };
         let mut offers = Vec::new();
         for (by, chosen) in [
-            (By::Model, model),
-            (By::Key, key_id),
-            (By::Account, account_id),
-            (By::Lane, lane),
-            (By::Status, &status),
+            (GroupBy::Model, model),
+            (GroupBy::Key, key_id),
+            (GroupBy::Account, account_id),
+            (GroupBy::Lane, lane),
+            (GroupBy::Status, &status),
         ] {
-            if by == By::Account && !signed.sees_all() {
+            if by == GroupBy::Account && !signed.sees_all() {
                 continue;
             }
             // By whole months, which are quick to read: a choice more than needed does no harm.
             let months = view.range.clone();
-            let used = desk.store.usage_over(months, Step::Month, Some(by), &own).await?;
+            let used = desk.store.usage_over(months, UsageStep::Month, Some(by), &own).await?;
             let mut calls: BTreeMap<String, i64> = BTreeMap::new();
             for UsagePoint { group, used, .. } in
                 used.into_iter().filter(|one| !one.group.is_empty())
@@ -387,7 +387,7 @@ fn filters(view: &View, offers: &[Offer]) -> Markup {
     }
 }
 
-fn figures(all: &Shown, pace: &Pace) -> Markup {
+fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
     let count = |n: i64| show::count(n.max(0).unsigned_abs());
     let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
     html! {
@@ -396,8 +396,8 @@ fn figures(all: &Shown, pace: &Pace) -> Markup {
             div { dt { "Calls" } dd { (count(all.calls)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
-            div { dt { "First byte, median" } dd { (time(pace.waited.within(50))) } }
-            div { dt { "First byte, 95 %" } dd { (time(pace.waited.within(95))) } }
+            div { dt { "First byte, median" } dd { (time(pace.waited.percentile(50))) } }
+            div { dt { "First byte, 95 %" } dd { (time(pace.waited.percentile(95))) } }
         }
     }
 }
@@ -427,12 +427,12 @@ impl Axis {
 }
 
 /// How fast calls were, as lines.
-fn times(view: &View, axis: &Axis, points: &[UsagePoint<Pace>]) -> Markup {
+fn times(view: &View, axis: &Axis, points: &[UsagePoint<LatencyTotals>]) -> Markup {
     let picks: [(&str, Pick); 4] = [
-        ("First byte, median", |pace| pace.waited.within(50)),
-        ("First byte, 95 %", |pace| pace.waited.within(95)),
-        ("Whole, median", |pace| pace.took.within(50)),
-        ("Whole, 95 %", |pace| pace.took.within(95)),
+        ("First byte, median", |pace| pace.waited.percentile(50)),
+        ("First byte, 95 %", |pace| pace.waited.percentile(95)),
+        ("Whole, median", |pace| pace.took.percentile(50)),
+        ("Whole, 95 %", |pace| pace.took.percentile(95)),
     ];
     let rows = picks.map(|(name, pick)| {
         let mut row = axis.row(name.to_owned());
@@ -448,11 +448,11 @@ fn times(view: &View, axis: &Axis, points: &[UsagePoint<Pace>]) -> Markup {
 }
 
 /// What was used, as bars told apart.
-fn sums(view: &View, axis: &Axis, seen: &UsageView, names: &Names) -> Markup {
+fn sums(view: &View, axis: &Axis, seen: &UsageReport, names: &Names) -> Markup {
     let first = || seen.top.iter().take(APART).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
     let mut rows: Vec<Row> = first().map(|group| axis.row(names.of(view.by, group))).collect();
-    for point in &seen.over {
+    for point in &seen.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
         if let Some(value) = row.and_then(|row| axis.at(row, point.begun)) {
             *value = view.what.of(&point.used);
@@ -484,11 +484,11 @@ fn begins(view: &View) -> Vec<Micros> {
 }
 
 /// A step's name, short and in full.
-fn labels(begin: Micros, step: Step) -> (String, String) {
+fn labels(begin: Micros, step: UsageStep) -> (String, String) {
     let (short, full) = match step {
-        Step::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
-        Step::Day => ("%-d %b", "%-d %b %Y"),
-        Step::Month => ("%b %Y", "%B %Y"),
+        UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
+        UsageStep::Day => ("%-d %b", "%-d %b %Y"),
+        UsageStep::Month => ("%b %Y", "%B %Y"),
     };
     match Timestamp::from_microsecond(begin) {
         Ok(time) => (time.strftime(short).to_string(), time.strftime(full).to_string()),
@@ -496,9 +496,9 @@ fn labels(begin: Micros, step: Step) -> (String, String) {
     }
 }
 
-fn list(view: &View, top: &[(String, Shown)], all: &Shown, names: &Names) -> Markup {
+fn list(view: &View, top: &[(String, ReportTotals)], all: &ReportTotals, names: &Names) -> Markup {
     let field = view.by.word();
-    let share = |used: &Shown| {
+    let share = |used: &ReportTotals| {
         let (part, whole) = (view.what.of(used), view.what.of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)
     };

@@ -1,7 +1,7 @@
 //! One's own account: password, address, sessions, and where a sign-in leads.
 
 use http::StatusCode;
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{Gateway, PASSWORD};
 
@@ -10,7 +10,7 @@ const NEW: &str = "four quiet lanterns";
 #[tokio::test]
 async fn a_new_password_signs_everyone_else_out() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Viewer).await;
+    gateway.account("anna", AccountRole::Viewer).await;
     let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
     let change = |current: &'static str, new: &'static str, again: &'static str| {
         let fields = [("current", current), ("password", new), ("again", again)];
@@ -37,7 +37,7 @@ async fn a_new_password_signs_everyone_else_out() {
 #[tokio::test]
 async fn guessing_the_password_of_an_open_browser_has_an_end() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("current", "wrong wrong wrong"), ("password", NEW), ("again", NEW)];
     let mut held = 0;
@@ -51,8 +51,8 @@ async fn guessing_the_password_of_an_open_browser_has_an_end() {
 #[tokio::test]
 async fn signing_out_everywhere_is_everywhere() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
-    gateway.account("bert", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
+    gateway.account("bert", AccountRole::Member).await;
     let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
     let other = gateway.sign_in("bert").await;
     let got = gateway.post("/console/account/sessions/end", &[]).cookie(&here).send().await;
@@ -66,18 +66,18 @@ async fn signing_out_everywhere_is_everywhere() {
 #[tokio::test]
 async fn a_change_of_role_counts_with_the_next_page() {
     let gateway = Gateway::new().await;
-    let adam = gateway.account("adam", Role::Admin).await;
+    let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
     let people = async || gateway.get("/console/people").cookie(&cookie).send().await.status;
     assert_eq!(people().await, StatusCode::OK);
-    gateway.store.set_role(&adam.id, Role::Member, 2).await.unwrap();
+    gateway.store.set_role(&adam.id, AccountRole::Member, 2).await.unwrap();
     assert_eq!(people().await, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn another_address_counts_once_it_is_confirmed() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let change = |email: &'static str| {
         gateway.post("/console/account/email", &[("email", email)]).cookie(&cookie).send()
@@ -101,8 +101,8 @@ async fn another_address_counts_once_it_is_confirmed() {
 #[tokio::test]
 async fn an_address_of_another_account_is_not_told_and_not_taken() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
-    gateway.account("bert", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
+    gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("email", "BERT@example.com")];
     let got = gateway.post("/console/account/email", &fields).cookie(&cookie).send().await;
@@ -115,7 +115,7 @@ async fn an_address_of_another_account_is_not_told_and_not_taken() {
 #[tokio::test]
 async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let asked = gateway.get("/console/account").send().await;
     asked.goes_to("/login?next=%2Fconsole%2Faccount");
     let page = gateway.get("/login?next=%2Fconsole%2Faccount").send().await;
@@ -147,7 +147,7 @@ async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
 #[tokio::test]
 async fn looking_changes_nothing() {
     let gateway = Gateway::with_mail().await;
-    let olga = gateway.account("olga", Role::Owner).await;
+    let olga = gateway.account("olga", AccountRole::Owner).await;
     let key = gateway.key_of(&olga, "abc", "website").await;
     let cookie = gateway.sign_in("olga").await;
     let before = (gateway.store.accounts().await.unwrap(), gateway.store.audits(99).await.unwrap());

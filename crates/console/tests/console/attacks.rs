@@ -6,14 +6,14 @@ use std::cell::Cell;
 
 use console::routes;
 use http::{HeaderMap, Method, StatusCode};
-use store::{Account, Role};
+use store::{Account, AccountRole};
 
 use crate::gateway::{Gateway, Got, PASSWORD};
 
 #[tokio::test]
 async fn thousands_of_sessions_that_almost_fit_open_nothing() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
     let (name, word) = real.split_once('=').unwrap();
     let mut tried = 0;
@@ -39,7 +39,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
 async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
     let one = Gateway::new().await;
     let two = one.beside().await;
-    let anna = one.account("anna", Role::Owner).await;
+    let anna = one.account("anna", AccountRole::Owner).await;
     for how in ["logout", "password", "lock"] {
         let cookie = one.sign_in("anna").await;
         assert_eq!(two.get("/console").cookie(&cookie).send().await.status, StatusCode::OK);
@@ -72,7 +72,7 @@ async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
 async fn tries_are_counted_over_all_nodes() {
     let one = Gateway::new().await;
     let two = one.beside().await;
-    one.account("anna", Role::Member).await;
+    one.account("anna", AccountRole::Member).await;
     let attempt = |node: usize, password: &'static str| {
         let node = if node.is_multiple_of(2) { &one } else { &two };
         let fields = [("login", "anna"), ("password", password)];
@@ -126,9 +126,9 @@ fn shape(got: Got, entered: &str) -> (StatusCode, HeaderMap, String) {
 async fn no_answer_and_no_work_tells_who_has_an_account() {
     let gateway = Gateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
-    gateway.account("known", Role::Member).await;
-    let locked = gateway.account("shut1", Role::Member).await;
-    let bare = gateway.account("bare1", Role::Member).await;
+    gateway.account("known", AccountRole::Member).await;
+    let locked = gateway.account("shut1", AccountRole::Member).await;
+    let bare = gateway.account("bare1", AccountRole::Member).await;
     gateway.store.set_disabled(&locked.id, true, 1).await.unwrap();
     gateway.store.set_password(&bare.id, None, 1).await.unwrap();
     tracing::subscriber::set_global_default(Hashes).unwrap();
@@ -157,7 +157,7 @@ async fn no_answer_and_no_work_tells_who_has_an_account() {
 }
 
 /// What must not change by anybody's form, whatever fields it has.
-async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, Role, bool)>, Vec<String>) {
+async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
     let accounts = gateway.store.accounts().await.unwrap();
     let people = accounts.iter().map(|one| (one.username.clone(), one.role, one.disabled));
     let keys = gateway.store.keys().await.unwrap();
@@ -172,8 +172,8 @@ async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, Role, bo
 #[tokio::test]
 async fn fields_that_a_form_does_not_have_change_nothing() {
     let gateway = Gateway::with_mail().await;
-    let anna = gateway.account("anna", Role::Owner).await;
-    let max = gateway.account("max", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let max = gateway.account("max", AccountRole::Member).await;
     gateway.key_of(&anna, "theirs", "website").await;
     gateway.key_of(&max, "own", "robot").await;
     let before = standing(&gateway, &max).await;

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 use http::StatusCode;
-use store::{Factor, FactorKind, Role, Sealed};
+use store::{Factor, FactorKind, AccountRole, SealedSecret};
 
 use crate::device::{Device, send};
 use crate::gateway::{Gateway, Got, PASSWORD, SECOND};
@@ -65,7 +65,7 @@ async fn second(gateway: &Gateway, cookie: &str, code: &str) -> Got {
 #[tokio::test]
 async fn a_code_is_asked_for_and_good_once() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     let half = halfway(&gateway).await;
     gateway.get("/console").cookie(&half).send().await.goes_to("/login");
@@ -86,7 +86,7 @@ async fn a_code_is_asked_for_and_good_once() {
 #[tokio::test]
 async fn guessing_codes_has_an_end() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.clock.pass(3_600 * SECOND);
     let half = halfway(&gateway).await;
@@ -106,7 +106,7 @@ async fn guessing_codes_has_an_end() {
 #[tokio::test]
 async fn a_recovery_code_replaces_a_device_once() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     assert_eq!(codes.len(), 10);
     let half = halfway(&gateway).await;
@@ -123,14 +123,14 @@ async fn a_recovery_code_replaces_a_device_once() {
 #[tokio::test]
 async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     let app = || async {
         let factors = gateway.store.factors_of(&anna.id).await.unwrap();
         factors.into_iter().find(|factor| factor.kind == FactorKind::Totp).unwrap()
     };
     let kept = app().await;
-    let sealed = Sealed { by: kept.sealed_by.clone().unwrap(), bytes: kept.secret.clone() };
+    let sealed = SealedSecret { by: kept.sealed_by.clone().unwrap(), bytes: kept.secret.clone() };
     let open = gateway.host.vault.open(&kept.label(), &sealed).unwrap();
     assert_eq!(open.len(), 20);
     assert!(!sealed.bytes.windows(8).any(|some| open.windows(8).any(|other| some == other)));
@@ -149,8 +149,8 @@ async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used()
 #[tokio::test]
 async fn adding_and_removing_an_app_takes_the_password() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
-    gateway.account("bert", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let secret = "A".repeat(32);
     let fields = [("secret", secret.as_str()), ("code", "000000")];
@@ -182,7 +182,7 @@ async fn adding_and_removing_an_app_takes_the_password() {
 #[tokio::test]
 async fn a_new_password_by_mail_does_not_replace_the_second_step() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.mail().await;
     gateway.post("/reset", &[("login", "anna")]).send().await;
@@ -204,7 +204,7 @@ const BEGIN: &str = "/login/passkey/begin";
 const ENTER: &str = "/login/passkey";
 
 async fn with_passkey(gateway: &Gateway, name: &str, device: &Device) -> String {
-    gateway.account(name, Role::Member).await;
+    gateway.account(name, AccountRole::Member).await;
     let cookie = gateway.sign_in(name).await;
     let begun = begin(gateway, BEGIN_NEW, &cookie).await;
     let got = send(gateway, NEW, &device.make(&begun), &cookie).await;
@@ -308,7 +308,7 @@ async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
 #[tokio::test]
 async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_theirs() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let there = gateway.sign_in("anna").await;
     let changes = [

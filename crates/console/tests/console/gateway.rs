@@ -13,13 +13,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Money, Usage};
-use catalog::{Catalog, Directory, Kind, Lane, Model, Prices};
+use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, ModelPrices};
 use console::{Host, IdentityProvider, Later, Mail};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ledger::{Clock, Entry, Micros, Outcome, TestClock};
+use ledger::{Clock, LedgerEntry, Micros, CallOutcome, TestClock};
 use parking_lot::Mutex;
-use store::{Account, KeyRecord, KeyScope, Limits, Role, Store, Vault};
+use store::{Account, KeyRecord, KeyScope, RateLimits, AccountRole, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -147,7 +147,7 @@ pub(crate) fn key(
     KeyRecord {
         id: id.to_owned(),
         account_id: account_id.to_owned(),
-        made_by: Some(account_id.to_owned()),
+        created_by: Some(account_id.to_owned()),
         name: name.to_owned(),
         scope: KeyScope::Call,
         hash: vec![7; 32],
@@ -159,7 +159,7 @@ pub(crate) fn key(
         models,
         expires,
         revoked: None,
-        limits: Limits::default(),
+        limits: RateLimits::default(),
         ips: Vec::new(),
         created: START,
         changed: START,
@@ -167,8 +167,8 @@ pub(crate) fn key(
     }
 }
 
-pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry {
-    Entry {
+pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> LedgerEntry {
+    LedgerEntry {
         request_id: id.to_owned(),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
@@ -182,15 +182,15 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Entry 
         failed: Vec::new(),
         stream: false,
         status: 200,
-        outcome: Outcome::Done,
+        outcome: CallOutcome::Done,
         usage: Usage { input: 1_200, output: 34, ..Usage::default() },
         estimated: false,
-        cost: Money::nanos(cost),
+        cost: Money::from_nanos(cost),
         held: None,
-        borne: Money::ZERO,
+        absorbed: Money::ZERO,
         price_version: "1".to_owned(),
         losses: Vec::new(),
-        ..Entry::default()
+        ..LedgerEntry::default()
     }
 }
 
@@ -278,20 +278,20 @@ impl Gateway {
         let folder = std::env::temp_dir().join(format!("console-{}", uuid::Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
         let store = Store::open(&format!("sqlite:{}/t.db", folder.display())).await.unwrap();
-        let demo = Directory::embedded().models();
+        let demo = ModelDirectory::embedded().models();
         let mut models: Vec<Model> = demo.filter_map(|entry| entry.served_by(|_| true)).collect();
         models.push(Model {
             id: ODD.to_owned(),
             provider: "<b>acme</b>".to_owned(),
-            kind: Kind::Chat,
+            kind: ModelKind::Chat,
             features: vec!["tools".to_owned()],
-            context: Some(200_000),
-            max_output: None,
+            context_window: Some(200_000),
+            max_output_tokens: None,
             input: vec!["text".to_owned()],
             output: vec!["text".to_owned()],
             thinking: None,
-            pictures: None,
-            prices: Arc::new(Prices::default()),
+            images: None,
+            prices: Arc::new(ModelPrices::default()),
             about: "<img src=x onerror=alert(1)>".to_owned(),
             as_of: String::new(),
             released: None,
@@ -349,7 +349,7 @@ impl Gateway {
         got.cookie()
     }
 
-    pub(crate) async fn account(&self, name: &str, role: Role) -> Account {
+    pub(crate) async fn account(&self, name: &str, role: AccountRole) -> Account {
         let hash = argon2::Argon2::default().hash_password(PASSWORD.as_bytes()).unwrap();
         let account = Account {
             id: uuid::Uuid::now_v7().to_string(),
@@ -366,7 +366,7 @@ impl Gateway {
     }
 
     pub(crate) async fn key_of(&self, account: &Account, id: &str, name: &str) -> KeyRecord {
-        let cap = Some(Money::nanos(5_000_000_000));
+        let cap = Some(Money::from_nanos(5_000_000_000));
         let key = key(id, &account.id, name, cap, Vec::new(), None);
         self.store.add_key(&key).await.unwrap();
         key

@@ -2,7 +2,7 @@
 
 use console::{Guard, routes};
 use http::{Method, StatusCode};
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{Gateway, PASSWORD};
 
@@ -41,7 +41,7 @@ async fn without_a_session_the_console_leads_to_the_sign_in_page() {
 #[tokio::test]
 async fn a_made_up_or_foreign_cookie_is_no_session() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
     let almost = format!("{}0", real.get(..real.len() - 1).unwrap());
     let almost =
@@ -60,7 +60,7 @@ async fn a_made_up_or_foreign_cookie_is_no_session() {
 #[tokio::test]
 async fn a_form_from_another_site_does_nothing() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
     let key = gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
@@ -98,7 +98,7 @@ async fn a_form_from_another_site_does_nothing() {
 #[tokio::test]
 async fn our_own_forms_pass_in_old_and_new_browsers() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let right = [("login", "anna"), ("password", PASSWORD)];
     let own: [&[(&'static str, &str)]; 4] = [
         &[("sec-fetch-site", "same-origin"), ("origin", "http://gw.example:8080")],
@@ -118,7 +118,7 @@ async fn our_own_forms_pass_in_old_and_new_browsers() {
 #[tokio::test]
 async fn every_answer_carries_the_protecting_headers() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     let mut asks = vec![gateway.get("/nothing/here"), gateway.ask(Method::DELETE, "/console")];
     for route in routes() {
@@ -214,9 +214,9 @@ async fn paths_that_only_look_like_ours_are_nothing() {
 #[tokio::test]
 async fn an_administrator_reaches_below_but_not_beside_or_above() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Admin).await;
+    gateway.account("anna", AccountRole::Admin).await;
     let others =
-        [("olga", Role::Owner, 403), ("ada", Role::Admin, 403), ("max", Role::Member, 303)];
+        [("olga", AccountRole::Owner, 403), ("ada", AccountRole::Admin, 403), ("max", AccountRole::Member, 303)];
     let mut keys = Vec::new();
     for (name, role, status) in others {
         let account = gateway.account(name, role).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{Gateway, Got, START};
 use crate::provider::{ISSUER, OTHER, Provider};
@@ -87,7 +87,7 @@ async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
     let got = stage.arrives(|_| {}).await;
     got.goes_to("/console");
     let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    assert_eq!((anna.email.as_deref(), anna.role), (Some("anna@example.com"), Role::Member));
+    assert_eq!((anna.email.as_deref(), anna.role), (Some("anna@example.com"), AccountRole::Member));
     let redeemed = stage.provider.redeemed.lock().join("");
     assert!(redeemed.contains("code_verifier=") && redeemed.contains("code=c"), "{redeemed}");
     let again = stage
@@ -196,7 +196,7 @@ async fn a_signature_must_be_the_providers_own() {
 #[tokio::test]
 async fn an_address_never_leads_into_an_account() {
     let stage = Stage::new().await;
-    stage.gateway.account("anna", Role::Owner).await;
+    stage.gateway.account("anna", AccountRole::Owner).await;
     for verified in [true, false] {
         let got = stage
             .arrives(|claims| {
@@ -212,7 +212,7 @@ async fn an_address_never_leads_into_an_account() {
     let same_name = stage.arrives(|claims| claims["email"] = json!("x@example.com")).await;
     same_name.goes_to("/console");
     let accounts = stage.gateway.store.accounts().await.unwrap();
-    assert!(accounts[1].username.starts_with("anna-") && accounts[1].role == Role::Member);
+    assert!(accounts[1].username.starts_with("anna-") && accounts[1].role == AccountRole::Member);
 }
 
 #[tokio::test]
@@ -240,8 +240,8 @@ async fn whoever_is_not_admitted_gets_no_account() {
 #[tokio::test]
 async fn an_account_is_linked_by_its_owner_only() {
     let stage = Stage::new().await;
-    let anna = stage.gateway.account("anna", Role::Member).await;
-    let bert = stage.gateway.account("bert", Role::Member).await;
+    let anna = stage.gateway.account("anna", AccountRole::Member).await;
+    let bert = stage.gateway.account("bert", AccountRole::Member).await;
     let (as_anna, as_bert) =
         (stage.gateway.sign_in("anna").await, stage.gateway.sign_in("bert").await);
     let leave = async |cookie: &str| {
@@ -293,7 +293,7 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
 
 #[tokio::test]
 async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
-    for (admits, role) in [(None, Role::Viewer), (Some(Role::Member), Role::Member)] {
+    for (admits, role) in [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)] {
         let stage = Stage::new().await;
         *stage.provider.admits.lock() = admits;
         let store = &stage.gateway.store;
@@ -306,7 +306,7 @@ async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
         let anna = store.account_by_login("anna").await.unwrap().unwrap();
         assert_eq!(anna.role, role, "what the configuration says goes before");
         let terms = store.account_terms().await.unwrap();
-        let cap = Some(canon::Money::nanos(4_000_000_000));
+        let cap = Some(canon::Money::from_nanos(4_000_000_000));
         assert_eq!(terms, [(anna.id, store::AccountTerms { cap, budget: None })]);
     }
 }

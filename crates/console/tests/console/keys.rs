@@ -2,14 +2,14 @@
 
 use canon::Money;
 use http::StatusCode;
-use store::{KeyScope, Role};
+use store::{KeyScope, AccountRole};
 
 use crate::gateway::{DAY, Gateway, ODD, START, entry, escape};
 
 #[tokio::test]
 async fn a_new_key_is_shown_once_and_known_at_once() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [
         ("name", " website "),
@@ -28,7 +28,7 @@ async fn a_new_key_is_shown_once_and_known_at_once() {
     let key = gateway.store.key("made0000").await.unwrap().unwrap();
     assert_eq!(key.account_id, anna.id);
     assert_eq!(key.name, "website");
-    assert_eq!(key.cap, Some(Money::nanos(2_500_000_000)));
+    assert_eq!(key.cap, Some(Money::from_nanos(2_500_000_000)));
     assert_eq!(key.expires, Some(START + 30 * DAY));
     assert_eq!(key.models, ["demo-chat", "demo-echo"]);
     assert_eq!(gateway.host.known(&key.id).as_ref(), Some(&key));
@@ -42,7 +42,7 @@ async fn a_new_key_is_shown_once_and_known_at_once() {
 #[tokio::test]
 async fn an_unlimited_key_has_no_cap() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("name", "free"), ("cap", ""), ("unlimited", "yes")];
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
@@ -53,7 +53,7 @@ async fn an_unlimited_key_has_no_cap() {
 #[tokio::test]
 async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let long = "n".repeat(61);
     let cases: [(&[(&str, &str)], &str); 12] = [
@@ -87,7 +87,7 @@ async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
 #[tokio::test]
 async fn far_too_long_forms_are_refused_whole() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     for length in [5_000, 10_000, 1_000_000] {
         let name = "n".repeat(length);
@@ -101,8 +101,8 @@ async fn far_too_long_forms_are_refused_whole() {
 #[tokio::test]
 async fn unknown_fields_change_nothing() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
-    let bert = gateway.account("bert", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [
         ("name", "x"),
@@ -122,13 +122,13 @@ async fn unknown_fields_change_nothing() {
         (key.account_id, key.name.as_str(), key.id.as_str()),
         (anna.id.clone(), "x", "made0000")
     );
-    assert_eq!(gateway.store.account(&anna.id).await.unwrap().unwrap().role, Role::Member);
+    assert_eq!(gateway.store.account(&anna.id).await.unwrap().unwrap().role, AccountRole::Member);
 }
 
 #[tokio::test]
 async fn names_are_escaped_wherever_they_are_shown() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "k<i>1", "<script>alert(1)</script>").await;
     gateway.store.post(&[entry(&key, "<u>r</u>", ODD, 5)]).await.unwrap();
     let cookie = gateway.sign_in("anna").await;
@@ -150,7 +150,7 @@ async fn names_are_escaped_wherever_they_are_shown() {
 #[tokio::test]
 async fn revoking_asks_first_and_is_known_at_once() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     let asked = gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await;
@@ -170,8 +170,8 @@ async fn revoking_asks_first_and_is_known_at_once() {
 #[tokio::test]
 async fn members_see_and_touch_their_own_keys_only() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
-    let bert = gateway.account("bert", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "annaskey", "annas-site").await;
     gateway.key_of(&bert, "bertskey", "berts-site").await;
     gateway.store.post(&[entry(&key, "r1", "annas-model", 5)]).await.unwrap();
@@ -193,10 +193,10 @@ async fn members_see_and_touch_their_own_keys_only() {
 #[tokio::test]
 async fn roles_bound_what_can_be_changed() {
     let gateway = Gateway::new().await;
-    let owner = gateway.account("olga", Role::Owner).await;
-    let member = gateway.account("mia", Role::Member).await;
-    gateway.account("adam", Role::Admin).await;
-    let viewer = gateway.account("vera", Role::Viewer).await;
+    let owner = gateway.account("olga", AccountRole::Owner).await;
+    let member = gateway.account("mia", AccountRole::Member).await;
+    gateway.account("adam", AccountRole::Admin).await;
+    let viewer = gateway.account("vera", AccountRole::Viewer).await;
     gateway.key_of(&owner, "olgaskey", "olgas").await;
     gateway.key_of(&member, "miaskey1", "mias").await;
     gateway.key_of(&viewer, "veraskey", "veras").await;
@@ -219,7 +219,7 @@ async fn roles_bound_what_can_be_changed() {
 #[tokio::test]
 async fn an_account_cannot_have_keys_without_end() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     for n in 0..100 {
         gateway.key_of(&anna, &format!("k{n}"), "many").await;
     }
@@ -237,7 +237,7 @@ async fn an_account_cannot_have_keys_without_end() {
 #[tokio::test]
 async fn a_key_is_edited_within_its_terms() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
@@ -261,13 +261,13 @@ async fn a_key_is_edited_within_its_terms() {
     let got = gateway.post("/console/keys/abc/edit", &fields).cookie(&cookie).send().await;
     got.goes_to("/console");
     let key = gateway.store.key("abc").await.unwrap().unwrap();
-    assert_eq!((key.name.as_str(), key.cap), ("shop", Some(Money::nanos(2_000_000_000))));
+    assert_eq!((key.name.as_str(), key.cap), ("shop", Some(Money::from_nanos(2_000_000_000))));
     assert_eq!(
         (key.limits.rpm, key.limits.tpm, key.limits.concurrency),
         (Some(60), Some(100_000), Some(4))
     );
     assert_eq!(key.ips, ["10.0.0.0/8", "192.0.2.7"]);
-    assert_eq!(key.budget.unwrap().period, ledger::Period::Week);
+    assert_eq!(key.budget.unwrap().period, ledger::BudgetPeriod::Week);
     assert_eq!((key.account_id, key.hash), (anna.id.clone(), vec![7; 32]));
     assert_eq!(gateway.host.known("abc").unwrap().name, "shop");
     let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
@@ -300,7 +300,7 @@ async fn a_key_is_edited_within_its_terms() {
 #[tokio::test]
 async fn a_rotated_key_has_two_values_for_a_while() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await.shows("for a day");
@@ -324,8 +324,8 @@ async fn a_rotated_key_has_two_values_for_a_while() {
 #[tokio::test]
 async fn keys_of_others_are_neither_edited_nor_rotated() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
-    gateway.account("bert", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    gateway.account("bert", AccountRole::Member).await;
     let before = gateway.key_of(&anna, "annaskey", "annas").await;
     let cookie = gateway.sign_in("bert").await;
     let fields = [("name", "x"), ("cap", "1"), ("overlap", "day")];
@@ -344,7 +344,7 @@ async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are()
     const NEW: &str = "/console/keys/new?scope=admin";
     const PROVE: &str = "/console/account/prove?next=%2Fconsole%2Fkeys%2Fnew%3Fscope%3Dadmin";
     let gateway = Gateway::new().await;
-    for (name, role) in [("mia", Role::Member), ("vic", Role::Viewer)] {
+    for (name, role) in [("mia", AccountRole::Member), ("vic", AccountRole::Viewer)] {
         gateway.account(name, role).await;
         let cookie = gateway.sign_in(name).await;
         let fields = [("scope", "admin"), ("name", "robot")];
@@ -353,7 +353,7 @@ async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are()
         let got = gateway.get(NEW).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{name}");
     }
-    let ada = gateway.account("ada", Role::Admin).await;
+    let ada = gateway.account("ada", AccountRole::Admin).await;
     let cookie = gateway.sign_in("ada").await;
     gateway.get("/console/keys/new").cookie(&cookie).send().await.shows(NEW);
     let page = gateway.get(NEW).cookie(&cookie).send().await;

@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{Method, Request};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::{Account, Role};
+use store::{Account, AccountRole};
 
 /// One question.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Office {
             body: serde_json::from_slice(&bytes).unwrap_or_default(),
         };
         self.asked.lock().push(asked);
-        let may = matches!(account.role, Role::Owner | Role::Admin);
+        let may = matches!(account.role, AccountRole::Owner | AccountRole::Admin);
         let found = self.answers.lock().iter().find(|(own, ..)| *own == what).cloned();
         let no = |status, say: &str| (status, json!({ "success": false, "message": say }));
         let (status, value) = match found {

@@ -1,7 +1,7 @@
 //! What the pages show, that they stay small, and that nothing in them is alive that should not be.
 
 use http::{Method, StatusCode};
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{Gateway, ODD, entry, escape};
 
@@ -20,7 +20,7 @@ async fn the_front_page_tells_the_base_addresses_of_served_formats() {
 #[tokio::test]
 async fn every_page_is_small() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
     for n in 0..60 {
         let key = gateway.key_of(&anna, &format!("key{n:05}"), &"n".repeat(60)).await;
         let calls: Vec<_> = (0..4)
@@ -30,7 +30,7 @@ async fn every_page_is_small() {
     }
     let cookie = gateway.sign_in("anna").await;
     let models: Vec<String> =
-        catalog::Directory::embedded().models().map(|m| format!("/models/{}", m.id)).collect();
+        catalog::ModelDirectory::embedded().models().map(|m| format!("/models/{}", m.id)).collect();
     let pages = [
         "/",
         "/models",
@@ -166,7 +166,7 @@ async fn assets_may_be_kept_for_ever() {
 #[tokio::test]
 async fn pages_fetch_nothing_from_elsewhere() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     for path in ["/", "/models", "/models/demo-chat", "/login", "/console", "/console/keys/new"] {
         let got = gateway.get(path).cookie(&cookie).send().await;
@@ -185,7 +185,7 @@ async fn pages_fetch_nothing_from_elsewhere() {
 #[tokio::test]
 async fn a_new_account_sees_what_to_do_next() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let got = gateway.get("/console").cookie(&cookie).send().await;
     got.shows("No keys yet");
@@ -196,7 +196,7 @@ async fn a_new_account_sees_what_to_do_next() {
 #[tokio::test]
 async fn looking_changes_nothing() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
     let cookie = gateway.sign_in("anna").await;

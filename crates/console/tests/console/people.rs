@@ -1,7 +1,7 @@
 //! Who may make an account: by address, by invitation, not at all.
 
 use http::StatusCode;
-use store::{Purpose, Role};
+use store::{LinkPurpose, AccountRole};
 
 use crate::gateway::{Gateway, PASSWORD, START};
 
@@ -31,7 +31,7 @@ async fn an_address_is_proved_before_there_is_an_account() {
     let got = gateway.post("/signup/new", &fields).cookie(&cookie).send().await;
     got.goes_to("/console");
     let zoe = gateway.store.account_by_login("zoe@example.com").await.unwrap().unwrap();
-    assert_eq!((zoe.role, zoe.username.as_str()), (Role::Member, "zoe"));
+    assert_eq!((zoe.role, zoe.username.as_str()), (AccountRole::Member, "zoe"));
     assert_ne!(zoe.id, "mine");
     gateway.sign_in("zoe").await;
     let again = gateway.post("/signup/new", &chosen("zoe2")).cookie(&cookie).send().await;
@@ -42,7 +42,7 @@ async fn an_address_is_proved_before_there_is_an_account() {
 async fn signing_up_tells_nobody_who_has_an_account() {
     let gateway = Gateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let known = gateway.post("/signup", &[("email", "ANNA@example.com")]).send().await;
     let unknown = gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     assert_eq!((known.status, known.body), (unknown.status, unknown.body));
@@ -74,7 +74,7 @@ async fn odd_addresses_and_names_are_refused_beside_their_field() {
     }
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let long = "a".repeat(3_000);
     for name in ["admin", "root", "../x", "<script>", "", "  ", "a\u{202e}b", "ANNA", &long] {
         let got = gateway.post("/signup/new", &chosen(name)).cookie(&cookie).send().await;
@@ -102,7 +102,7 @@ async fn by_default_nobody_signs_up_uninvited() {
         let got = gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{mode:?}");
     }
-    assert!(gateway.store.links_for(Purpose::SignUp).await.unwrap().is_empty());
+    assert!(gateway.store.links_for(LinkPurpose::SignUp).await.unwrap().is_empty());
     let silent = Gateway::new().await;
     silent.store.put_setting("signup", "open").await.unwrap();
     let got = silent.post("/signup", &[("email", "zoe@example.com")]).send().await;
@@ -130,7 +130,7 @@ fn shown(body: &str) -> String {
 #[tokio::test]
 async fn an_invitation_makes_one_account_of_its_role() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("olga", Role::Owner).await;
+    gateway.account("olga", AccountRole::Owner).await;
     let cookie = gateway.sign_in("olga").await;
     let fields = [("email", "vera@example.com"), ("role", "viewer")];
     let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
@@ -140,7 +140,7 @@ async fn an_invitation_makes_one_account_of_its_role() {
     let browser = gateway.open(&link, "/signup/new").await;
     gateway.post("/signup/new", &chosen("vera")).cookie(&browser).send().await.goes_to("/console");
     let vera = gateway.store.account_by_login("vera@example.com").await.unwrap().unwrap();
-    assert_eq!(vera.role, Role::Viewer);
+    assert_eq!(vera.role, AccountRole::Viewer);
     assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
 
     let none = [("email", ""), ("role", "admin")];
@@ -158,23 +158,23 @@ async fn an_invitation_makes_one_account_of_its_role() {
 async fn roles_bound_who_may_be_invited() {
     let gateway = Gateway::new().await;
     for (name, role) in [
-        ("olga", Role::Owner),
-        ("adam", Role::Admin),
-        ("mia", Role::Member),
-        ("vera", Role::Viewer),
+        ("olga", AccountRole::Owner),
+        ("adam", AccountRole::Admin),
+        ("mia", AccountRole::Member),
+        ("vera", AccountRole::Viewer),
     ] {
         gateway.account(name, role).await;
         let cookie = gateway.sign_in(name).await;
-        for given in Role::ALL {
+        for given in AccountRole::ALL {
             let fields = [("role", given.word())];
             let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
             let may = match (role, given) {
-                (Role::Owner, _) | (Role::Admin, Role::Member | Role::Viewer) => 200,
+                (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => 200,
                 _ => 403,
             };
             assert_eq!(got.status, may, "{name} invites {given:?}");
         }
-        let may = if role == Role::Owner || role == Role::Admin { 200 } else { 403 };
+        let may = if role == AccountRole::Owner || role == AccountRole::Admin { 200 } else { 403 };
         let page = gateway.get("/console/people").cookie(&cookie).send().await;
         assert_eq!(page.status.as_u16(), may);
     }
@@ -183,16 +183,16 @@ async fn roles_bound_who_may_be_invited() {
 #[tokio::test]
 async fn an_invitation_is_worth_what_its_maker_may_still_give() {
     let gateway = Gateway::new().await;
-    let adam = gateway.account("adam", Role::Admin).await;
+    let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
     let got =
         gateway.post("/console/people/invites", &[("role", "member")]).cookie(&cookie).send().await;
     let link = shown(&got.body);
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.store.set_role(&adam.id, Role::Viewer, START).await.unwrap();
+    gateway.store.set_role(&adam.id, AccountRole::Viewer, START).await.unwrap();
     let got = gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
-    gateway.store.set_role(&adam.id, Role::Admin, START).await.unwrap();
+    gateway.store.set_role(&adam.id, AccountRole::Admin, START).await.unwrap();
     gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.goes_to("/console");
 }
 
@@ -213,7 +213,7 @@ async fn nobody_becomes_an_administrator_by_coming_first() {
     }
     let accounts = gateway.store.accounts().await.unwrap();
     assert_eq!(accounts.len(), 10);
-    assert!(accounts.iter().all(|account| account.role == Role::Member));
+    assert!(accounts.iter().all(|account| account.role == AccountRole::Member));
 }
 
 #[tokio::test]
@@ -227,19 +227,19 @@ async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
     gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.goes_to("/console");
     let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
-    assert_eq!(zoe.role, Role::Viewer);
+    assert_eq!(zoe.role, AccountRole::Viewer);
     let terms = gateway.store.account_terms().await.unwrap();
-    let cap = Some(canon::Money::nanos(2_500_000_000));
+    let cap = Some(canon::Money::from_nanos(2_500_000_000));
     assert_eq!(terms, [(zoe.id, store::AccountTerms { cap, budget: None })]);
 
-    let olga = gateway.account("olga", Role::Owner).await;
+    let olga = gateway.account("olga", AccountRole::Owner).await;
     let owner = gateway.sign_in("olga").await;
     let got = gateway.post("/console/people/invites", &[("role", "member")]).cookie(&owner);
     let link = shown(&got.send().await.body);
     let browser = gateway.open(&link, "/signup/new").await;
     gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.goes_to("/console");
     let mia = gateway.store.account_by_login("mia").await.unwrap().unwrap();
-    assert_eq!(mia.role, Role::Member, "an invitation says itself what it is worth");
+    assert_eq!(mia.role, AccountRole::Member, "an invitation says itself what it is worth");
     let terms = gateway.store.account_terms().await.unwrap();
     assert!(terms.iter().all(|(id, _)| *id != mia.id && *id != olga.id));
 }

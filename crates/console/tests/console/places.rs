@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::Gateway;
 use crate::office::Asked;
@@ -10,7 +10,7 @@ use crate::office::Asked;
 /// A gateway with a provider of each source and an owner, who is signed in.
 async fn laid_out() -> (Gateway, String) {
     let gateway = Gateway::new().await;
-    gateway.account("olga", Role::Owner).await;
+    gateway.account("olga", AccountRole::Owner).await;
     let lane = |standing: &str| {
         json!({
             "lane": "acme/x", "credential": "team", "standing": standing, "failures": 3,
@@ -87,7 +87,7 @@ async fn providers_are_listed_with_how_their_lanes_stand() {
     fixed.hides("action=\"/console/providers/written\"");
     let none = gateway.get("/console/providers/other").cookie(&cookie).send().await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
-    gateway.account("mia", Role::Member).await;
+    gateway.account("mia", AccountRole::Member).await;
     let mia = gateway.sign_in("mia").await;
     for path in ["", "/new", "/acme"] {
         let path = format!("/console/providers{path}");

@@ -1,7 +1,7 @@
 //! The playground: whose key pays, and what goes on to the API.
 
 use http::{Method, StatusCode};
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::Gateway;
 
@@ -10,8 +10,8 @@ const CALL: &str = "/console/playground/call/v1/chat/completions";
 #[tokio::test]
 async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
-    let ben = gateway.account("ben", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let ben = gateway.account("ben", AccountRole::Member).await;
     let own = gateway.key_of(&anna, "abc", "website").await;
     let foreign = gateway.key_of(&ben, "def", "elsewhere").await;
     let cookie = gateway.sign_in("anna").await;
@@ -38,7 +38,7 @@ async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
 #[tokio::test]
 async fn another_site_cannot_spend_and_a_viewer_may_not() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Viewer).await;
+    let anna = gateway.account("anna", AccountRole::Viewer).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     let ask = || gateway.ask(Method::POST, CALL).cookie(&cookie).with("x-playground-key", &key.id);
@@ -52,7 +52,7 @@ async fn another_site_cannot_spend_and_a_viewer_may_not() {
 #[tokio::test]
 async fn the_page_offers_models_and_keys_or_says_what_lacks() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let page = gateway.get("/console/playground").cookie(&cookie).send().await;
     page.shows("Make one");

@@ -9,7 +9,7 @@ use console::IdentityProvider;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::Role;
+use store::AccountRole;
 
 pub(crate) const ISSUER: &str = "https://id.example";
 pub(crate) const OTHER: &str = "https://other.example";
@@ -23,7 +23,7 @@ pub(crate) struct Provider {
     pub(crate) signature: Mutex<Option<String>>,
     /// What was sent to redeem a code.
     pub(crate) redeemed: Mutex<Vec<String>>,
-    pub(crate) admits: Mutex<Option<Role>>,
+    pub(crate) admits: Mutex<Option<AccountRole>>,
 }
 
 impl Provider {
@@ -34,7 +34,7 @@ impl Provider {
             header: Mutex::new(json!({ "alg": "ES256", "kid": "one" })),
             signature: Mutex::default(),
             redeemed: Mutex::default(),
-            admits: Mutex::new(Some(Role::Member)),
+            admits: Mutex::new(Some(AccountRole::Member)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Choosing another password by a link in a mail, and what cannot be learnt from asking for one.
 
 use http::StatusCode;
-use store::{Purpose, Role};
+use store::{LinkPurpose, AccountRole};
 
 use crate::gateway::{Gateway, PASSWORD, SECOND};
 
@@ -15,7 +15,7 @@ async fn asked(gateway: &Gateway, login: &str) -> crate::gateway::Got {
 #[tokio::test]
 async fn a_mail_leads_to_a_new_password_once() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let thief = gateway.sign_in("anna").await;
     gateway.get("/login").send().await.shows("Reset Password");
     assert_eq!(asked(&gateway, "ANNA@example.com").await.status, StatusCode::OK);
@@ -54,7 +54,7 @@ async fn a_mail_leads_to_a_new_password_once() {
 #[tokio::test]
 async fn of_many_who_use_one_link_one_succeeds() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     asked(&gateway, "anna").await;
     let (link, _) = gateway.host.link().await;
     let cookie = gateway.open(&link, "/reset/new").await;
@@ -68,7 +68,7 @@ async fn of_many_who_use_one_link_one_succeeds() {
 #[tokio::test]
 async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
     let gateway = Gateway::with_mail().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let link = async || {
         asked(&gateway, "anna").await;
         gateway.host.link().await.0
@@ -92,9 +92,9 @@ async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
 #[tokio::test]
 async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
-    let bert = gateway.account("bert", Role::Member).await;
-    let cleo = gateway.account("cleo", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
+    let cleo = gateway.account("cleo", AccountRole::Member).await;
     gateway.store.set_disabled(&bert.id, true, 1).await.unwrap();
     gateway.store.rename_account(&cleo.id, "cleo", None, 1).await.unwrap();
     let mut answers = Vec::new();
@@ -106,13 +106,13 @@ async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
     assert_eq!(answers.len(), 1);
     assert_eq!(gateway.host.link().await.1, "anna@example.com");
     assert!(gateway.host.no_mail().await);
-    assert!(gateway.store.links_for(Purpose::Reset).await.unwrap().len() == 1);
+    assert!(gateway.store.links_for(LinkPurpose::Reset).await.unwrap().len() == 1);
 }
 
 #[tokio::test]
 async fn nobody_is_flooded_with_mails_by_any_name() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let mut held = 0;
     for n in 0..20_u8 {
         for login in ["anna", "anna@example.com", "nobody"] {
@@ -130,7 +130,7 @@ async fn nobody_is_flooded_with_mails_by_any_name() {
 #[tokio::test]
 async fn one_recipient_and_no_other() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     for login in
         ["anna@example.com,eve@evil.example", "anna@example.com\r\ncc: eve@evil.example", "", "a b"]
     {
@@ -145,7 +145,7 @@ async fn one_recipient_and_no_other() {
 #[tokio::test]
 async fn a_link_knows_the_configured_address_only() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     for (name, value) in [
         ("host", "evil.example"),
         ("x-forwarded-host", "evil.example"),
@@ -161,7 +161,7 @@ async fn a_link_knows_the_configured_address_only() {
 #[tokio::test]
 async fn a_link_for_one_deed_does_no_other() {
     let gateway = Gateway::with_mail().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     asked(&gateway, "anna").await;
     let reset = gateway.open(&gateway.host.link().await.0, "/reset/new").await;
@@ -179,10 +179,10 @@ async fn a_link_for_one_deed_does_no_other() {
 #[tokio::test]
 async fn without_mail_the_page_says_whom_to_ask() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     gateway.get("/reset").send().await.shows("administrators");
     assert_eq!(asked(&gateway, "anna").await.status, StatusCode::FORBIDDEN);
-    assert!(gateway.store.links_for(Purpose::Reset).await.unwrap().is_empty());
+    assert!(gateway.store.links_for(LinkPurpose::Reset).await.unwrap().is_empty());
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
     let now = ledger::Clock::now(&*gateway.host.clock);
     let link = admin::reset_link(&gateway.store, &anna, now).await.unwrap();

@@ -1,19 +1,19 @@
 //! Who may do what in which team: every cell of the table, tried through the pages.
 
 use http::{Method, StatusCode};
-use store::{Account, AccountTerms, KeyRecord, Limits, Role, Team, TeamRole};
+use store::{Account, AccountTerms, KeyRecord, RateLimits, AccountRole, Team, TeamRole};
 
 use crate::gateway::{Gateway, START, key};
 
 /// Whoever tries, in this order: their role at the gateway, and the seat they have in their own team.
-const ACTORS: [(&str, Role, TeamRole); 6] = [
-    ("olga", Role::Owner, TeamRole::Viewer),
-    ("ada", Role::Admin, TeamRole::Viewer),
-    ("max", Role::Member, TeamRole::Manager),
-    ("mia", Role::Member, TeamRole::Member),
-    ("vic", Role::Member, TeamRole::Viewer),
+const ACTORS: [(&str, AccountRole, TeamRole); 6] = [
+    ("olga", AccountRole::Owner, TeamRole::Viewer),
+    ("ada", AccountRole::Admin, TeamRole::Viewer),
+    ("max", AccountRole::Member, TeamRole::Manager),
+    ("mia", AccountRole::Member, TeamRole::Member),
+    ("vic", AccountRole::Member, TeamRole::Viewer),
     // May only look at the gateway, whatever a team lets them.
-    ("wim", Role::Viewer, TeamRole::Manager),
+    ("wim", AccountRole::Viewer, TeamRole::Manager),
 ];
 
 /// Which team it is tried in.
@@ -90,7 +90,7 @@ struct Ground {
 type Print = (
     Option<Team>,
     Vec<(String, AccountTerms)>,
-    Vec<(String, Limits)>,
+    Vec<(String, RateLimits)>,
     Vec<(String, TeamRole)>,
     Vec<KeyRecord>,
 );
@@ -107,9 +107,9 @@ struct World {
 impl World {
     async fn new() -> Self {
         let gateway = Gateway::new().await;
-        let head = gateway.account("head", Role::Member).await;
-        let member = gateway.account("rob", Role::Member).await;
-        let newcomer = gateway.account("zoe", Role::Member).await;
+        let head = gateway.account("head", AccountRole::Member).await;
+        let member = gateway.account("rob", AccountRole::Member).await;
+        let newcomer = gateway.account("zoe", AccountRole::Member).await;
         Self { gateway, head, member, newcomer, made: 0 }
     }
 
@@ -136,7 +136,7 @@ impl World {
         for (word, maker) in [("own", actor), ("other", &self.head)] {
             let id = format!("{word}{}", self.made);
             let mut record = key(&id, &team.id, word, None, Vec::new(), None);
-            record.made_by = Some(maker.id.clone());
+            record.created_by = Some(maker.id.clone());
             store.add_key(&record).await.unwrap();
             let entry = crate::gateway::entry(&record, &format!("req_{id}"), "demo-chat", 5);
             store.post(&[entry]).await.unwrap();
@@ -283,7 +283,7 @@ async fn teams_are_made_by_administrators() {
         let cookie = gateway.sign_in(name).await;
         let fields = [("name", &*format!("Crew of {name}")), ("cap", "5")];
         let got = gateway.post("/console/teams", &fields).cookie(&cookie).send().await;
-        let may = matches!(role, Role::Owner | Role::Admin);
+        let may = matches!(role, AccountRole::Owner | AccountRole::Admin);
         assert_eq!(got.status.as_u16(), if may { 303 } else { 403 }, "{name}");
     }
     let teams = gateway.store.teams().await.unwrap();
@@ -294,7 +294,7 @@ async fn teams_are_made_by_administrators() {
 #[tokio::test]
 async fn fields_nobody_asked_for_change_nothing() {
     let mut world = World::new().await;
-    let mia = world.gateway.account("mia", Role::Member).await;
+    let mia = world.gateway.account("mia", AccountRole::Member).await;
     let ground = world.ground(&mia, Some(TeamRole::Manager), false).await;
     let gateway = &world.gateway;
     let cookie = gateway.sign_in("mia").await;
@@ -333,6 +333,6 @@ async fn fields_nobody_asked_for_change_nothing() {
     assert_eq!(got.status, StatusCode::OK);
     let keys = gateway.store.keys_of(&ground.team.id).await.unwrap();
     let made = keys.iter().find(|key| key.name == "mine").unwrap();
-    assert_eq!(made.made_by.as_ref(), Some(&mia.id));
+    assert_eq!(made.created_by.as_ref(), Some(&mia.id));
     assert_eq!(gateway.store.keys_of(&mia.id).await.unwrap(), []);
 }

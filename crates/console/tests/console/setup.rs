@@ -1,7 +1,7 @@
 //! The one-time set-up.
 
 use http::StatusCode;
-use store::{Account, Role};
+use store::{Account, AccountRole};
 
 use crate::gateway::{Gateway, PASSWORD, START};
 
@@ -18,7 +18,7 @@ async fn fresh() -> Gateway {
         id: "0".to_owned(),
         username: "owner".to_owned(),
         email: None,
-        role: Role::Owner,
+        role: AccountRole::Owner,
         password_hash: None,
         disabled: false,
         created: START,
@@ -39,7 +39,7 @@ async fn the_link_makes_one_owner_and_then_is_gone() {
     let console = gateway.get("/console").cookie(&got.cookie()).send().await;
     console.shows("anna");
     let anna = gateway.store.account_by_login("anna@example.com").await.unwrap().unwrap();
-    assert_eq!((anna.role, anna.username.as_str()), (Role::Owner, "anna"));
+    assert_eq!((anna.role, anna.username.as_str()), (AccountRole::Owner, "anna"));
     assert!(anna.password_hash.unwrap().starts_with("$argon2id$"));
     gateway.sign_in("anna").await;
     for _ in 0..2 {
@@ -115,7 +115,7 @@ async fn a_wrong_word_finds_nothing() {
 #[tokio::test]
 async fn what_is_wrong_is_said_beside_the_field_and_the_word_stays_good() {
     let gateway = fresh().await;
-    gateway.account("bert", Role::Member).await;
+    gateway.account("bert", AccountRole::Member).await;
     let cases: [(&str, &str, &str, &str, &str, &str); 8] = [
         ("", "", PASSWORD, PASSWORD, "username-wrong", "Choose a username."),
         ("<b>x</b>", "", PASSWORD, PASSWORD, "username-wrong", "Letters, digits"),
@@ -154,6 +154,6 @@ async fn no_field_can_make_more_than_an_owner() {
     fields.extend([("role", "god"), ("id", "7"), ("disabled", "true"), ("created", "0")]);
     gateway.post("/console/setup/the-word", &fields).send().await.goes_to("/console");
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    assert_eq!((anna.role, anna.disabled, anna.created), (Role::Owner, false, START));
+    assert_eq!((anna.role, anna.disabled, anna.created), (AccountRole::Owner, false, START));
     assert_ne!(anna.id, "7");
 }

@@ -1,14 +1,14 @@
 //! Signing in and out, and how long a session lasts.
 
 use http::StatusCode;
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{DAY, Gateway, PASSWORD, SECOND};
 
 #[tokio::test]
 async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
     let gateway = Gateway::at("https://gw.example").await;
-    let anna = gateway.account("anna", Role::Owner).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
     let got = gateway
         .post("/login", &[("login", "ANNA@example.com"), ("password", PASSWORD)])
         .send()
@@ -27,7 +27,7 @@ async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
     gateway.get("/console").cookie(&got.cookie()).send().await.goes_to("/login");
 
     let plain = Gateway::new().await;
-    plain.account("anna", Role::Owner).await;
+    plain.account("anna", AccountRole::Owner).await;
     let set = plain.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     let set = set.header("set-cookie");
     assert!(set.starts_with("portunus_session=") && !set.contains("Secure"), "{set}");
@@ -37,9 +37,9 @@ async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
 #[tokio::test]
 async fn unknown_wrong_locked_and_passwordless_look_the_same() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
-    let bert = gateway.account("bert", Role::Member).await;
-    let cleo = gateway.account("cleo", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
+    let cleo = gateway.account("cleo", AccountRole::Member).await;
     gateway.store.set_disabled(&bert.id, true, 1).await.unwrap();
     gateway.store.set_password(&cleo.id, None, 1).await.unwrap();
     let mut bodies = Vec::new();
@@ -59,7 +59,7 @@ async fn unknown_wrong_locked_and_passwordless_look_the_same() {
 #[tokio::test]
 async fn the_eleventh_wrong_try_has_to_wait_and_so_does_the_right_one() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Member).await;
+    gateway.account("anna", AccountRole::Member).await;
     let attempt = |password: &'static str, from| {
         gateway.post("/login", &[("login", "anna"), ("password", password)]).from(from).send()
     };
@@ -97,7 +97,7 @@ async fn headers_cannot_change_where_a_try_comes_from() {
 #[tokio::test]
 async fn a_planted_cookie_is_replaced_and_dies() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let planted = gateway.sign_in("anna").await;
     let got = gateway
         .post("/login", &[("login", "anna"), ("password", PASSWORD)])
@@ -112,7 +112,7 @@ async fn a_planted_cookie_is_replaced_and_dies() {
 #[tokio::test]
 async fn signing_out_ends_the_session() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     gateway.get("/login").cookie(&cookie).send().await.goes_to("/console");
     let got = gateway.post("/logout", &[]).cookie(&cookie).send().await;
@@ -124,7 +124,7 @@ async fn signing_out_ends_the_session() {
 #[tokio::test]
 async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let idle = gateway.sign_in("anna").await;
     let busy = gateway.sign_in("anna").await;
     for _ in 0..5 {
@@ -140,7 +140,7 @@ async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
 #[tokio::test]
 async fn a_clock_turned_back_revives_nothing() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     gateway.host.clock.pass(-DAY);
     gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
@@ -149,7 +149,7 @@ async fn a_clock_turned_back_revives_nothing() {
 #[tokio::test]
 async fn locking_an_account_ends_its_sessions() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     gateway.store.set_disabled(&anna.id, true, 1).await.unwrap();
     gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
@@ -185,7 +185,7 @@ async fn senseless_forms_are_refused_before_any_work() {
 #[tokio::test]
 async fn sql_in_a_login_is_a_login_like_any_other() {
     let gateway = Gateway::new().await;
-    gateway.account("anna", Role::Owner).await;
+    gateway.account("anna", AccountRole::Owner).await;
     for login in ["' OR '1'='1", "anna'--", "anna\0", "\"; DROP TABLE accounts; --", "%", "_nna"] {
         let got =
             gateway.post("/login", &[("login", login), ("password", "wrong wrong")]).send().await;

@@ -1,7 +1,7 @@
 //! Teams on their pages: whom one acts for, who is added and who leaves, what becomes of keys.
 
 use http::StatusCode;
-use store::{Account, KeyRecord, Role, Seated, Team, TeamRole};
+use store::{Account, KeyRecord, AccountRole, MemberChange, Team, TeamRole};
 
 use crate::gateway::{Gateway, PASSWORD, START, entry, key};
 
@@ -16,14 +16,14 @@ async fn team(gateway: &Gateway, name: &str, seats: &[(&Account, TeamRole)]) -> 
     gateway.store.add_team(&team).await.unwrap();
     for (who, role) in seats {
         let set = gateway.store.set_member(&team.id, &who.id, Some(*role), false, START);
-        assert_eq!(set.await.unwrap(), Seated::Done);
+        assert_eq!(set.await.unwrap(), MemberChange::Done);
     }
     team
 }
 
 async fn key_by(gateway: &Gateway, team: &Team, maker: &Account, id: &str) -> KeyRecord {
     let mut record = key(id, &team.id, &format!("{id} key"), None, Vec::new(), None);
-    record.made_by = Some(maker.id.clone());
+    record.created_by = Some(maker.id.clone());
     gateway.store.add_key(&record).await.unwrap();
     record
 }
@@ -35,8 +35,8 @@ fn at(team: &Team) -> String {
 #[tokio::test]
 async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
     let gateway = Gateway::new().await;
-    let mia = gateway.account("mia", Role::Member).await;
-    let rob = gateway.account("rob", Role::Member).await;
+    let mia = gateway.account("mia", AccountRole::Member).await;
+    let rob = gateway.account("rob", AccountRole::Member).await;
     let night =
         team(&gateway, "Night shift", &[(&mia, TeamRole::Member), (&rob, TeamRole::Manager)]).await;
     let own = gateway.key_of(&mia, "abc", "private key").await;
@@ -75,7 +75,7 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
     let twice = format!("/console?for={0}&for={0}", night.id);
     let got = gateway.get(&twice).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
-    gateway.account("sam", Role::Member).await;
+    gateway.account("sam", AccountRole::Member).await;
     let stranger = gateway.sign_in("sam").await;
     gateway.get("/console").cookie(&stranger).send().await.hides("Acting for");
     gateway.get("/console/teams").cookie(&stranger).send().await.hides("Night shift");
@@ -89,9 +89,9 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
 #[tokio::test]
 async fn somebody_is_added_by_name_and_nobody_is_found_out() {
     let gateway = Gateway::with_mail().await;
-    let max = gateway.account("max", Role::Member).await;
-    let mia = gateway.account("mia", Role::Member).await;
-    let lea = gateway.account("lea", Role::Member).await;
+    let max = gateway.account("max", AccountRole::Member).await;
+    let mia = gateway.account("mia", AccountRole::Member).await;
+    let lea = gateway.account("lea", AccountRole::Member).await;
     gateway.store.set_disabled(&lea.id, true, START).await.unwrap();
     let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
     team(&gateway, "Other crew", &[]).await;
@@ -121,15 +121,15 @@ async fn somebody_is_added_by_name_and_nobody_is_found_out() {
         assert!(tries < 30, "names cannot be tried without end");
     }
     assert_eq!(add("mia").await.status, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(gateway.store.seats_of(&mia.id).await.unwrap().len(), 1);
+    assert_eq!(gateway.store.memberships_of(&mia.id).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
     let gateway = Gateway::new().await;
-    let max = gateway.account("max", Role::Member).await;
-    let mia = &gateway.account("mia", Role::Member).await;
-    let rob = &gateway.account("rob", Role::Member).await;
+    let max = gateway.account("max", AccountRole::Member).await;
+    let mia = &gateway.account("mia", AccountRole::Member).await;
+    let rob = &gateway.account("rob", AccountRole::Member).await;
     let crew = team(
         &gateway,
         "Crew",
@@ -171,8 +171,8 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
 #[tokio::test]
 async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
     let gateway = Gateway::new().await;
-    let max = gateway.account("max", Role::Member).await;
-    gateway.account("ada", Role::Admin).await;
+    let max = gateway.account("max", AccountRole::Member).await;
+    gateway.account("ada", AccountRole::Admin).await;
     let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
     let person = format!("{}/members/{}", at(&crew), max.id);
     let cookie = gateway.sign_in("max").await;
@@ -192,7 +192,7 @@ async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
 #[tokio::test]
 async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
     let gateway = Gateway::new().await;
-    let olga = gateway.account("olga", Role::Owner).await;
+    let olga = gateway.account("olga", AccountRole::Owner).await;
     let cookie = gateway.sign_in("olga").await;
     for (fields, wrong) in [
         (vec![("name", "x")], "Between 2 and 60"),
@@ -249,8 +249,8 @@ async fn nobody_signs_in_as_a_team() {
 #[tokio::test]
 async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
     let gateway = Gateway::with_mail().await;
-    let max = gateway.account("max", Role::Member).await;
-    let ada = gateway.account("ada", Role::Admin).await;
+    let max = gateway.account("max", AccountRole::Member).await;
+    let ada = gateway.account("ada", AccountRole::Admin).await;
     let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
     let path = format!("{}/members", at(&crew));
     let fields = [("login", "zoe@example.com"), ("role", "viewer")];
@@ -268,9 +268,9 @@ async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invit
     let got = gateway.post("/signup/new", &fields).cookie(&word).send().await;
     got.goes_to("/console");
     let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
-    assert_eq!(zoe.role, Role::Member);
-    let seats = gateway.store.seats_of(&zoe.id).await.unwrap();
-    assert_eq!(seats, [store::Seat { team: crew.clone(), role: TeamRole::Viewer }]);
+    assert_eq!(zoe.role, AccountRole::Member);
+    let seats = gateway.store.memberships_of(&zoe.id).await.unwrap();
+    assert_eq!(seats, [store::Membership { team: crew.clone(), role: TeamRole::Viewer }]);
     let audits = gateway.store.audits(9).await.unwrap();
     let note = audits.iter().find(|audit| audit.action == "team.member").unwrap();
     assert_eq!((&note.actor, &note.subject), (&ada.id, &crew.id));

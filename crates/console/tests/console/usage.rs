@@ -1,15 +1,15 @@
 //! Usage and calls: what is added up, whose it is, and what the views tell apart.
 
 use http::StatusCode;
-use store::Role;
+use store::AccountRole;
 
 use crate::gateway::{Gateway, ODD, SECOND, START, entry, escape};
 
 #[tokio::test]
 async fn usage_adds_up_and_stays_with_its_account() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Owner).await;
-    let ben = gateway.account("ben", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let ben = gateway.account("ben", AccountRole::Member).await;
     let website = gateway.key_of(&anna, "abc", "website").await;
     let robot = gateway.key_of(&ben, "def", "robot").await;
     let mut calls: Vec<_> =
@@ -55,8 +55,8 @@ async fn usage_adds_up_and_stays_with_its_account() {
 #[tokio::test]
 async fn a_call_has_a_receipt_for_its_own_account() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
-    let ben = gateway.account("ben", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let ben = gateway.account("ben", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
     let mut call = entry(&key, "req_1", "demo-chat", 7);
     call.losses = vec!["sampling.top_k".to_owned()];
@@ -76,7 +76,7 @@ async fn a_call_has_a_receipt_for_its_own_account() {
 #[tokio::test]
 async fn calls_are_paged_and_exported_whole() {
     let gateway = Gateway::new().await;
-    let anna = gateway.account("anna", Role::Member).await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "abc", "=cmd()").await;
     let calls: Vec<_> = (0..1_203)
         .map(|n| {

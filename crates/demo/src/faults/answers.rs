@@ -1,7 +1,7 @@
 //! Faults of complete answers: error statuses in each format's shape, and invalid bodies.
 
 use bytes::Bytes;
-use canon::Origin;
+use canon::WireFormat;
 use serde_json::{Value, json};
 
 use super::order::{FaultOrder, OrderError};
@@ -66,12 +66,12 @@ impl ErrorClass {
 }
 
 /// Returns a format's error body for a status. It contains text that must not reach a caller.
-pub(super) fn error(origin: Origin, status: u16, delay: Option<&str>) -> Value {
+pub(super) fn error(origin: WireFormat, status: u16, delay: Option<&str>) -> Value {
     let message = format!(
         "Upstream says {status}: see https://status.example.com for org-4711, key sk-proj-abc123"
     );
     match origin {
-        Origin::Messages => {
+        WireFormat::Messages => {
             let kind = match status {
                 400 | 422 => "invalid_request_error",
                 401 => "authentication_error",
@@ -87,7 +87,7 @@ pub(super) fn error(origin: Origin, status: u16, delay: Option<&str>) -> Value {
             json!({ "type": "error", "error": { "type": kind, "message": message },
                     "request_id": "req_011CSHoEeqs5C35K2UUqR7Fy" })
         }
-        Origin::Native => {
+        WireFormat::Native => {
             let word = match status {
                 400 | 413 | 422 => "INVALID_ARGUMENT",
                 401 => "UNAUTHENTICATED",
@@ -109,7 +109,7 @@ pub(super) fn error(origin: Origin, status: u16, delay: Option<&str>) -> Value {
             json!({ "error": { "code": status, "message": message, "status": word,
                                "details": details } })
         }
-        Origin::Chat | Origin::Responses | Origin::Images => {
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
             let (kind, code) = match status {
                 400 | 413 | 422 => ("invalid_request_error", "invalid_value"),
                 401 => ("invalid_request_error", "invalid_api_key"),

@@ -17,7 +17,7 @@ mod socket;
 mod streams;
 
 pub use order::OrderError;
-pub use rules::Rules;
+pub use rules::FaultRules;
 
 pub(crate) use order::FaultOrder;
 pub(crate) use perform::{ScriptBody, over_http1, over_http2};
@@ -26,13 +26,13 @@ pub(crate) use script::AnswerScript;
 pub(crate) use socket::{ServerIo, SharedSocket};
 
 use bytes::Bytes;
-use canon::Origin;
+use canon::WireFormat;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::server::{Body, CallInfo, MeterTicket, Upstream, model_of};
+use crate::server::{DemoBody, CallInfo, MeterTicket, DemoUpstream, model_of};
 use proper_answer::{BodyPiece, ProperAnswer};
 
 /// Header in which a request orders its fault.
@@ -68,14 +68,14 @@ impl FaultOrder {
 
     /// Returns the script for a connection from which nothing was read.
     pub(crate) fn on_connection(&self) -> Result<AnswerScript, OrderError> {
-        let nothing = ProperAnswer::new(200, String::new(), Origin::Chat, Vec::new());
+        let nothing = ProperAnswer::new(200, String::new(), WireFormat::Chat, Vec::new());
         (self.entry.make)(self, nothing)
     }
 
     /// Returns the script that replaces the answer to a request, with its row in the meter.
     pub(crate) fn on_request(
         &self,
-        upstream: &Upstream,
+        upstream: &DemoUpstream,
         request: Request<Bytes>,
     ) -> Result<(AnswerScript, Option<MeterTicket>), OrderError> {
         let request = if self.name() == catalog::SWAP { swapped(request) } else { request };
@@ -127,6 +127,6 @@ fn swapped(request: Request<Bytes>) -> Request<Bytes> {
 }
 
 /// Returns the error response to an invalid order.
-pub(crate) fn refused(why: &OrderError, upstream: &Upstream, uri: &http::Uri) -> Response<Body> {
-    upstream.refuse_at(uri, &canon::Fault::invalid("fault", why.to_string()))
+pub(crate) fn refused(why: &OrderError, upstream: &DemoUpstream, uri: &http::Uri) -> Response<DemoBody> {
+    upstream.refuse_at(uri, &canon::ApiError::invalid("fault", why.to_string()))
 }

@@ -1,7 +1,7 @@
 //! The proper answer in pieces, as input of the faults.
 
 use bytes::Bytes;
-use canon::Origin;
+use canon::WireFormat;
 
 use super::script::{AnswerScript, BodyFraming, ScriptEnd, ScriptHead, ScriptStep};
 
@@ -12,7 +12,7 @@ pub(super) struct ProperAnswer {
     /// Its content type.
     pub(super) kind: String,
     /// Its format.
-    pub(super) origin: Origin,
+    pub(super) origin: WireFormat,
     /// True if it is a stream of events.
     pub(super) events: bool,
     /// Its body.
@@ -31,7 +31,7 @@ const PIECES_OF_WHOLE: usize = 8;
 
 impl ProperAnswer {
     /// Splits an answer into pieces.
-    pub(super) fn new(status: u16, kind: String, origin: Origin, body: Vec<BodyPiece>) -> Self {
+    pub(super) fn new(status: u16, kind: String, origin: WireFormat, body: Vec<BodyPiece>) -> Self {
         let events = kind.starts_with("text/event-stream");
         let mut good = Self { status, kind, origin, events, pieces: body };
         if let [only] = good.pieces.as_slice()

@@ -8,7 +8,7 @@ use super::order::{FaultOrder, OrderError};
 
 /// Rules of a file, in order. The first rule that matches a request decides.
 #[derive(Debug, Default)]
-pub struct Rules(Vec<FaultRule>);
+pub struct FaultRules(Vec<FaultRule>);
 
 #[derive(Debug)]
 struct FaultRule {
@@ -71,9 +71,9 @@ pub(crate) struct RequestProperties<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-impl Rules {
+impl FaultRules {
     /// Parses rules in TOML, or in JSON if the text begins with a brace.
-    pub fn read(text: &str) -> Result<Self, OrderError> {
+    pub fn parse(text: &str) -> Result<Self, OrderError> {
         let raw: RawRules = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|e| OrderError(e.to_string()))?
         } else {
@@ -172,7 +172,7 @@ impl FaultRule {
 mod tests {
     use super::*;
 
-    fn names(rules: &Rules, path: &str, model: &str, count: usize) -> Vec<&'static str> {
+    fn names(rules: &FaultRules, path: &str, model: &str, count: usize) -> Vec<&'static str> {
         let headers = HeaderMap::new();
         let seen = RequestProperties { path, model: Some(model), headers: &headers };
         let due = std::iter::repeat_with(|| rules.for_request(&seen).map_or("-", |o| o.name()));
@@ -183,12 +183,12 @@ mod tests {
     fn rules_count_and_the_first_that_fits_decides() {
         let text = "[[rule]]\nmodel = \"a\"\nfrom = 2\ntimes = 2\nfault = \"empty\"\n\
                     [[rule]]\npath = \"/v1/*\"\nevery = 3\nfault = \"reset\"\n";
-        let rules = Rules::read(text).unwrap();
+        let rules = FaultRules::parse(text).unwrap();
         assert!(rules.need_model() && rules.for_connection().is_none());
         assert_eq!(names(&rules, "/v1/x", "a", 4), ["reset", "empty", "empty", "-"]);
         assert_eq!(names(&rules, "/v2/x", "b", 2), ["-", "-"]);
         let json = r#"{"rule":[{"on":"connect","fault":"reset","times":1}]}"#;
-        let rules = Rules::read(json).unwrap();
+        let rules = FaultRules::parse(json).unwrap();
         assert_eq!(rules.for_connection().map(|order| order.name()), Some("reset"));
         assert!(rules.for_connection().is_none());
     }
@@ -203,7 +203,7 @@ mod tests {
             ("[[rule]]\nfault = \"empty\"\nmodels = \"x\"", "models"),
             ("[[rule]]\nfault = \"empty\"\nmodels = \"x\"", "line 3"),
         ] {
-            let said = Rules::read(text).unwrap_err().to_string();
+            let said = FaultRules::parse(text).unwrap_err().to_string();
             assert!(said.contains(why) && said.lines().count() == 1, "{said}");
         }
     }

@@ -1,7 +1,7 @@
 //! Faults inside a body: truncation, invalid content, wrong counts.
 
 use bytes::Bytes;
-use canon::Origin;
+use canon::WireFormat;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ fn insert(order: &FaultOrder, mut good: ProperAnswer, piece: BodyPiece) -> Scrip
 /// Returns an event with that data in the framing of the format.
 fn event(good: &ProperAnswer, name: &str, data: &Value) -> BodyPiece {
     match good.origin {
-        Origin::Messages | Origin::Responses => {
+        WireFormat::Messages | WireFormat::Responses => {
             BodyPiece::new(format!("event: {name}\ndata: {data}\n\n"))
         }
-        Origin::Chat | Origin::Native | Origin::Images => {
+        WireFormat::Chat | WireFormat::Native | WireFormat::Images => {
             BodyPiece::new(format!("data: {data}\n\n"))
         }
     }
@@ -157,11 +157,11 @@ pub(super) fn bad_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult 
 
 pub(super) fn unknown_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let data = match good.origin {
-        Origin::Messages => json!({ "type": "moon_phase", "phase": 7 }),
-        Origin::Responses => {
+        WireFormat::Messages => json!({ "type": "moon_phase", "phase": 7 }),
+        WireFormat::Responses => {
             json!({ "type": "response.moon_phase", "sequence_number": 3, "phase": 7 })
         }
-        Origin::Chat | Origin::Native | Origin::Images => json!({ "moon_phase": 7 }),
+        WireFormat::Chat | WireFormat::Native | WireFormat::Images => json!({ "moon_phase": 7 }),
     };
     let name = data.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let piece = event(&good, &name, &data);
@@ -171,7 +171,7 @@ pub(super) fn unknown_event(order: &FaultOrder, good: ProperAnswer) -> ScriptRes
 pub(super) fn error_event(order: &FaultOrder, good: ProperAnswer) -> ScriptResult {
     let kind = order.one_of("kind", answers::ERROR_CLASSES)?;
     let mut error = answers::error(good.origin, kind.status(), None);
-    if good.origin == Origin::Responses
+    if good.origin == WireFormat::Responses
         && let Value::Object(fields) = &mut error
     {
         fields.insert("type".to_owned(), json!("error"));

@@ -1,6 +1,6 @@
 //! Tool calls of the demo model and their arguments.
 
-use canon::{Chat, Choice, FunctionTool, Tool, ToolCall};
+use canon::{ChatRequest, ToolChoiceMode, FunctionTool, Tool, ToolCall};
 use serde_json::{Map, Value};
 
 use super::instance::InstanceBuilder;
@@ -29,7 +29,7 @@ impl<'a> Callable<'a> {
                 description: description.as_deref(),
                 grammar: grammar.as_ref(),
             }),
-            Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => None,
+            Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => None,
         }
     }
 
@@ -50,13 +50,13 @@ impl<'a> Callable<'a> {
 
 /// Returns the calls of one answer; none if the model answers itself.
 pub(crate) fn calls(
-    chat: &Chat,
+    chat: &ChatRequest,
     prompt: &Prompt<'_>,
     random: &SeededRandom,
     take: u32,
 ) -> Vec<ToolCall> {
     let Some(tool) = chosen(chat, prompt) else { return Vec::new() };
-    let several = chat.choice.parallel != Some(false) && takes_a_name(tool);
+    let several = chat.tool_choice.parallel != Some(false) && takes_a_name(tool);
     let count = if several { prompt.names.len().clamp(1, MAX_CALLS) } else { 1 };
     (0..count)
         .map(|item| {
@@ -72,7 +72,7 @@ pub(crate) fn calls(
         .collect()
 }
 
-fn chosen<'a>(chat: &'a Chat, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
+fn chosen<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
     let all = || chat.tools.iter().filter_map(Callable::of);
     let best = |names: Option<&[String]>| {
         let allowed = |tool: &Callable<'_>| {
@@ -88,13 +88,13 @@ fn chosen<'a>(chat: &'a Chat, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
         let (score, tool) = best(names)?;
         (score >= 2 && prompt.results.is_empty()).then_some(tool)
     };
-    match &chat.choice.choice {
-        Choice::Never => None,
-        Choice::Unset | Choice::Auto => if_asked(None),
-        Choice::Required => best(None).map(|(_, tool)| tool),
-        Choice::Named(name) => all().find(|tool| tool.name() == name),
-        Choice::Among { names, required: true } => best(Some(names)).map(|(_, tool)| tool),
-        Choice::Among { names, required: false } => if_asked(Some(names)),
+    match &chat.tool_choice.mode {
+        ToolChoiceMode::Disabled => None,
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto => if_asked(None),
+        ToolChoiceMode::Required => best(None).map(|(_, tool)| tool),
+        ToolChoiceMode::Tool(name) => all().find(|tool| tool.name() == name),
+        ToolChoiceMode::AnyOf { names, required: true } => best(Some(names)).map(|(_, tool)| tool),
+        ToolChoiceMode::AnyOf { names, required: false } => if_asked(Some(names)),
     }
 }
 

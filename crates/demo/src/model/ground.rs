@@ -4,7 +4,7 @@
 //! same question, and says so.
 
 use canon::{
-    Chat, Choice, Citation, Code, CodeOutcome, Extras, Kind, Origin, Part, Search, SearchTool, Tool,
+    ChatRequest, ToolChoiceMode, Citation, CodeExecution, CodeResult, ExtraFields, PartKind, WireFormat, Part, WebSearch, WebSearchTool, Tool,
 };
 
 use super::prompt::Prompt;
@@ -13,20 +13,20 @@ use crate::seeded_random;
 
 /// Returns the parts of an answer with a search or a computation; `None` if neither was offered and
 /// requested.
-pub(crate) fn parts(chat: &Chat, prompt: &Prompt<'_>, origin: Origin) -> Option<Vec<Part>> {
-    if chat.choice.choice == Choice::Never || !prompt.results.is_empty() {
+pub(crate) fn parts(chat: &ChatRequest, prompt: &Prompt<'_>, origin: WireFormat) -> Option<Vec<Part>> {
+    if chat.tool_choice.mode == ToolChoiceMode::Disabled || !prompt.results.is_empty() {
         return None;
     }
-    let code = chat.tools.iter().any(|tool| matches!(tool, Tool::Code(_)));
+    let code = chat.tools.iter().any(|tool| matches!(tool, Tool::CodeExecution(_)));
     if let Some(sum) = sums::find(&prompt.lower).filter(|_| code) {
         return Some(computed(&sum, prompt, origin));
     }
     let search = chat.tools.iter().find_map(|tool| match tool {
-        Tool::Search(search) => Some(search),
+        Tool::WebSearch(search) => Some(search),
         Tool::Function(_)
         | Tool::Custom { .. }
-        | Tool::Code(_)
-        | Tool::Fetch(_)
+        | Tool::CodeExecution(_)
+        | Tool::UrlFetch(_)
         | Tool::Foreign { .. } => None,
     });
     search.filter(|_| wants_search(prompt)).map(|search| found(search, prompt, origin))
@@ -40,30 +40,30 @@ fn wants_search(prompt: &Prompt<'_>) -> bool {
     asks && sums::find(&prompt.lower).is_none()
 }
 
-fn computed(sum: &sums::ArithmeticResult, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
+fn computed(sum: &sums::ArithmeticResult, prompt: &Prompt<'_>, origin: WireFormat) -> Vec<Part> {
     let id = own_id(origin, prompt, "ci_");
-    let code = Code {
+    let code = CodeExecution {
         id: id.clone(),
         language: "python".to_owned(),
         code: format!("print({})", sum.written),
     };
-    let outcome = CodeOutcome { id, output: format!("{}\n", sum.outcome), failed: false };
+    let outcome = CodeResult { id, output: format!("{}\n", sum.outcome), is_error: false };
     vec![
-        Part::new(Kind::Code(code)),
-        Part::new(Kind::CodeOutcome(outcome)),
+        Part::new(PartKind::CodeExecution(code)),
+        Part::new(PartKind::CodeResult(outcome)),
         Part::text(format!("I ran it: {} = {}.", sum.written, sum.outcome)),
     ]
 }
 
-fn found(tool: &SearchTool, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
+fn found(tool: &WebSearchTool, prompt: &Prompt<'_>, origin: WireFormat) -> Vec<Part> {
     let query = prompt.text.trim().trim_start_matches("Search:").trim();
     let query: String = query.trim_end_matches('?').chars().take(120).collect();
     let topic = talk::topic(&query).unwrap_or_else(|| "that".to_owned());
     let domain = tool
-        .allowed
+        .allowed_domains
         .iter()
         .map(|domain| domain.trim_start_matches("https://").trim_end_matches('/'))
-        .find(|domain| !tool.blocked.iter().any(|blocked| blocked == domain))
+        .find(|domain| !tool.blocked_domains.iter().any(|blocked| blocked == domain))
         .unwrap_or("example.com");
     let page = seeded_random::word(seeded_random::hash(query.as_bytes()), 6).to_lowercase();
     let sources = [
@@ -87,17 +87,17 @@ fn found(tool: &SearchTool, prompt: &Prompt<'_>, origin: Origin) -> Vec<Part> {
             title: Some(title.clone()),
             quote: Some(sentence.clone()),
             span: Some((start, start + sentence.chars().count())),
-            extras: Extras::none(),
+            extras: ExtraFields::new(),
         });
     }
     text.push_str(" I am a demo model, so these pages are examples and not the web.");
     let id = own_id(origin, prompt, "ws_");
-    let search = Search { id, queries: vec![query], found: sources.to_vec() };
-    vec![Part::new(Kind::Search(search)), Part::new(Kind::Text { text, citations })]
+    let search = WebSearch { id, queries: vec![query], results: sources.to_vec() };
+    vec![Part::new(PartKind::WebSearch(search)), Part::new(PartKind::Text { text, citations })]
 }
 
 /// Returns an id, in the formats that give these parts one.
-fn own_id(origin: Origin, prompt: &Prompt<'_>, lead: &str) -> Option<String> {
+fn own_id(origin: WireFormat, prompt: &Prompt<'_>, lead: &str) -> Option<String> {
     let word = || {
         seeded_random::word(
             seeded_random::join(prompt.mark, seeded_random::hash(lead.as_bytes())),
@@ -105,8 +105,8 @@ fn own_id(origin: Origin, prompt: &Prompt<'_>, lead: &str) -> Option<String> {
         )
     };
     match origin {
-        Origin::Responses => Some(format!("{lead}{}", word())),
-        Origin::Messages => Some(format!("srvtoolu_{}", word())),
-        Origin::Chat | Origin::Native | Origin::Images => None,
+        WireFormat::Responses => Some(format!("{lead}{}", word())),
+        WireFormat::Messages => Some(format!("srvtoolu_{}", word())),
+        WireFormat::Chat | WireFormat::Native | WireFormat::Images => None,
     }
 }

@@ -1,8 +1,8 @@
 //! End of an answer: output limit, stop sequences and usage.
 
 use canon::{
-    Candidate, Citation, Finish, Kind, Logprob, Origin, Part, Raw, Sampling, Seal, Thinking,
-    Thought, TokenChance, ToolCall, Why,
+    ReplyCandidate, Citation, Finish, PartKind, Logprob, WireFormat, Part, RawReason, SamplingOptions, Signature, ThinkingOptions,
+    Thought, TokenLogprob, ToolCall, FinishReason,
 };
 
 use super::thinking::Thoughts;
@@ -17,7 +17,7 @@ pub(super) struct AnswerDraft {
     /// Thoughts, if any.
     pub(super) thoughts: Option<Thoughts>,
     /// Signature of the thoughts or calls.
-    pub(super) seal: Option<Seal>,
+    pub(super) seal: Option<Signature>,
     /// Parts of the answer.
     pub(super) parts: Vec<Part>,
 }
@@ -36,104 +36,104 @@ pub(super) struct AnswerUsage {
 /// Applies the limits to an answer.
 pub(super) fn keep(
     draft: AnswerDraft,
-    sampling: &Sampling,
-    thinking: &Thinking,
-    origin: Origin,
+    sampling: &SamplingOptions,
+    thinking: &ThinkingOptions,
+    origin: WireFormat,
     index: u32,
-) -> (Candidate, AnswerUsage) {
+) -> (ReplyCandidate, AnswerUsage) {
     let AnswerDraft { thoughts, seal, parts } = draft;
-    let limit = sampling.max_output.unwrap_or(MAX_OUTPUT).min(MAX_OUTPUT);
+    let limit = sampling.max_output_tokens.unwrap_or(MAX_OUTPUT).min(MAX_OUTPUT);
     let mut ledger = AnswerUsage::default();
     let mut kept = Vec::new();
     if let Some(thoughts) = thoughts {
         // At least half of a tight limit is left for the answer.
-        let most = thinking.tokens().unwrap_or(u64::MAX).min(limit / 2);
+        let most = thinking.effective_budget().unwrap_or(u64::MAX).min(limit / 2);
         let text = tokens::first(&thoughts.text, most);
         ledger.thinking = tokens::count(text);
         ledger.output = ledger.thinking;
         let shown = if thoughts.shown { text } else { "" };
         let thought = Thought { text: shown.to_owned(), redacted: false };
-        let own_seal = if origin == Origin::Native { None } else { seal.clone() };
+        let own_seal = if origin == WireFormat::Native { None } else { seal.clone() };
         if ledger.thinking > 0 && (own_seal.is_some() || thoughts.shown) {
-            kept.push(Part::new(Kind::Thought(thought)).sealed(own_seal));
+            kept.push(Part::new(PartKind::Thought(thought)).with_signature(own_seal));
         }
     }
-    let mut why = Why::Stop;
+    let mut why = FinishReason::Stop;
     let mut stopped = None;
     for part in parts {
         let left = limit.saturating_sub(ledger.output);
         match part.kind {
-            Kind::Text { text, citations } => {
-                let (before, stop) = before_stop(&text, &sampling.stop);
+            PartKind::Text { text, citations } => {
+                let (before, stop) = before_stop(&text, &sampling.stop_sequences);
                 let fitting = tokens::first(before, left);
                 ledger.output += tokens::count(fitting);
                 let cut = fitting.len() < before.len();
                 if !fitting.is_empty() || before.is_empty() {
                     let citations = within(citations, fitting.chars().count());
-                    kept.push(Part::new(Kind::Text { text: fitting.to_owned(), citations }));
+                    kept.push(Part::new(PartKind::Text { text: fitting.to_owned(), citations }));
                 }
                 if cut {
-                    why = Why::Length;
+                    why = FinishReason::Length;
                 } else if let Some(stop) = stop {
-                    why = Why::StopText;
+                    why = FinishReason::StopSequence;
                     stopped = Some(stop.to_owned());
                 }
             }
-            Kind::ToolCall(ToolCall { ref name, ref arguments, .. }) => {
+            PartKind::ToolCall(ToolCall { ref name, ref arguments, .. }) => {
                 let cost = tokens::count(name) + tokens::count(arguments);
                 if cost > left {
                     // An incomplete call is dropped, but its tokens count.
                     ledger.output = limit;
-                    why = Why::Length;
+                    why = FinishReason::Length;
                 } else {
                     ledger.output += cost;
                     kept.push(part);
-                    why = Why::ToolCalls;
+                    why = FinishReason::ToolCalls;
                 }
             }
-            Kind::Code(ref code) => {
+            PartKind::CodeExecution(ref code) => {
                 let cost = tokens::count(&code.code);
                 if cost > left {
                     ledger.output = limit;
-                    why = Why::Length;
+                    why = FinishReason::Length;
                 } else {
                     ledger.output += cost;
                     kept.push(part);
                 }
             }
-            Kind::Search(_) => {
+            PartKind::WebSearch(_) => {
                 ledger.searches += 1;
                 kept.push(part);
             }
-            Kind::CodeOutcome(_)
-            | Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolResult(_)
-            | Kind::Foreign { .. } => kept.push(part),
+            PartKind::CodeResult(_)
+            | PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolResult(_)
+            | PartKind::Foreign { .. } => kept.push(part),
         }
-        if matches!(why, Why::Length | Why::StopText) {
+        if matches!(why, FinishReason::Length | FinishReason::StopSequence) {
             break;
         }
     }
-    if origin == Origin::Native {
+    if origin == WireFormat::Native {
         place_native_seal(&mut kept, seal);
     }
     let logprobs = sampling.logprobs.map_or_else(Vec::new, |top| logprobs(&kept, top));
-    let finish = Finish { why, raw: Raw::new(origin, word(origin, why)), stop: stopped };
+    let finish = Finish { reason: why, raw: RawReason::new(origin, word(origin, why)), stop_sequence: stopped };
     let candidate =
-        Candidate { index, parts: kept, finish: Some(finish), logprobs, ..Candidate::default() };
+        ReplyCandidate { index, parts: kept, finish: Some(finish), logprobs, ..ReplyCandidate::default() };
     (candidate, ledger)
 }
 
 /// The native format puts the signature on the first call or on the last text, never on a thought
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
-fn place_native_seal(parts: &mut [Part], seal: Option<Seal>) {
-    let call = parts.iter().position(|part| matches!(part.kind, Kind::ToolCall(_)));
-    let text = || parts.iter().rposition(|part| matches!(part.kind, Kind::Text { .. }));
+fn place_native_seal(parts: &mut [Part], seal: Option<Signature>) {
+    let call = parts.iter().position(|part| matches!(part.kind, PartKind::ToolCall(_)));
+    let text = || parts.iter().rposition(|part| matches!(part.kind, PartKind::Text { .. }));
     let at = call.or_else(text);
     if let Some(part) = at.and_then(|at| parts.get_mut(at)) {
-        part.seal = seal;
+        part.signature = seal;
     }
 }
 
@@ -157,7 +157,7 @@ fn within(citations: Vec<Citation>, length: usize) -> Vec<Citation> {
 fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
     const OTHERS: [&str; 8] = [" the", " a", " and", ".", ",", " it", " of", " one"];
     let texts = parts.iter().filter_map(Part::as_text).flat_map(tokens::tokens);
-    let chance = |token: &str, logprob: f64| TokenChance {
+    let chance = |token: &str, logprob: f64| TokenLogprob {
         token: token.to_owned(),
         id: None,
         logprob,
@@ -174,7 +174,7 @@ fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
                 likely -= 1.0 + (random.next_number() % 500) as f64 / 1_000.0;
                 chance(other, likely)
             });
-            let top: Vec<TokenChance> =
+            let top: Vec<TokenLogprob> =
                 std::iter::once(chosen.clone()).chain(others).take(top as usize).collect();
             Logprob { chosen, top }
         })
@@ -182,22 +182,22 @@ fn logprobs(parts: &[Part], top: u32) -> Vec<Logprob> {
 }
 
 /// Returns the format's own finish reason.
-const fn word(origin: Origin, why: Why) -> &'static str {
+const fn word(origin: WireFormat, why: FinishReason) -> &'static str {
     let (chat, responses, messages, native) = match why {
-        Why::Length => ("length", "max_output_tokens", "max_tokens", "MAX_TOKENS"),
-        Why::ToolCalls => ("tool_calls", "completed", "tool_use", "STOP"),
-        Why::StopText => ("stop", "completed", "stop_sequence", "STOP"),
-        Why::Stop
-        | Why::Filtered
-        | Why::PromptBlocked
-        | Why::Paused
-        | Why::Malformed
-        | Why::Other => ("stop", "completed", "end_turn", "STOP"),
+        FinishReason::Length => ("length", "max_output_tokens", "max_tokens", "MAX_TOKENS"),
+        FinishReason::ToolCalls => ("tool_calls", "completed", "tool_use", "STOP"),
+        FinishReason::StopSequence => ("stop", "completed", "stop_sequence", "STOP"),
+        FinishReason::Stop
+        | FinishReason::ContentFilter
+        | FinishReason::PromptBlocked
+        | FinishReason::Paused
+        | FinishReason::Malformed
+        | FinishReason::Other => ("stop", "completed", "end_turn", "STOP"),
     };
     match origin {
-        Origin::Chat | Origin::Images => chat,
-        Origin::Responses => responses,
-        Origin::Messages => messages,
-        Origin::Native => native,
+        WireFormat::Chat | WireFormat::Images => chat,
+        WireFormat::Responses => responses,
+        WireFormat::Messages => messages,
+        WireFormat::Native => native,
     }
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Media, MediaKind, Source};
+use canon::{Media, MediaKind, MediaSource};
 
 /// Maximum number of image bytes searched for the size.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -17,7 +17,7 @@ pub(crate) fn describe(media: &Media) -> String {
     };
     let named = media.name.as_deref().map(|name| format!(" called “{name}”")).unwrap_or_default();
     match &media.source {
-        Source::Inline { mime, data } => {
+        MediaSource::Inline { mime, data } => {
             let article = article(mime);
             match size(data) {
                 Some((width, height)) => {
@@ -26,12 +26,12 @@ pub(crate) fn describe(media: &Media) -> String {
                 None => format!("{article} {kind}{named} of about {} bytes", data.len() / 4 * 3),
             }
         }
-        Source::Url { url, .. } => {
+        MediaSource::Url { url, .. } => {
             let host = url.split("//").nth(1).and_then(|rest| rest.split('/').next());
             format!("a {kind}{named} at {}", host.unwrap_or("some address"))
         }
-        Source::File { .. } => format!("a stored {kind}{named}"),
-        Source::Text(text) => {
+        MediaSource::File { .. } => format!("a stored {kind}{named}"),
+        MediaSource::Text(text) => {
             format!("a text document{named} of {} words", text.split_whitespace().count())
         }
     }
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
 
     fn inline(mime: &str, bytes: &[u8]) -> Media {
-        let source = Source::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
-        Media { kind: MediaKind::of_mime(mime), source, name: None, detail: None, clip: None }
+        let source = MediaSource::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
+        Media { kind: MediaKind::from_mime(mime), source, name: None, detail: None, clip: None }
     }
 
     #[test]

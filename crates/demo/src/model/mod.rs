@@ -15,10 +15,10 @@ mod sums;
 mod talk;
 mod thinking;
 
-use canon::{Chat, Fault, Format, Kind, Origin, Part, Reply, Usage};
+use canon::{ChatRequest, ApiError, ResponseFormat, PartKind, WireFormat, Part, ChatReply, Usage};
 use serde_json::{Map, Value};
 
-use crate::seal;
+use crate::signature;
 use crate::seeded_random::{self, SeededRandom};
 pub use limits::MAX_OUTPUT;
 use limits::{AnswerDraft, AnswerUsage};
@@ -50,8 +50,8 @@ impl Persona {
 }
 
 /// Answers a request in that format. The only possible error is a damaged signature in the history.
-pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fault> {
-    seal::check(chat, origin)?;
+pub fn answer(chat: &ChatRequest, persona: Persona, origin: WireFormat) -> Result<ChatReply, ApiError> {
+    signature::check(chat, origin)?;
     let prompt = Prompt::read(chat);
     let weight = prompt::measure_size(chat);
     let mut usage = Usage {
@@ -82,21 +82,21 @@ pub fn answer(chat: &Chat, persona: Persona, origin: Origin) -> Result<Reply, Fa
         usage.searches += searches;
         candidates.push(candidate);
     }
-    Ok(Reply {
+    Ok(ChatReply {
         model: Some(chat.model.clone()),
         candidates,
         usage: Some(usage),
-        ..Reply::default()
+        ..ChatReply::default()
     })
 }
 
 /// Returns the number of input tokens of a request.
-pub fn count_input(chat: &Chat) -> u64 {
+pub fn count_input(chat: &ChatRequest) -> u64 {
     prompt::measure_size(chat).all
 }
 
 /// Composes one answer before its limits are applied.
-fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> AnswerDraft {
+fn compose(chat: &ChatRequest, prompt: &Prompt<'_>, origin: WireFormat, index: u32) -> AnswerDraft {
     // Without a seed the same words give the same text, so the hash covers only the values that
     // vary.
     let seed = chat.sampling.seed.map_or(0, |seed| seeded_random::hash(&seed.to_le_bytes()));
@@ -107,14 +107,14 @@ fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Answ
             "The tool {} fits, so I will call it with what I was told.",
             first_name(&calls)
         );
-        (calls.into_iter().map(|call| Part::new(Kind::ToolCall(call))).collect(), plan)
+        (calls.into_iter().map(|call| Part::new(PartKind::ToolCall(call))).collect(), plan)
     } else if let Some(parts) = ground::parts(chat, prompt, origin) {
         (parts, "I have a tool of my own for this, so I will use it and report.".to_owned())
     } else {
-        let text = match &chat.format {
-            Format::Text => talk::answer(prompt, &mut random, index),
-            Format::Json => in_json(&talk::answer(prompt, &mut random, index)),
-            Format::Schema { schema, .. } => {
+        let text = match &chat.response_format {
+            ResponseFormat::Text => talk::answer(prompt, &mut random, index),
+            ResponseFormat::Json => in_json(&talk::answer(prompt, &mut random, index)),
+            ResponseFormat::Schema { schema, .. } => {
                 instance::InstanceBuilder::new(prompt, &schema.json, random, 0).make().to_string()
             }
         };
@@ -126,10 +126,10 @@ fn compose(chat: &Chat, prompt: &Prompt<'_>, origin: Origin, index: u32) -> Answ
         (vec![Part::text(text)], plan.to_owned())
     };
     let thoughts = thinking::think(&chat.thinking, prompt, &plan, origin);
-    let called = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
-    let sealed = thoughts.is_some() || (called && origin == Origin::Native);
+    let called = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
+    let sealed = thoughts.is_some() || (called && origin == WireFormat::Native);
     let about = seeded_random::join(prompt.mark, u64::from(index));
-    let seal = sealed.then(|| seal::issue(origin, about));
+    let seal = sealed.then(|| signature::issue(origin, about));
     AnswerDraft { thoughts, seal, parts }
 }
 

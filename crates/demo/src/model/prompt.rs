@@ -1,6 +1,6 @@
 //! A request as the model reads it: the last question, its attachments and the context.
 
-use canon::{Chat, Kind, Media, Part, Role, Source, Tool, ToolCall, ToolResult, Turn};
+use canon::{ChatRequest, PartKind, Media, Part, Role, MediaSource, Tool, ToolCall, ToolResult, Turn};
 
 use crate::seeded_random;
 use crate::tokens;
@@ -40,7 +40,7 @@ pub(crate) struct Prompt<'a> {
 
 impl<'a> Prompt<'a> {
     /// Reads a request.
-    pub(crate) fn read(chat: &'a Chat) -> Self {
+    pub(crate) fn read(chat: &'a ChatRequest) -> Self {
         let asked = chat.turns.iter().rposition(|turn| turn.role == Role::User && speaks(turn));
         let asking = asked.and_then(|at| chat.turns.get(at));
         let parts = asking.map_or(&[][..], |turn| turn.parts.as_slice());
@@ -82,7 +82,7 @@ impl<'a> Prompt<'a> {
 }
 
 /// Returns the text of the user's last turn, unchanged.
-pub(crate) fn last_text(chat: &Chat) -> String {
+pub(crate) fn last_text(chat: &ChatRequest) -> String {
     let spoken = |turn: &&Turn| turn.role == Role::User && !texts(&turn.parts).is_empty();
     chat.turns.iter().rev().find(spoken).map(|turn| texts(&turn.parts).concat()).unwrap_or_default()
 }
@@ -101,15 +101,15 @@ fn texts(parts: &[Part]) -> Vec<&str> {
 }
 
 fn as_media(part: &Part) -> Option<&Media> {
-    if let Kind::Media(media) = &part.kind { Some(media) } else { None }
+    if let PartKind::Media(media) = &part.kind { Some(media) } else { None }
 }
 
 fn as_call(part: &Part) -> Option<&ToolCall> {
-    if let Kind::ToolCall(call) = &part.kind { Some(call) } else { None }
+    if let PartKind::ToolCall(call) = &part.kind { Some(call) } else { None }
 }
 
 fn as_result(part: &Part) -> Option<&ToolResult> {
-    if let Kind::ToolResult(result) = &part.kind { Some(result) } else { None }
+    if let PartKind::ToolResult(result) = &part.kind { Some(result) } else { None }
 }
 
 /// Returns true if a turn asks something itself. Words next to a tool result belong to the result.
@@ -119,14 +119,14 @@ fn speaks(turn: &Turn) -> bool {
 }
 
 /// Returns the results since the last question, unless the model answered after them.
-fn fresh_results(chat: &Chat, asked: Option<usize>) -> Vec<(String, &ToolResult)> {
+fn fresh_results(chat: &ChatRequest, asked: Option<usize>) -> Vec<(String, &ToolResult)> {
     let from = asked.map_or(0, |at| at + 1);
     let since = chat.turns.get(from..).unwrap_or_default();
     let spoke = since.iter().rposition(|turn| turn.role == Role::Assistant);
     let fresh = since.get(spoke.map_or(0, |at| at + 1)..).unwrap_or_default();
     let name_of = |result: &ToolResult| {
         let parts = chat.turns.iter().flat_map(|turn| &turn.parts);
-        let called = parts.filter_map(as_call).find(|call| call.id == result.call);
+        let called = parts.filter_map(as_call).find(|call| call.id == result.call_id);
         let called = called.map(|call| call.name.clone());
         result.name.clone().or(called).unwrap_or_else(|| "the tool".to_owned())
     };
@@ -138,7 +138,7 @@ fn fresh_results(chat: &Chat, asked: Option<usize>) -> Vec<(String, &ToolResult)
         .collect()
 }
 
-fn is_brief(chat: &Chat) -> bool {
+fn is_brief(chat: &ChatRequest) -> bool {
     const WORDS: [&str; 6] =
         ["be brief", "be concise", "briefly", "be terse", "one sentence", "short answers"];
     let told = chat
@@ -153,7 +153,7 @@ fn is_brief(chat: &Chat) -> bool {
     told || chat.hints.verbosity.as_deref() == Some("low")
 }
 
-fn user_name(chat: &Chat) -> Option<String> {
+fn user_name(chat: &ChatRequest) -> Option<String> {
     let said = chat.turns.iter().rev().filter(|turn| turn.role == Role::User);
     said.flat_map(|turn| texts(&turn.parts)).find_map(|text| {
         let at = ["my name is ", "My name is ", "I am called "]
@@ -260,20 +260,20 @@ fn numbers(text: &str) -> Vec<f64> {
 /// Hashes the content of a part, independent of its format.
 fn part_hash(part: &Part) -> u64 {
     match &part.kind {
-        Kind::Text { text, .. } | Kind::Refusal(text) => seeded_random::hash(text.as_bytes()),
-        Kind::Thought(thought) => seeded_random::hash(thought.text.as_bytes()),
-        Kind::ToolCall(call) => seeded_random::hash(call.id.as_bytes()),
-        Kind::ToolResult(result) => seeded_random::hash(result.call.as_bytes()),
+        PartKind::Text { text, .. } | PartKind::Refusal(text) => seeded_random::hash(text.as_bytes()),
+        PartKind::Thought(thought) => seeded_random::hash(thought.text.as_bytes()),
+        PartKind::ToolCall(call) => seeded_random::hash(call.id.as_bytes()),
+        PartKind::ToolResult(result) => seeded_random::hash(result.call_id.as_bytes()),
         // Only the size is hashed: reading megabytes would cost time.
-        Kind::Media(media) => match &media.source {
-            Source::Inline { data, .. } => data.len() as u64,
-            Source::Url { url, .. } => seeded_random::hash(url.as_bytes()),
-            Source::File { id, .. } => seeded_random::hash(id.as_bytes()),
-            Source::Text(text) => seeded_random::hash(text.as_bytes()),
+        PartKind::Media(media) => match &media.source {
+            MediaSource::Inline { data, .. } => data.len() as u64,
+            MediaSource::Url { url, .. } => seeded_random::hash(url.as_bytes()),
+            MediaSource::File { id, .. } => seeded_random::hash(id.as_bytes()),
+            MediaSource::Text(text) => seeded_random::hash(text.as_bytes()),
         },
-        Kind::Code(code) => seeded_random::hash(code.code.as_bytes()),
-        Kind::CodeOutcome(outcome) => seeded_random::hash(outcome.output.as_bytes()),
-        Kind::Search(_) | Kind::Foreign { .. } => 1,
+        PartKind::CodeExecution(code) => seeded_random::hash(code.code.as_bytes()),
+        PartKind::CodeResult(outcome) => seeded_random::hash(outcome.output.as_bytes()),
+        PartKind::WebSearch(_) | PartKind::Foreign { .. } => 1,
     }
 }
 
@@ -286,7 +286,7 @@ pub(crate) struct PromptSize {
 }
 
 /// Counts every text of a request, tools and schemas included.
-pub(crate) fn measure_size(chat: &Chat) -> PromptSize {
+pub(crate) fn measure_size(chat: &ChatRequest) -> PromptSize {
     let mut weight = PromptSize::default();
     for turn in &chat.turns {
         weight.all += TURN_TOKENS + turn.name.as_deref().map_or(0, tokens::count);
@@ -297,9 +297,9 @@ pub(crate) fn measure_size(chat: &Chat) -> PromptSize {
     for tool in &chat.tools {
         weight.all += weigh_tool(tool);
     }
-    match &chat.format {
-        canon::Format::Text | canon::Format::Json => {}
-        canon::Format::Schema { name, description, schema, strict: _ } => {
+    match &chat.response_format {
+        canon::ResponseFormat::Text | canon::ResponseFormat::Json => {}
+        canon::ResponseFormat::Schema { name, description, schema, strict: _ } => {
             weight.all += name.as_deref().map_or(0, tokens::count)
                 + description.as_deref().map_or(0, tokens::count)
                 + tokens::count(&schema.json.to_string());
@@ -310,20 +310,20 @@ pub(crate) fn measure_size(chat: &Chat) -> PromptSize {
 
 fn weigh_part(part: &Part, weight: &mut PromptSize) {
     weight.all += match &part.kind {
-        Kind::Text { text, .. } | Kind::Refusal(text) => tokens::count(text),
-        Kind::Thought(thought) => tokens::count(&thought.text),
-        Kind::ToolCall(call) => tokens::count(&call.name) + tokens::count(&call.arguments),
-        Kind::ToolResult(result) => {
+        PartKind::Text { text, .. } | PartKind::Refusal(text) => tokens::count(text),
+        PartKind::Thought(thought) => tokens::count(&thought.text),
+        PartKind::ToolCall(call) => tokens::count(&call.name) + tokens::count(&call.arguments),
+        PartKind::ToolResult(result) => {
             let media = result.parts.iter().filter(|part| as_media(part).is_some());
             media.for_each(|part| weigh_part(part, weight));
             tokens::count(&result.as_text())
         }
-        Kind::Code(code) => tokens::count(&code.code),
-        Kind::CodeOutcome(outcome) => tokens::count(&outcome.output),
-        Kind::Search(search) => search.queries.iter().map(|query| tokens::count(query)).sum(),
-        Kind::Foreign { value, .. } => tokens::count(&value.to_string()),
-        Kind::Media(media) => match (&media.source, media.kind) {
-            (Source::Text(text), _) => tokens::count(text),
+        PartKind::CodeExecution(code) => tokens::count(&code.code),
+        PartKind::CodeResult(outcome) => tokens::count(&outcome.output),
+        PartKind::WebSearch(search) => search.queries.iter().map(|query| tokens::count(query)).sum(),
+        PartKind::Foreign { value, .. } => tokens::count(&value.to_string()),
+        PartKind::Media(media) => match (&media.source, media.kind) {
+            (MediaSource::Text(text), _) => tokens::count(text),
             (_, canon::MediaKind::Image) => {
                 weight.images += MEDIA_TOKENS;
                 MEDIA_TOKENS
@@ -348,7 +348,7 @@ fn weigh_tool(tool: &Tool) -> u64 {
             let grammar = grammar.as_ref().map_or(0, |g| tokens::count(&g.to_string()));
             tokens::count(name) + text(description) + grammar
         }
-        Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) => 4,
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) => 4,
         Tool::Foreign { value, .. } => tokens::count(&value.to_string()),
     }
 }

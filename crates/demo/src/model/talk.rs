@@ -204,7 +204,7 @@ fn after_tools(prompt: &Prompt<'_>) -> String {
         .iter()
         .map(|(name, result)| {
             let given = in_words(result);
-            if result.failed {
+            if result.is_error {
                 format!("The tool {name} reported a problem: {given}.")
             } else {
                 format!("According to {name}: {given}.")
@@ -232,16 +232,16 @@ fn in_words(result: &ToolResult) -> String {
         .parts
         .iter()
         .filter_map(|part: &Part| match &part.kind {
-            canon::Kind::Media(media) => Some(media::describe(media)),
-            canon::Kind::Text { .. }
-            | canon::Kind::Refusal(_)
-            | canon::Kind::Thought(_)
-            | canon::Kind::ToolCall(_)
-            | canon::Kind::ToolResult(_)
-            | canon::Kind::Code(_)
-            | canon::Kind::CodeOutcome(_)
-            | canon::Kind::Search(_)
-            | canon::Kind::Foreign { .. } => None,
+            canon::PartKind::Media(media) => Some(media::describe(media)),
+            canon::PartKind::Text { .. }
+            | canon::PartKind::Refusal(_)
+            | canon::PartKind::Thought(_)
+            | canon::PartKind::ToolCall(_)
+            | canon::PartKind::ToolResult(_)
+            | canon::PartKind::CodeExecution(_)
+            | canon::PartKind::CodeResult(_)
+            | canon::PartKind::WebSearch(_)
+            | canon::PartKind::Foreign { .. } => None,
         })
         .collect();
     if !seen.is_empty() {

@@ -3,38 +3,38 @@
 use super::*;
 use crate::tokens;
 use canon::{
-    Choice, Extras, FunctionTool, Level, Media, MediaKind, Role, Sampling, Schema, Seal,
-    SearchTool, Show, Source, Thinking, Thought, Tool, ToolCall, ToolResult, Turn, Why,
+    ToolChoiceMode, ExtraFields, FunctionTool, EffortLevel, Media, MediaKind, Role, SamplingOptions, JsonSchema, Signature,
+    WebSearchTool, ThinkingDisplay, MediaSource, ThinkingOptions, Thought, Tool, ToolCall, ToolResult, Turn, FinishReason,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-fn ask(text: &str) -> Chat {
+fn ask(text: &str) -> ChatRequest {
     let turns = vec![Turn::new(Role::User, vec![Part::text(text)])];
-    Chat { model: "demo-chat".to_owned(), turns, ..Chat::default() }
+    ChatRequest { model: "demo-chat".to_owned(), turns, ..ChatRequest::default() }
 }
 
-fn reply(chat: &Chat, origin: Origin) -> Reply {
+fn reply(chat: &ChatRequest, origin: WireFormat) -> ChatReply {
     answer(chat, Persona::Model, origin).unwrap()
 }
 
-fn parts(chat: &Chat) -> Vec<Part> {
-    reply(chat, Origin::Chat).candidates.remove(0).parts
+fn parts(chat: &ChatRequest) -> Vec<Part> {
+    reply(chat, WireFormat::Chat).candidates.remove(0).parts
 }
 
-fn text(chat: &Chat) -> String {
+fn text(chat: &ChatRequest) -> String {
     parts(chat).iter().filter_map(Part::as_text).collect()
 }
 
-fn why(reply: &Reply) -> Why {
-    reply.candidates[0].finish.as_ref().unwrap().why
+fn why(reply: &ChatReply) -> FinishReason {
+    reply.candidates[0].finish.as_ref().unwrap().reason
 }
 
 fn function(name: &str, description: &str, shape: Value) -> Tool {
     Tool::Function(FunctionTool {
         name: name.to_owned(),
         description: Some(description.to_owned()),
-        parameters: Some(Schema::new(shape)),
+        parameters: Some(JsonSchema::new(shape)),
         ..FunctionTool::default()
     })
 }
@@ -58,21 +58,21 @@ fn bell() -> Tool {
     )
 }
 
-fn with_tools(text: &str, choice: Choice) -> Chat {
-    let mut chat = Chat { tools: vec![weather(), bell()], ..ask(text) };
-    chat.choice.choice = choice;
+fn with_tools(text: &str, choice: ToolChoiceMode) -> ChatRequest {
+    let mut chat = ChatRequest { tools: vec![weather(), bell()], ..ask(text) };
+    chat.tool_choice.mode = choice;
     chat
 }
 
-fn calls(chat: &Chat) -> Vec<ToolCall> {
+fn calls(chat: &ChatRequest) -> Vec<ToolCall> {
     parts(chat)
         .into_iter()
-        .filter_map(|part| if let Kind::ToolCall(call) = part.kind { Some(call) } else { None })
+        .filter_map(|part| if let PartKind::ToolCall(call) = part.kind { Some(call) } else { None })
         .collect()
 }
 
-fn cities(chat: &Chat) -> Vec<String> {
-    let city = |call: ToolCall| call.object()["city"].as_str().unwrap().to_owned();
+fn cities(chat: &ChatRequest) -> Vec<String> {
+    let city = |call: ToolCall| call.arguments_object()["city"].as_str().unwrap().to_owned();
     calls(chat).into_iter().map(city).collect()
 }
 
@@ -89,36 +89,36 @@ fn some_text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn some_origin() -> impl Strategy<Value = Origin> {
-    prop::sample::select(Origin::ALL.to_vec())
+fn some_origin() -> impl Strategy<Value = WireFormat> {
+    prop::sample::select(WireFormat::ALL.to_vec())
 }
 
-fn some_chat() -> impl Strategy<Value = Chat> {
+fn some_chat() -> impl Strategy<Value = ChatRequest> {
     let thinking = prop_oneof![
-        Just(Thinking::default()),
-        prop::sample::select(Level::ALL.to_vec())
-            .prop_map(|level| Thinking { level: Some(level), ..Thinking::default() }),
-        (0_u64..60).prop_map(|budget| Thinking {
+        Just(ThinkingOptions::default()),
+        prop::sample::select(EffortLevel::ALL.to_vec())
+            .prop_map(|level| ThinkingOptions { level: Some(level), ..ThinkingOptions::default() }),
+        (0_u64..60).prop_map(|budget| ThinkingOptions {
             budget: Some(budget),
-            show: Some(Show::Auto),
-            ..Thinking::default()
+            display: Some(ThinkingDisplay::Auto),
+            ..ThinkingOptions::default()
         }),
     ];
     let tools = prop::sample::subsequence(
-        vec![weather(), bell(), Tool::Search(SearchTool::default()), Tool::Code(Extras::none())],
+        vec![weather(), bell(), Tool::WebSearch(WebSearchTool::default()), Tool::CodeExecution(ExtraFields::new())],
         0..=4,
     );
-    let choice = prop::sample::select(vec![Choice::Unset, Choice::Never, Choice::Required]);
+    let choice = prop::sample::select(vec![ToolChoiceMode::Unset, ToolChoiceMode::Disabled, ToolChoiceMode::Required]);
     let limit = prop::option::of(1_u64..120);
     (some_text(), thinking, tools, choice, limit, 1_u32..4, prop::option::of(0_u32..4)).prop_map(
         |(text, thinking, tools, choice, max_output, candidates, logprobs)| {
-            let mut chat = Chat { thinking, tools, ..ask(&text) };
-            chat.choice.choice = choice;
-            chat.sampling = Sampling {
-                max_output,
+            let mut chat = ChatRequest { thinking, tools, ..ask(&text) };
+            chat.tool_choice.mode = choice;
+            chat.sampling = SamplingOptions {
+                max_output_tokens: max_output,
                 logprobs,
                 candidates: Some(candidates),
-                ..Sampling::default()
+                ..SamplingOptions::default()
             };
             chat
         },
@@ -126,19 +126,19 @@ fn some_chat() -> impl Strategy<Value = Chat> {
 }
 
 /// Counts the tokens of the visible parts of an answer.
-fn recount(reply: &Reply) -> u64 {
+fn recount(reply: &ChatReply) -> u64 {
     let parts = reply.candidates.iter().flat_map(|candidate| &candidate.parts);
     parts
         .map(|part| match &part.kind {
-            Kind::Text { text, .. } | Kind::Refusal(text) => tokens::count(text),
-            Kind::Thought(thought) => tokens::count(&thought.text),
-            Kind::ToolCall(call) => tokens::count(&call.name) + tokens::count(&call.arguments),
-            Kind::Code(code) => tokens::count(&code.code),
-            Kind::Media(_)
-            | Kind::ToolResult(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => 0,
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => tokens::count(text),
+            PartKind::Thought(thought) => tokens::count(&thought.text),
+            PartKind::ToolCall(call) => tokens::count(&call.name) + tokens::count(&call.arguments),
+            PartKind::CodeExecution(code) => tokens::count(&code.code),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => 0,
         })
         .sum()
 }
@@ -146,7 +146,7 @@ fn recount(reply: &Reply) -> u64 {
 proptest! {
     #[test]
     fn the_same_request_has_the_same_answer(chat in some_chat(), origin in some_origin()) {
-        let streamed = Chat { stream: true, ..chat.clone() };
+        let streamed = ChatRequest { stream: true, ..chat.clone() };
         prop_assert_eq!(reply(&chat, origin), reply(&streamed, origin));
     }
 
@@ -154,18 +154,18 @@ proptest! {
     fn limits_are_obeyed_and_usage_adds_up(chat in some_chat(), origin in some_origin()) {
         let reply = reply(&chat, origin);
         let usage = reply.usage.unwrap();
-        prop_assert!(!usage.is_absurd());
+        prop_assert!(!usage.is_inconsistent());
         prop_assert!(usage.input > 0);
         let count = u64::from(chat.sampling.candidates.unwrap());
         prop_assert_eq!(reply.candidates.len() as u64, count);
-        let limit = chat.sampling.max_output.unwrap_or(u64::MAX);
+        let limit = chat.sampling.max_output_tokens.unwrap_or(u64::MAX);
         prop_assert!(usage.output <= limit.saturating_mul(count));
-        if count == 1 && why(&reply) == Why::Length {
+        if count == 1 && why(&reply) == FinishReason::Length {
             prop_assert_eq!(usage.output, limit);
         }
-        let finished = reply.candidates.iter().all(|c| c.finish.as_ref().unwrap().why != Why::Length);
-        let hidden = matches!(origin, Origin::Responses | Origin::Native | Origin::Images)
-            && chat.thinking.show.is_none();
+        let finished = reply.candidates.iter().all(|c| c.finish.as_ref().unwrap().reason != FinishReason::Length);
+        let hidden = matches!(origin, WireFormat::Responses | WireFormat::Native | WireFormat::Images)
+            && chat.thinking.display.is_none();
         if finished {
             let unseen = if hidden { usage.thinking } else { 0 };
             prop_assert_eq!(usage.output, recount(&reply) + unseen);
@@ -175,7 +175,7 @@ proptest! {
     #[test]
     fn the_answer_in_pieces_is_the_answer(chat in some_chat(), origin in some_origin()) {
         let reply = reply(&chat, origin);
-        let (mut grammar, mut fold) = (canon::Grammar::default(), canon::Fold::default());
+        let (mut grammar, mut fold) = (canon::EventGrammar::default(), canon::ReplyBuilder::default());
         for event in crate::pieces::events(reply.clone()) {
             prop_assert_eq!(grammar.push(&event), Ok(()));
             prop_assert_eq!(fold.push(event), Ok(()));
@@ -191,17 +191,17 @@ proptest! {
         let start = at.index(letters.len() - length);
         let stop: String = letters[start..start + length].iter().collect();
         let mut chat = ask("Tell me a short story");
-        chat.sampling.stop = vec!["never there".to_owned(), stop.clone()];
-        let reply = reply(&chat, Origin::Chat);
+        chat.sampling.stop_sequences = vec!["never there".to_owned(), stop.clone()];
+        let reply = reply(&chat, WireFormat::Chat);
         let finish = reply.candidates[0].finish.as_ref().unwrap();
-        prop_assert_eq!((finish.why, finish.stop.as_deref()), (Why::StopText, Some(&*stop)));
+        prop_assert_eq!((finish.reason, finish.stop_sequence.as_deref()), (FinishReason::StopSequence, Some(&*stop)));
         let cut = text(&chat);
         prop_assert!(full.starts_with(&cut) && !cut.contains(&stop));
     }
 
     #[test]
     fn echo_returns_the_text_unchanged(said in any::<String>()) {
-        let reply = answer(&ask(&said), Persona::Echo, Origin::Chat).unwrap();
+        let reply = answer(&ask(&said), Persona::Echo, WireFormat::Chat).unwrap();
         prop_assert_eq!(reply.candidates[0].parts[0].as_text(), Some(&*said));
     }
 
@@ -305,11 +305,11 @@ fn schemas_as_people_write_them_are_met() {
             {"color": {"$ref": "#/definitions/color"}}}),
     ];
     for schema in schemas {
-        let chat = Chat {
-            format: Format::Schema {
+        let chat = ChatRequest {
+            response_format: ResponseFormat::Schema {
                 name: None,
                 description: None,
-                schema: Schema::new(schema.clone()),
+                schema: JsonSchema::new(schema.clone()),
                 strict: Some(true),
             },
             ..ask("Describe one of the ships")
@@ -376,8 +376,8 @@ fn several_answers_differ() {
     for question in ["Say something", "2+2?", "Hello"] {
         let mut chat = ask(question);
         chat.sampling.candidates = Some(20);
-        let reply = reply(&chat, Origin::Chat);
-        let said = |c: &canon::Candidate| c.parts[0].as_text().unwrap().to_owned();
+        let reply = reply(&chat, WireFormat::Chat);
+        let said = |c: &canon::ReplyCandidate| c.parts[0].as_text().unwrap().to_owned();
         let all: std::collections::BTreeSet<String> = reply.candidates.iter().map(said).collect();
         assert_eq!(all.len(), 20);
     }
@@ -385,14 +385,14 @@ fn several_answers_differ() {
 
 #[test]
 fn a_forced_tool_is_called_with_fitting_arguments() {
-    let chat = with_tools("What is the weather in Paris?", Choice::Required);
+    let chat = with_tools("What is the weather in Paris?", ToolChoiceMode::Required);
     let calls = calls(&chat);
     assert_eq!(calls.len(), 1);
     assert_eq!((calls[0].name.as_str(), calls[0].custom), ("get_weather", false));
-    assert_eq!(calls[0].object()["city"], "Paris");
-    assert_eq!(calls[0].object()["detail"], "short");
+    assert_eq!(calls[0].arguments_object()["city"], "Paris");
+    assert_eq!(calls[0].arguments_object()["detail"], "short");
     assert!(calls[0].id.starts_with("call_") && calls[0].id.len() == 29);
-    assert_eq!(why(&reply(&chat, Origin::Chat)), Why::ToolCalls);
+    assert_eq!(why(&reply(&chat, WireFormat::Chat)), FinishReason::ToolCalls);
 }
 
 #[test]
@@ -401,40 +401,40 @@ fn the_choice_decides_which_tool_is_called() {
         let all = calls(&with_tools(text, choice));
         all.into_iter().map(|call| call.name).collect::<Vec<_>>()
     };
-    let among = |required| Choice::Among { names: vec!["ring_bell".to_owned()], required };
+    let among = |required| ToolChoiceMode::AnyOf { names: vec!["ring_bell".to_owned()], required };
     let none: [&str; 0] = [];
-    assert_eq!(names("hello", Choice::Named("ring_bell".to_owned())), ["ring_bell"]);
+    assert_eq!(names("hello", ToolChoiceMode::Tool("ring_bell".to_owned())), ["ring_bell"]);
     assert_eq!(names("hello", among(true)), ["ring_bell"]);
     assert_eq!(names("hello", among(false)), none);
-    assert_eq!(names("hello", Choice::Required), ["get_weather"]);
-    assert_eq!(names("hello", Choice::Auto), none);
-    assert_eq!(names("What is the weather in Paris?", Choice::Unset), ["get_weather"]);
+    assert_eq!(names("hello", ToolChoiceMode::Required), ["get_weather"]);
+    assert_eq!(names("hello", ToolChoiceMode::Auto), none);
+    assert_eq!(names("What is the weather in Paris?", ToolChoiceMode::Unset), ["get_weather"]);
     assert_eq!(names("What is the weather in Paris?", among(false)), none);
-    assert_eq!(names("What is the weather in Paris?", Choice::Never), none);
+    assert_eq!(names("What is the weather in Paris?", ToolChoiceMode::Disabled), none);
 }
 
 #[test]
 fn several_names_make_several_calls_unless_forbidden() {
-    let mut chat = with_tools("Weather in Paris and Tokyo, hourly?", Choice::Auto);
+    let mut chat = with_tools("Weather in Paris and Tokyo, hourly?", ToolChoiceMode::Auto);
     assert_eq!(cities(&chat), ["Paris", "Tokyo"]);
     let made = calls(&chat);
-    assert!(made[0].id != made[1].id && made[0].object()["detail"] == "hourly");
-    chat.choice.parallel = Some(false);
+    assert!(made[0].id != made[1].id && made[0].arguments_object()["detail"] == "hourly");
+    chat.tool_choice.parallel = Some(false);
     assert_eq!(cities(&chat), ["Paris"]);
 }
 
 #[test]
 fn results_are_told_in_words() {
-    let mut chat = with_tools("Weather in Paris?", Choice::Unset);
+    let mut chat = with_tools("Weather in Paris?", ToolChoiceMode::Unset);
     let asked = parts(&chat);
-    let Kind::ToolCall(call) = &asked[0].kind else { panic!("no call") };
+    let PartKind::ToolCall(call) = &asked[0].kind else { panic!("no call") };
     let result = |failed, text: &str| {
-        Part::new(Kind::ToolResult(ToolResult {
-            call: call.id.clone(),
+        Part::new(PartKind::ToolResult(ToolResult {
+            call_id: call.id.clone(),
             name: None,
             parts: vec![Part::text(text)],
             object: None,
-            failed,
+            is_error: failed,
         }))
     };
     chat.turns.push(Turn::new(Role::Assistant, asked.clone()));
@@ -460,10 +460,10 @@ fn a_custom_tool_gets_free_text() {
         name: "note".to_owned(),
         description: None,
         grammar,
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     };
-    let mut chat = Chat { tools: vec![custom(None)], ..ask("write this down") };
-    chat.choice.choice = Choice::Required;
+    let mut chat = ChatRequest { tools: vec![custom(None)], ..ask("write this down") };
+    chat.tool_choice.mode = ToolChoiceMode::Required;
     assert_eq!(
         (calls(&chat)[0].arguments.as_str(), calls(&chat)[0].custom),
         ("write this down", true)
@@ -475,28 +475,28 @@ fn a_custom_tool_gets_free_text() {
 
 #[test]
 fn json_is_given_when_asked_for() {
-    let chat = Chat { format: Format::Json, ..ask("capital of France") };
+    let chat = ChatRequest { response_format: ResponseFormat::Json, ..ask("capital of France") };
     let value: Value = serde_json::from_str(&text(&chat)).unwrap();
     assert!(value["answer"].as_str().unwrap().contains("Paris"));
 }
 
 #[test]
 fn thinking_is_shown_sealed_and_counted_as_each_format_does() {
-    for origin in Origin::ALL {
-        for show in [None, Some(Show::Hidden), Some(Show::Auto)] {
+    for origin in WireFormat::ALL {
+        for show in [None, Some(ThinkingDisplay::Hidden), Some(ThinkingDisplay::Auto)] {
             let mut chat = ask("Think about 5*5");
-            chat.thinking = Thinking { budget: Some(1_024), show, ..Thinking::default() };
+            chat.thinking = ThinkingOptions { budget: Some(1_024), display: show, ..ThinkingOptions::default() };
             let reply = reply(&chat, origin);
             let usage = reply.usage.unwrap();
             assert!(usage.thinking > 0 && usage.thinking < usage.output);
             let parts = &reply.candidates[0].parts;
-            let seals = parts.iter().filter(|part| part.seal.is_some()).count();
+            let seals = parts.iter().filter(|part| part.signature.is_some()).count();
             assert_eq!(seals, 1, "{origin} {show:?}");
-            let shown = show == Some(Show::Auto)
-                || (show.is_none() && matches!(origin, Origin::Chat | Origin::Messages));
+            let shown = show == Some(ThinkingDisplay::Auto)
+                || (show.is_none() && matches!(origin, WireFormat::Chat | WireFormat::Messages));
             match (&parts[0].kind, origin) {
-                (Kind::Thought(Thought { text, .. }), _) => assert_eq!(!text.is_empty(), shown),
-                (_, origin) => assert!(origin == Origin::Native && !shown),
+                (PartKind::Thought(Thought { text, .. }), _) => assert_eq!(!text.is_empty(), shown),
+                (_, origin) => assert!(origin == WireFormat::Native && !shown),
             }
             chat.turns.push(Turn::new(Role::Assistant, parts.clone()));
             chat.turns.push(Turn::new(Role::User, vec![Part::text("And 3+3?")]));
@@ -504,68 +504,68 @@ fn thinking_is_shown_sealed_and_counted_as_each_format_does() {
         }
     }
     let mut chat = ask("hi");
-    chat.thinking.level = Some(Level::Off);
-    assert_eq!(reply(&chat, Origin::Chat).usage.unwrap().thinking, 0);
+    chat.thinking.level = Some(EffortLevel::Off);
+    assert_eq!(reply(&chat, WireFormat::Chat).usage.unwrap().thinking, 0);
 }
 
 #[test]
 fn a_damaged_seal_in_the_history_is_refused() {
     let mut chat = ask("hi");
-    let thought = Part::new(Kind::Thought(Thought::default()));
-    let seal = Some(Seal::new(Origin::Messages, "ZGFtYWdlZA=="));
-    chat.turns.insert(0, Turn::new(Role::Assistant, vec![thought.sealed(seal)]));
-    let fault = answer(&chat, Persona::Model, Origin::Messages).unwrap_err();
-    assert_eq!(fault.trouble(), canon::Trouble::Invalid);
-    assert!(answer(&chat, Persona::Model, Origin::Chat).is_ok());
+    let thought = Part::new(PartKind::Thought(Thought::default()));
+    let seal = Some(Signature::new(WireFormat::Messages, "ZGFtYWdlZA=="));
+    chat.turns.insert(0, Turn::new(Role::Assistant, vec![thought.with_signature(seal)]));
+    let fault = answer(&chat, Persona::Model, WireFormat::Messages).unwrap_err();
+    assert_eq!(fault.kind(), canon::ErrorKind::InvalidRequest);
+    assert!(answer(&chat, Persona::Model, WireFormat::Chat).is_ok());
 }
 
 #[test]
 fn a_native_call_is_sealed_even_without_thinking() {
-    let chat = with_tools("Weather in Paris and Tokyo?", Choice::Required);
-    let parts = &reply(&chat, Origin::Native).candidates[0].parts;
-    assert_eq!(parts.iter().map(|part| part.seal.is_some()).collect::<Vec<_>>(), [true, false]);
+    let chat = with_tools("Weather in Paris and Tokyo?", ToolChoiceMode::Required);
+    let parts = &reply(&chat, WireFormat::Native).candidates[0].parts;
+    assert_eq!(parts.iter().map(|part| part.signature.is_some()).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
 fn searches_are_grounded() {
     let mut chat = ask("Look up the tides of May");
-    chat.tools = vec![Tool::Search(SearchTool::default())];
-    let reply = reply(&chat, Origin::Native);
+    chat.tools = vec![Tool::WebSearch(WebSearchTool::default())];
+    let reply = reply(&chat, WireFormat::Native);
     let parts = &reply.candidates[0].parts;
-    let Kind::Search(search) = &parts[0].kind else { panic!("no search") };
+    let PartKind::WebSearch(search) = &parts[0].kind else { panic!("no search") };
     assert_eq!(search.queries, ["Look up the tides of May"]);
-    assert!(search.found.iter().all(|(url, _)| url.starts_with("https://example.com/")));
-    let Kind::Text { text, citations } = &parts[1].kind else { panic!("no text") };
+    assert!(search.results.iter().all(|(url, _)| url.starts_with("https://example.com/")));
+    let PartKind::Text { text, citations } = &parts[1].kind else { panic!("no text") };
     for citation in citations {
         let (start, end) = citation.span.unwrap();
         let stretch: String = text.chars().skip(start).take(end - start).collect();
         assert_eq!(citation.quote.as_deref(), Some(&*stretch));
     }
     assert_eq!((citations.len(), reply.usage.unwrap().searches), (2, 1));
-    assert!(!parts_of_greeting().iter().any(|part| matches!(part.kind, Kind::Search(_))));
+    assert!(!parts_of_greeting().iter().any(|part| matches!(part.kind, PartKind::WebSearch(_))));
 }
 
 fn parts_of_greeting() -> Vec<Part> {
-    parts(&Chat { tools: vec![Tool::Search(SearchTool::default())], ..ask("Hello there") })
+    parts(&ChatRequest { tools: vec![Tool::WebSearch(WebSearchTool::default())], ..ask("Hello there") })
 }
 
 #[test]
 fn code_is_run_when_offered() {
-    let chat = Chat { tools: vec![Tool::Code(Extras::none())], ..ask("Run 6*7") };
+    let chat = ChatRequest { tools: vec![Tool::CodeExecution(ExtraFields::new())], ..ask("Run 6*7") };
     let parts = parts(&chat);
-    assert!(matches!(&parts[0].kind, Kind::Code(code) if code.code == "print(6 * 7)"));
-    assert!(matches!(&parts[1].kind, Kind::CodeOutcome(outcome) if outcome.output == "42\n"));
+    assert!(matches!(&parts[0].kind, PartKind::CodeExecution(code) if code.code == "print(6 * 7)"));
+    assert!(matches!(&parts[1].kind, PartKind::CodeResult(outcome) if outcome.output == "42\n"));
 }
 
 #[test]
 fn media_are_mentioned_and_counted() {
     let mut chat = ask("Tell me what you hear");
-    let plain = reply(&chat, Origin::Chat).usage.unwrap();
-    let source = Source::Inline { mime: "audio/wav".to_owned(), data: "AAAA".to_owned() };
+    let plain = reply(&chat, WireFormat::Chat).usage.unwrap();
+    let source = MediaSource::Inline { mime: "audio/wav".to_owned(), data: "AAAA".to_owned() };
     let media = Media { kind: MediaKind::Audio, source, name: None, detail: None, clip: None };
-    chat.turns[0].parts.push(Part::new(Kind::Media(media)));
+    chat.turns[0].parts.push(Part::new(PartKind::Media(media)));
     assert!(text(&chat).contains("a WAV sound"), "{}", text(&chat));
-    let usage = reply(&chat, Origin::Chat).usage.unwrap();
+    let usage = reply(&chat, WireFormat::Chat).usage.unwrap();
     assert_eq!(usage.input - plain.input, usage.input_audio);
 }
 
@@ -573,7 +573,7 @@ fn media_are_mentioned_and_counted() {
 fn log_probabilities_cover_the_text() {
     let mut chat = ask("Hi");
     chat.sampling.logprobs = Some(2);
-    let candidate = &reply(&chat, Origin::Chat).candidates[0];
+    let candidate = &reply(&chat, WireFormat::Chat).candidates[0];
     let said: String = candidate.logprobs.iter().map(|one| one.chosen.token.as_str()).collect();
     assert_eq!(candidate.parts[0].as_text(), Some(&*said));
     assert!(candidate.logprobs.iter().all(|one| one.chosen.logprob <= 0.0 && one.top.len() == 2));
@@ -582,6 +582,6 @@ fn log_probabilities_cover_the_text() {
 #[test]
 fn tools_and_shapes_count_as_input() {
     let plain = count_input(&ask("hello"));
-    let tools = count_input(&with_tools("hello", Choice::Unset));
+    let tools = count_input(&with_tools("hello", ToolChoiceMode::Unset));
     assert!(0 < plain && plain + 20 < tools);
 }

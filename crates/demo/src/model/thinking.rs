@@ -1,6 +1,6 @@
 //! Thinking of the demo model: its text and its visibility.
 
-use canon::{Level, Origin, Show, Thinking};
+use canon::{EffortLevel, WireFormat, ThinkingDisplay, ThinkingOptions};
 
 use super::prompt::Prompt;
 
@@ -13,8 +13,8 @@ pub(super) struct Thoughts {
 }
 
 /// Returns true if a request asks for thinking.
-fn is_asked(thinking: &Thinking) -> bool {
-    if thinking.level == Some(Level::Off) || thinking.budget == Some(0) {
+fn is_asked(thinking: &ThinkingOptions) -> bool {
+    if thinking.level == Some(EffortLevel::Off) || thinking.budget == Some(0) {
         return false;
     }
     !thinking.is_unset()
@@ -22,10 +22,10 @@ fn is_asked(thinking: &Thinking) -> bool {
 
 /// Returns the thoughts before an answer that `plan` describes; `None` if none were requested.
 pub(super) fn think(
-    thinking: &Thinking,
+    thinking: &ThinkingOptions,
     prompt: &Prompt<'_>,
     plan: &str,
-    origin: Origin,
+    origin: WireFormat,
 ) -> Option<Thoughts> {
     if !is_asked(thinking) {
         return None;
@@ -34,19 +34,19 @@ pub(super) fn think(
     let said =
         if said.is_empty() { "nothing in words".to_owned() } else { format!("“{said}”") };
     let mut text = format!("The user said {said}. Let me see what is needed. {plan}");
-    if thinking.as_level().is_some_and(|level| level >= Level::High) {
+    if thinking.effective_level().is_some_and(|level| level >= EffortLevel::High) {
         text.push_str(
             " Before I settle on that, let me check it once more from the other side. Nothing \
              contradicts it, and nothing simpler would do.",
         );
     }
-    let shown = match thinking.show {
-        Some(Show::Hidden) => false,
-        Some(Show::Auto | Show::Concise | Show::Detailed) => true,
+    let shown = match thinking.display {
+        Some(ThinkingDisplay::Hidden) => false,
+        Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed) => true,
         // Two formats show thinking by default, two only on request.
         None => match origin {
-            Origin::Chat | Origin::Messages => true,
-            Origin::Responses | Origin::Native | Origin::Images => false,
+            WireFormat::Chat | WireFormat::Messages => true,
+            WireFormat::Responses | WireFormat::Native | WireFormat::Images => false,
         },
     };
     Some(Thoughts { text, shown })

@@ -1,8 +1,8 @@
 //! Body of an answer: complete, or in pieces at a chosen pace.
 
 use bytes::Bytes;
-use canon::{Event, Growth};
-use dialects::Writer;
+use canon::{Event, PartDelta};
+use dialects::StreamWriter;
 use http_body::{Frame, SizeHint};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,14 +16,14 @@ use crate::tokens;
 
 /// Speed of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct StreamPace {
     /// Pause before each piece. Without one, the pieces follow each other at once, but each is
     /// written separately.
-    pub per_piece: Duration,
+    pub pause: Duration,
 }
 
 /// The body of an answer.
-pub struct Body {
+pub struct DemoBody {
     inner: BodyState,
     /// Row of the meter, if this is a model's answer. Closed with the last byte.
     ticket: Option<MeterTicket>,
@@ -37,13 +37,13 @@ enum BodyState {
 
 struct StreamState {
     events: std::vec::IntoIter<Event>,
-    writer: Option<Box<dyn Writer>>,
+    writer: Option<Box<dyn StreamWriter>>,
     /// True if the pieces are server-sent events, which are written one by one.
     cut: bool,
     ready: VecDeque<Bytes>,
     /// Output tokens in what is ready.
     tokens: u64,
-    pace: Pace,
+    pace: StreamPace,
     pause: PieceGate,
 }
 
@@ -56,7 +56,7 @@ enum PieceGate {
     Sleep(Pin<Box<Sleep>>),
 }
 
-impl Body {
+impl DemoBody {
     /// Creates a complete body.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
@@ -71,9 +71,9 @@ impl Body {
     /// Creates a body that is written while it is sent.
     pub(super) fn stream(
         events: Vec<Event>,
-        writer: Box<dyn Writer>,
+        writer: Box<dyn StreamWriter>,
         cut: bool,
-        pace: Pace,
+        pace: StreamPace,
         ticket: MeterTicket,
     ) -> Self {
         let mut stream = StreamState {
@@ -90,7 +90,7 @@ impl Body {
     }
 
     /// Creates a body of ready pieces. The first piece counts for all tokens.
-    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: Pace, ticket: MeterTicket) -> Self {
+    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: StreamPace, ticket: MeterTicket) -> Self {
         let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,
@@ -105,7 +105,7 @@ impl Body {
     }
 
     /// Creates a prepared stream that is sent one event at a time.
-    pub(super) fn paced(bytes: Bytes, pace: Pace) -> Self {
+    pub(super) fn paced(bytes: Bytes, pace: StreamPace) -> Self {
         let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,
@@ -140,7 +140,7 @@ impl StreamState {
             let mut out = Vec::new();
             match self.events.next() {
                 Some(event) => {
-                    if let Event::Grow(_, Growth::Text(text)) = &event {
+                    if let Event::PartDelta(_, PartDelta::Text(text)) = &event {
                         self.tokens += tokens::count(text);
                     }
                     writer.push(event, &mut out);
@@ -169,10 +169,10 @@ impl StreamState {
 
     /// Sets the pause before the next piece.
     fn rest(&mut self) {
-        self.pause = if self.pace.per_piece.is_zero() {
+        self.pause = if self.pace.pause.is_zero() {
             PieceGate::Yield
         } else {
-            PieceGate::Sleep(Box::pin(tokio::time::sleep(self.pace.per_piece)))
+            PieceGate::Sleep(Box::pin(tokio::time::sleep(self.pace.pause)))
         };
     }
 
@@ -203,7 +203,7 @@ impl StreamState {
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for DemoBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,8 +1,8 @@
 //! Prepared answers, to measure a gateway rather than this upstream.
 
 use bytes::Bytes;
-use canon::{Candidate, Chat, Event, Finish, Origin, Part, Raw, Reply, Usage, Why};
-use dialects::{Dialect, Stamp};
+use canon::{ReplyCandidate, ChatRequest, Event, Finish, WireFormat, Part, RawReason, ChatReply, Usage, FinishReason};
+use dialects::{Dialect, ReplyStamp};
 use std::sync::OnceLock;
 
 use crate::pieces;
@@ -25,11 +25,11 @@ pub(super) fn of(dialect: &dyn Dialect) -> &'static CannedAnswer {
     static ALL: [OnceLock<CannedAnswer>; 5] = [const { OnceLock::new() }; 5];
     let [chat, responses, messages, native, images] = &ALL;
     let cell = match dialect.origin() {
-        Origin::Chat => chat,
-        Origin::Responses => responses,
-        Origin::Messages => messages,
-        Origin::Native => native,
-        Origin::Images => images,
+        WireFormat::Chat => chat,
+        WireFormat::Responses => responses,
+        WireFormat::Messages => messages,
+        WireFormat::Native => native,
+        WireFormat::Images => images,
     };
     cell.get_or_init(|| make(dialect))
 }
@@ -48,20 +48,20 @@ pub(super) fn asks_for_stream(body: &[u8]) -> bool {
 }
 
 fn make(dialect: &dyn Dialect) -> CannedAnswer {
-    let chat = Chat { model: "demo-chat".to_owned(), ..Chat::default() };
-    let stamp = Stamp { id: "canned".to_owned(), created: super::stamp::now() };
+    let chat = ChatRequest { model: "demo-chat".to_owned(), ..ChatRequest::default() };
+    let stamp = ReplyStamp { id: "canned".to_owned(), created: super::stamp::now() };
     // Alternating one and two tokens give two pieces per three words.
     let text = "tide ".repeat(CONTENT_EVENTS * 3 / 2);
     let usage = Usage { input: 16, output: crate::tokens::count(&text), ..Usage::default() };
-    let finish = Finish::new(Why::Stop, Raw::new(dialect.origin(), ""));
+    let finish = Finish::new(FinishReason::Stop, RawReason::new(dialect.origin(), ""));
     let candidate =
-        Candidate { parts: vec![Part::text(text)], finish: Some(finish), ..Candidate::default() };
-    let reply = Reply { candidates: vec![candidate], usage: Some(usage), ..Reply::default() };
-    let streamed = Chat { stream: true, ..chat.clone() };
-    let mut writer = dialect.writer(&streamed, &stamp);
+        ReplyCandidate { parts: vec![Part::text(text)], finish: Some(finish), ..ReplyCandidate::default() };
+    let reply = ChatReply { candidates: vec![candidate], usage: Some(usage), ..ChatReply::default() };
+    let streamed = ChatRequest { stream: true, ..chat.clone() };
+    let mut writer = dialect.stream_writer(&streamed, &stamp);
     let mut burst = Vec::new();
     for event in pieces::events(reply.clone()) {
-        if !matches!(event, Event::Aside { .. }) {
+        if !matches!(event, Event::Extra { .. }) {
             writer.push(event, &mut burst);
         }
     }

@@ -1,9 +1,9 @@
 //! Embeddings in every requested encoding: vectors from the words of a text, so that texts with
 //! common words are near each other.
 
-use canon::{Fault, Usage};
-use dialects::Target;
-use dialects::embeddings::{Embedded, Form, Input};
+use canon::{ApiError, Usage};
+use dialects::RequestTarget;
+use dialects::embeddings::{EmbeddingReply, EmbeddingEndpoint, EmbeddingInput};
 
 use crate::seeded_random::{self, SeededRandom};
 use crate::tokens;
@@ -21,8 +21,8 @@ pub(super) struct EmbeddingAnswer {
 }
 
 /// Answers a request for embeddings.
-pub(super) fn serve(form: Form, target: &Target, body: &[u8]) -> Result<EmbeddingAnswer, Fault> {
-    form.peek(target, body)?;
+pub(super) fn serve(form: EmbeddingEndpoint, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingAnswer, ApiError> {
+    form.read_facts(target, body)?;
     let embed = form.read_request(target, body)?;
     let dimensions = match embed.dimensions {
         None => DIMENSIONS,
@@ -31,27 +31,27 @@ pub(super) fn serve(form: Form, target: &Target, body: &[u8]) -> Result<Embeddin
             .filter(|number| (1..=MAX_DIMENSIONS).contains(number))
             .ok_or_else(|| {
                 let most = format!("`dimensions` must be between 1 and {MAX_DIMENSIONS}");
-                Fault::invalid("dimensions", most)
+                ApiError::invalid("dimensions", most)
             })?,
     };
     let usage = Usage { input: embed.inputs.iter().map(count).sum(), ..Usage::default() };
-    let embedded = Embedded {
+    let embedded = EmbeddingReply {
         vectors: embed.inputs.iter().map(|input| vector(input, dimensions)).collect(),
         usage: Some(usage),
-        ..Embedded::default()
+        ..EmbeddingReply::default()
     };
     let (body, _) = form.write_reply(&embedded, &embed);
     Ok(EmbeddingAnswer { body, model: embed.model, usage })
 }
 
-fn count(input: &Input) -> u64 {
+fn count(input: &EmbeddingInput) -> u64 {
     match input {
-        Input::Text(text) => tokens::count(text),
-        Input::Tokens(list) => list.len() as u64,
+        EmbeddingInput::Text(text) => tokens::count(text),
+        EmbeddingInput::Tokens(list) => list.len() as u64,
     }
 }
 
-fn vector(input: &Input, dimensions: usize) -> Vec<f32> {
+fn vector(input: &EmbeddingInput, dimensions: usize) -> Vec<f32> {
     let mut sum = vec![0.0_f32; dimensions];
     let mut add = |seed: u64| {
         let mut random = SeededRandom::new(seed);
@@ -60,12 +60,12 @@ fn vector(input: &Input, dimensions: usize) -> Vec<f32> {
         }
     };
     match input {
-        Input::Text(text) => {
+        EmbeddingInput::Text(text) => {
             let lower = text.to_lowercase();
             let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
             words.take(MAX_WORDS).for_each(|word| add(seeded_random::hash(word.as_bytes())));
         }
-        Input::Tokens(list) => {
+        EmbeddingInput::Tokens(list) => {
             list.iter()
                 .take(MAX_WORDS)
                 .for_each(|token| add(seeded_random::hash(&token.to_le_bytes())));
@@ -85,14 +85,14 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn answer(form: Form, body: &Value) -> Vec<Vec<f32>> {
-        let target = Target { model: Some("m".to_owned()), ..Target::default() };
+    fn answer(form: EmbeddingEndpoint, body: &Value) -> Vec<Vec<f32>> {
+        let target = RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() };
         let answer = serve(form, &target, body.to_string().as_bytes()).unwrap();
         form.read_reply(&answer.body).unwrap().vectors
     }
 
     fn vectors(body: &Value) -> Vec<Vec<f32>> {
-        answer(Form::List, body)
+        answer(EmbeddingEndpoint::OpenAi, body)
     }
 
     fn dot(one: &[f32], two: &[f32]) -> f32 {
@@ -118,8 +118,8 @@ mod tests {
         plain["encoding_format"] = json!("base64");
         assert_eq!(vectors(&plain), expected);
         let one = json!({ "content": { "parts": [{ "text": "x y" }] }, "outputDimensionality": 8 });
-        assert_eq!(answer(Form::One, &one), expected);
-        assert_eq!(answer(Form::Batch, &json!({ "requests": [one] })), expected);
+        assert_eq!(answer(EmbeddingEndpoint::EmbedContent, &one), expected);
+        assert_eq!(answer(EmbeddingEndpoint::BatchEmbedContents, &json!({ "requests": [one] })), expected);
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_vector_has_bounds() {
         let body = json!({ "model": "m", "input": "x", "dimensions": MAX_DIMENSIONS + 1 });
-        let fault = serve(Form::List, &Target::default(), body.to_string().as_bytes()).err();
-        assert_eq!(fault.unwrap().path(), Some("dimensions"));
+        let fault = serve(EmbeddingEndpoint::OpenAi, &RequestTarget::default(), body.to_string().as_bytes()).err();
+        assert_eq!(fault.unwrap().param(), Some("dimensions"));
     }
 }

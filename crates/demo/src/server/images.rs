@@ -2,14 +2,14 @@
 //! family, with URLs and polling for large images; the other models behave like the GPT family.
 
 use bytes::Bytes;
-use canon::{Extent, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
-use dialects::images::{self, Form};
+use canon::{ImageSize, ApiError, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage};
+use dialects::images::{self, ImageRequestForm};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::stamp;
 use super::temp_store::{self, StoreLookup};
-use crate::pictures::{self, Raster, Sketch};
+use crate::drawing::{self, Raster, Sketch};
 use crate::seeded_random;
 use crate::tokens;
 
@@ -41,23 +41,23 @@ pub(super) fn serve(
     headers: &HeaderMap,
     host: &str,
     body: &Bytes,
-) -> Result<ImageAnswer, Fault> {
+) -> Result<ImageAnswer, ApiError> {
     let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let form = match (edit, images::boundary(kind.unwrap_or_default())) {
-        (false, _) => Form::Generate,
-        (true, None) => Form::Edit,
-        (true, Some(boundary)) => Form::Upload { boundary: boundary? },
+        (false, _) => ImageRequestForm::Generation,
+        (true, None) => ImageRequestForm::JsonEdit,
+        (true, Some(boundary)) => ImageRequestForm::MultipartEdit { boundary: boundary? },
     };
     let picture = form.read(body)?.picture;
     let third = picture.model == URL_MODEL;
     if !third && picture.delivery.is_some() {
         // The GPT image models do the same.
-        return Err(Fault::invalid("response_format", "Unknown parameter: 'response_format'.")
-            .code("unknown_parameter"));
+        return Err(ApiError::invalid("response_format", "Unknown parameter: 'response_format'.")
+            .with_code("unknown_parameter"));
     }
     if picture.prompt.to_lowercase().contains(REFUSED_WORD) {
-        return Err(Fault::new(Trouble::Policy, "your prompt was held back by the safety system")
-            .code("moderation_blocked"));
+        return Err(ApiError::new(ErrorKind::ContentPolicy, "your prompt was held back by the safety system")
+            .with_code("moderation_blocked"));
     }
     let order = ImageOrder::of(picture)?;
     if third { order.links(host) } else { order.plain() }
@@ -65,7 +65,7 @@ pub(super) fn serve(
 
 /// An image request with all defaults applied.
 struct ImageOrder {
-    picture: Picture,
+    picture: ImageRequest,
     size: (u32, u32),
     sketch: Sketch,
     count: u32,
@@ -73,29 +73,29 @@ struct ImageOrder {
 }
 
 impl ImageOrder {
-    fn of(picture: Picture) -> Result<Self, Fault> {
-        let size = match &picture.extent {
-            Extent::Auto => (1_024, 1_024),
-            Extent::Pixels(width, height) => (*width, *height),
-            Extent::Class(word) => match word.as_str() {
+    fn of(picture: ImageRequest) -> Result<Self, ApiError> {
+        let size = match &picture.size {
+            ImageSize::Auto => (1_024, 1_024),
+            ImageSize::Pixels(width, height) => (*width, *height),
+            ImageSize::Class(word) => match word.as_str() {
                 "512" => (512, 512),
                 "1K" => (1_024, 1_024),
                 POLLED_SIZE => (2_048, 2_048),
-                _ => return Err(Fault::invalid("size", "`size` must be 512, 1K or 2K")),
+                _ => return Err(ApiError::invalid("size", "`size` must be 512, 1K or 2K")),
             },
         };
         if u64::from(size.0) * u64::from(size.1) > MAX_PIXELS {
-            return Err(Fault::invalid(
+            return Err(ApiError::invalid(
                 "size",
                 format!("`size` has more than {MAX_PIXELS} pixels"),
             ));
         }
-        let read = |source: &Source, name: &str| {
-            let Source::Inline { data, .. } = source else {
-                return Err(Fault::invalid(name, format!("`{name}` must be inline here")));
+        let read = |source: &MediaSource, name: &str| {
+            let MediaSource::Inline { data, .. } = source else {
+                return Err(ApiError::invalid(name, format!("`{name}` must be inline here")));
             };
-            let read = images::decode(data).and_then(|bytes| pictures::decode(&bytes));
-            read.ok_or_else(|| Fault::invalid(name, format!("`{name}` cannot be read")))
+            let read = images::decode(data).and_then(|bytes| drawing::decode(&bytes));
+            read.ok_or_else(|| ApiError::invalid(name, format!("`{name}` cannot be read")))
         };
         let inputs = picture.inputs.iter().map(|source| read(source, "image"));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -106,13 +106,13 @@ impl ImageOrder {
             Some(_) | None => (4, 1_056),
         };
         let series =
-            picture.extras.get(canon::Origin::Images, "sequential_image_generation_options");
+            picture.extras.get(canon::WireFormat::Images, "sequential_image_generation_options");
         let series = series.and_then(|options| options.get("max_images")?.as_u64());
         let series = series.and_then(|most| u32::try_from(most).ok());
         let count = series.unwrap_or(picture.count).clamp(1, 10);
         let pixels = u64::from(size.0) * u64::from(size.1);
         let one = (square * pixels).div_ceil(1_024 * 1_024);
-        let drafts = picture.partials.unwrap_or_default() * 100;
+        let drafts = picture.partial_images.unwrap_or_default() * 100;
         let output = (one + if picture.stream { drafts } else { 0 }) * u64::from(count);
         let input_image = inputs.len() as u64 * 323;
         let usage = Usage {
@@ -142,12 +142,12 @@ impl ImageOrder {
     fn draw(&self, number: u32) -> Raster {
         let given = self.picture.seed.map_or(0, |seed| seeded_random::hash(&seed.to_le_bytes()));
         let seed = given ^ u64::from(number);
-        pictures::draw(&Sketch { seed, ..self.sketch.clone() })
+        drawing::draw(&Sketch { seed, ..self.sketch.clone() })
     }
 
     fn encode(&self, picture: &Raster) -> Vec<u8> {
         let quality = self.picture.compression.and_then(|quality| u8::try_from(quality).ok());
-        pictures::encode(picture, self.format(), quality.unwrap_or(90))
+        drawing::encode(picture, self.format(), quality.unwrap_or(90))
     }
 
     fn format(&self) -> &str {
@@ -159,53 +159,53 @@ impl ImageOrder {
     }
 
     /// Answers like the GPT family.
-    fn plain(self) -> Result<ImageAnswer, Fault> {
+    fn plain(self) -> Result<ImageAnswer, ApiError> {
         let quality = match self.picture.quality.as_deref() {
             None | Some("auto") => "medium",
             Some(word) => word,
         };
         let background = if self.sketch.transparent { "transparent" } else { "opaque" };
         let mime = format!("image/{}", self.format());
-        let made = |file: Vec<u8>| Made::Picture {
-            source: Source::Inline { mime: mime.clone(), data: images::encode(&file) },
+        let made = |file: Vec<u8>| GeneratedImage::Image {
+            source: MediaSource::Inline { mime: mime.clone(), data: images::encode(&file) },
             revised: None,
             size: None,
         };
-        let mut pictures = Pictures {
+        let mut pictures = ImageReply {
             created: Some(stamp::now()),
-            made: Vec::new(),
+            images: Vec::new(),
             usage: Some(self.usage),
             background: Some(background.to_owned()),
             format: Some(self.format().to_owned()),
             quality: Some(quality.to_owned()),
             size: Some(self.size()),
-            extras: canon::Extras::none(),
+            extras: canon::ExtraFields::new(),
         };
         let (model, usage) = (self.picture.model.clone(), self.usage);
         if !self.picture.stream {
-            pictures.made = self.files().into_iter().map(made).collect();
+            pictures.images = self.files().into_iter().map(made).collect();
             let body = images::write_reply(&pictures, &self.picture, stamp::now());
             return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let mut pieces = Vec::new();
-        let drafts = u32::try_from(self.picture.partials.unwrap_or_default()).unwrap_or_default();
+        let drafts = u32::try_from(self.picture.partial_images.unwrap_or_default()).unwrap_or_default();
         for number in 0..self.count {
             let whole = self.draw(number);
             for draft in 0..drafts {
-                let file = self.encode(&pictures::draft(&whole, draft, drafts));
+                let file = self.encode(&drawing::draft(&whole, draft, drafts));
                 let data = images::encode(&file);
                 pieces.push(partial(&pictures, &self.picture, draft, &data));
             }
-            pictures.made.push(made(self.encode(&whole)));
+            pictures.images.push(made(self.encode(&whole)));
         }
-        let completed = images::completed(&pictures, &self.picture, stamp::now());
+        let completed = images::write_stream(&pictures, &self.picture, stamp::now());
         pieces.push(Bytes::from(completed));
         Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Stream(pieces) })
     }
 
     /// Answers like the Seedream family: with URLs unless it streams, and with a task for a large
     /// image.
-    fn links(self, host: &str) -> Result<ImageAnswer, Fault> {
+    fn links(self, host: &str) -> Result<ImageAnswer, ApiError> {
         let (model, usage) = (self.picture.model.clone(), self.usage);
         let counts = json!({ "generated_images": self.count, "output_tokens": usage.output,
             "total_tokens": usage.output });
@@ -224,7 +224,7 @@ impl ImageOrder {
         }
         let done =
             json!({ "model": model, "created": stamp::now(), "data": data, "usage": counts });
-        let slow = matches!(&self.picture.extent, Extent::Class(word) if word == POLLED_SIZE);
+        let slow = matches!(&self.picture.size, ImageSize::Class(word) if word == POLLED_SIZE);
         if !slow {
             let body = done.to_string().into_bytes();
             return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
@@ -258,7 +258,7 @@ impl ImageOrder {
     }
 }
 
-fn partial(pictures: &Pictures, picture: &Picture, number: u32, data: &str) -> Bytes {
+fn partial(pictures: &ImageReply, picture: &ImageRequest, number: u32, data: &str) -> Bytes {
     let front = if picture.edit { "image_edit" } else { "image_generation" };
     let name = format!("{front}.partial_image");
     let data = json!({ "type": name, "b64_json": data, "partial_image_index": number,
@@ -273,11 +273,11 @@ fn task(id: &str, status: &str) -> Value {
 }
 
 /// Returns the state of a polled task.
-pub(super) fn poll(id: &str) -> Result<Bytes, Fault> {
+pub(super) fn poll(id: &str) -> Result<Bytes, ApiError> {
     match temp_store::find(id) {
         StoreLookup::Ready(body, _) => Ok(body),
         StoreLookup::Pending => Ok(Bytes::from(task(id, "processing").to_string())),
-        StoreLookup::Gone => Err(Fault::new(Trouble::NotFound, "there is no such task")),
+        StoreLookup::Gone => Err(ApiError::new(ErrorKind::NotFound, "there is no such task")),
     }
 }
 

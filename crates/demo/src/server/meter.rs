@@ -14,7 +14,7 @@ const MAX_CALLS: usize = 10_000;
 
 /// Counts served calls by model and by call.
 #[derive(Debug, Default)]
-pub struct Meter(Mutex<MeterCounts>);
+pub struct UsageMeter(Mutex<MeterCounts>);
 
 #[derive(Debug, Default)]
 struct MeterCounts {
@@ -73,7 +73,7 @@ pub(crate) struct CallInfo {
 /// One running call. Dropping it open records that the caller left.
 #[derive(Debug)]
 pub(crate) struct MeterTicket {
-    meter: Arc<Meter>,
+    meter: Arc<UsageMeter>,
     number: u64,
     model: String,
     begun: Instant,
@@ -81,7 +81,7 @@ pub(crate) struct MeterTicket {
     open: bool,
 }
 
-impl Meter {
+impl UsageMeter {
     /// Counts an answer whose end is not tracked.
     pub(super) fn served(&self, model: &str, usage: &Usage, stream: bool) {
         self.lock().count(model, usage, stream);

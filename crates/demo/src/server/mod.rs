@@ -13,16 +13,16 @@ mod path;
 mod stamp;
 mod temp_store;
 
-pub use body::{Body, Pace};
-pub use meter::Meter;
+pub use body::{DemoBody, StreamPace};
+pub use meter::UsageMeter;
 pub(crate) use meter::{CallInfo, MeterTicket};
 pub(crate) use path::model_of;
 pub(crate) use stamp::now;
 
 use bytes::Bytes;
-use canon::{Fault, Origin, Trouble};
-use dialects::messages::{BETA, is_interleaved};
-use dialects::{Dialect, Target};
+use canon::{ApiError, WireFormat, ErrorKind};
+use dialects::messages::{BETA_HEADER, enables_interleaved_thinking};
+use dialects::{Dialect, RequestTarget};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -50,21 +50,21 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
 /// Answers one request at full speed, without counting it.
-pub async fn serve(request: Request<Bytes>) -> Response<Body> {
-    Upstream::default().serve(request).await
+pub async fn serve(request: Request<Bytes>) -> Response<DemoBody> {
+    DemoUpstream::default().serve(request).await
 }
 
 /// An upstream of demo models. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Upstream {
-    pace: Pace,
+pub struct DemoUpstream {
+    pace: StreamPace,
     canned: bool,
-    meter: Arc<Meter>,
+    meter: Arc<UsageMeter>,
 }
 
-impl Upstream {
+impl DemoUpstream {
     /// Creates an upstream with that stream speed.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: StreamPace) -> Self {
         Self { pace, canned: false, meter: Arc::default() }
     }
 
@@ -75,22 +75,22 @@ impl Upstream {
     }
 
     /// Returns the counts so far.
-    pub fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &UsageMeter {
         &self.meter
     }
 
     /// Answers one request. Credentials are ignored.
-    pub async fn serve(&self, request: Request<Bytes>) -> Response<Body> {
+    pub async fn serve(&self, request: Request<Bytes>) -> Response<DemoBody> {
         self.serve_as(request, CallInfo::default())
     }
 
     /// Answers one request, with a description of the call for the meter.
-    pub(crate) fn serve_as(&self, request: Request<Bytes>, about: CallInfo) -> Response<Body> {
+    pub(crate) fn serve_as(&self, request: Request<Bytes>, about: CallInfo) -> Response<DemoBody> {
         let (head, body) = request.into_parts();
         let mut place = path::find(head.uri.path(), head.uri.query());
         if let Operation::Answer(target) | Operation::Count(target) = &mut place.operation {
-            let betas = head.headers.get_all(BETA);
-            target.interleaved = betas.iter().any(|b| b.to_str().is_ok_and(is_interleaved));
+            let betas = head.headers.get_all(BETA_HEADER);
+            target.interleaved_thinking = betas.iter().any(|b| b.to_str().is_ok_and(enables_interleaved_thinking));
         }
         let allowed = match place.operation {
             Operation::Models
@@ -107,13 +107,13 @@ impl Upstream {
         };
         if head.method != allowed && !matches!(place.operation, Operation::Nothing) {
             let say = format!("only {allowed} is served at this path");
-            return self.refuse(place.origin, &Fault::new(Trouble::NoMethod, say));
+            return self.refuse(place.origin, &ApiError::new(ErrorKind::MethodNotAllowed, say));
         }
         let canned =
             self.canned || head.headers.get("x-demo-canned").is_some_and(|value| value == "1");
         let outcome = match &place.operation {
             Operation::Answer(target) => match spoken(&place) {
-                Ok(dialect) if canned && !target.array => {
+                Ok(dialect) if canned && !target.json_array => {
                     Ok(self.canned_answer(dialect, target, &body))
                 }
                 Ok(dialect) => self.answer(dialect, target, &body, about),
@@ -125,7 +125,7 @@ impl Upstream {
             Operation::Embeddings(form, target) => embed::serve(*form, target, &body).map(
                 |embed::EmbeddingAnswer { body, model, usage }| {
                     let ticket = self.meter.begin(&model, &usage, false, about);
-                    told(StatusCode::OK, Body::answer(body, 0, ticket))
+                    told(StatusCode::OK, DemoBody::answer(body, 0, ticket))
                 },
             ),
             Operation::Pictures(edit) => self.pictures(*edit, &head, &body, about),
@@ -140,7 +140,7 @@ impl Upstream {
             Operation::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
             Operation::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
             Operation::Faults => Ok(whole(StatusCode::OK, faults::listed().to_string())),
-            Operation::Nothing => Err(Fault::new(Trouble::NoPath, "there is nothing at this path")),
+            Operation::Nothing => Err(ApiError::new(ErrorKind::UnknownPath, "there is nothing at this path")),
         };
         outcome.unwrap_or_else(|fault| self.refuse(place.origin, &fault))
     }
@@ -149,11 +149,11 @@ impl Upstream {
     fn answer(
         &self,
         dialect: &'static dyn Dialect,
-        target: &Target,
+        target: &RequestTarget,
         body: &Bytes,
         about: CallInfo,
-    ) -> Result<Response<Body>, Fault> {
-        let peek = dialect.peek(target, body)?;
+    ) -> Result<Response<DemoBody>, ApiError> {
+        let peek = dialect.read_facts(target, body)?;
         let chat = dialect.read_request(target, body)?;
         let reply = model::answer(&chat, Persona::of_model(&chat.model), dialect.origin())?;
         let usage = reply.usage.unwrap_or_default();
@@ -161,12 +161,12 @@ impl Upstream {
         let stamp = stamp::fresh();
         if !peek.stream {
             let (body, _) = dialect.write_reply(reply, &chat, &stamp);
-            return Ok(told(StatusCode::OK, Body::answer(body, usage.output, ticket)));
+            return Ok(told(StatusCode::OK, DemoBody::answer(body, usage.output, ticket)));
         }
-        let writer = dialect.writer(&chat, &stamp);
+        let writer = dialect.stream_writer(&chat, &stamp);
         let events = pieces::events(reply);
-        let body = Body::stream(events, writer, !target.array, self.pace, ticket);
-        Ok(streamed(body, target.array))
+        let body = DemoBody::stream(events, writer, !target.json_array, self.pace, ticket);
+        Ok(streamed(body, target.json_array))
     }
 
     /// Answers an image request.
@@ -176,7 +176,7 @@ impl Upstream {
         head: &http::request::Parts,
         body: &Bytes,
         about: CallInfo,
-    ) -> Result<Response<Body>, Fault> {
+    ) -> Result<Response<DemoBody>, ApiError> {
         let named = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
         let host = head.uri.authority().map(http::uri::Authority::as_str).or(named);
         let images::ImageAnswer { model, usage, reply } =
@@ -185,10 +185,10 @@ impl Upstream {
         let ticket = self.meter.begin(&model, &usage, stream, about);
         Ok(match reply {
             images::ImageAnswerBody::Whole(body) => {
-                told(StatusCode::OK, Body::answer(body, usage.output, ticket))
+                told(StatusCode::OK, DemoBody::answer(body, usage.output, ticket))
             }
             images::ImageAnswerBody::Stream(pieces) => {
-                streamed(Body::pieces(pieces, usage.output, self.pace, ticket), false)
+                streamed(DemoBody::pieces(pieces, usage.output, self.pace, ticket), false)
             }
         })
     }
@@ -196,49 +196,49 @@ impl Upstream {
     fn canned_answer(
         &self,
         dialect: &dyn Dialect,
-        target: &Target,
+        target: &RequestTarget,
         body: &Bytes,
-    ) -> Response<Body> {
+    ) -> Response<DemoBody> {
         let canned = canned::of(dialect);
         let stream = target.stream || canned::asks_for_stream(body);
         self.meter.served("(canned)", &canned.usage, stream);
-        if stream && self.pace != Pace::default() {
-            streamed(Body::paced(canned.burst.clone(), self.pace), false)
+        if stream && self.pace != StreamPace::default() {
+            streamed(DemoBody::paced(canned.burst.clone(), self.pace), false)
         } else if stream {
-            streamed(Body::whole(canned.burst.clone()), false)
+            streamed(DemoBody::whole(canned.burst.clone()), false)
         } else {
             whole(StatusCode::OK, canned.whole.clone())
         }
     }
 
     /// Refuses a request whose body could not be read, in the format of its path.
-    pub(crate) fn refuse_at(&self, uri: &Uri, fault: &Fault) -> Response<Body> {
+    pub(crate) fn refuse_at(&self, uri: &Uri, fault: &ApiError) -> Response<DemoBody> {
         self.refuse(path::find(uri.path(), uri.query()).origin, fault)
     }
 
-    fn refuse(&self, origin: Origin, fault: &Fault) -> Response<Body> {
+    fn refuse(&self, origin: WireFormat, fault: &ApiError) -> Response<DemoBody> {
         self.meter.refused();
         // An unsupported format is refused in the chat format.
-        let dialect = dialects::get(origin).unwrap_or(&dialects::chat::Chat);
-        let (status, body) = dialect.write_fault(fault, &stamp::fresh().id);
+        let dialect = dialects::get(origin).unwrap_or(&dialects::chat::ChatDialect);
+        let (status, body) = dialect.write_error(fault, &stamp::fresh().id);
         whole(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), body)
     }
 }
 
-fn spoken(place: &PathTarget) -> Result<&'static dyn Dialect, Fault> {
+fn spoken(place: &PathTarget) -> Result<&'static dyn Dialect, ApiError> {
     dialects::get(place.origin)
-        .ok_or_else(|| Fault::new(Trouble::NoPath, "this format is not spoken here"))
+        .ok_or_else(|| ApiError::new(ErrorKind::UnknownPath, "this format is not spoken here"))
 }
 
 /// Returns the number of input tokens in the format of the request. The rules are not applied: they
 /// require fields that a count does not need.
-fn count(dialect: &dyn Dialect, target: &Target, body: &[u8]) -> Result<Response<Body>, Fault> {
+fn count(dialect: &dyn Dialect, target: &RequestTarget, body: &[u8]) -> Result<Response<DemoBody>, ApiError> {
     let chat = dialect.read_request(target, body)?;
     let tokens = model::count_input(&chat);
     let body = match dialect.origin() {
-        Origin::Native => json!({ "totalTokens": tokens }),
-        Origin::Responses => json!({ "object": "response.input_tokens", "input_tokens": tokens }),
-        Origin::Messages | Origin::Chat | Origin::Images => json!({ "input_tokens": tokens }),
+        WireFormat::Native => json!({ "totalTokens": tokens }),
+        WireFormat::Responses => json!({ "object": "response.input_tokens", "input_tokens": tokens }),
+        WireFormat::Messages | WireFormat::Chat | WireFormat::Images => json!({ "input_tokens": tokens }),
     };
     Ok(whole(StatusCode::OK, body.to_string()))
 }
@@ -252,18 +252,18 @@ fn listed(id: &str) -> Value {
     json!({ "id": id, "object": "model", "created": 1_767_225_600, "owned_by": "portunus" })
 }
 
-fn whole(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    told(status, Body::whole(body))
+fn whole(status: StatusCode, body: impl Into<Bytes>) -> Response<DemoBody> {
+    told(status, DemoBody::whole(body))
 }
 
-fn told(status: StatusCode, body: Body) -> Response<Body> {
+fn told(status: StatusCode, body: DemoBody) -> Response<DemoBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
-fn streamed(body: Body, array: bool) -> Response<Body> {
+fn streamed(body: DemoBody, array: bool) -> Response<DemoBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, if array { JSON } else { EVENTS });

@@ -1,13 +1,13 @@
 //! Paths of the upstream: their format and their operation.
 
-use canon::Origin;
-use dialects::Target;
-use dialects::embeddings::Form;
+use canon::WireFormat;
+use dialects::RequestTarget;
+use dialects::embeddings::EmbeddingEndpoint;
 
 /// Operation of a path, and the format of its errors.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PathTarget {
-    pub(super) origin: Origin,
+    pub(super) origin: WireFormat,
     pub(super) operation: Operation,
 }
 
@@ -15,11 +15,11 @@ pub(super) struct PathTarget {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// A chat answer.
-    Answer(Target),
+    Answer(RequestTarget),
     /// A token count.
-    Count(Target),
+    Count(RequestTarget),
     /// Embeddings.
-    Embeddings(Form, Target),
+    Embeddings(EmbeddingEndpoint, RequestTarget),
     /// Images; true for an edit.
     Pictures(bool),
     /// State of an image task.
@@ -40,20 +40,20 @@ pub(super) enum Operation {
 
 /// Looks up a path.
 pub(super) fn find(path: &str, query: Option<&str>) -> PathTarget {
-    let plain = Target::default;
+    let plain = RequestTarget::default;
     let place = |origin, operation| PathTarget { origin, operation };
     match path {
-        "/v1/chat/completions" => place(Origin::Chat, Operation::Answer(plain())),
-        "/v1/responses" => place(Origin::Responses, Operation::Answer(plain())),
-        "/v1/responses/input_tokens" => place(Origin::Responses, Operation::Count(plain())),
-        "/v1/messages" => place(Origin::Messages, Operation::Answer(plain())),
-        "/v1/messages/count_tokens" => place(Origin::Messages, Operation::Count(plain())),
-        "/v1/embeddings" => place(Origin::Chat, Operation::Embeddings(Form::List, plain())),
-        "/v1/images/generations" => place(Origin::Images, Operation::Pictures(false)),
-        "/v1/images/edits" => place(Origin::Images, Operation::Pictures(true)),
-        "/v1/models" => place(Origin::Chat, Operation::Models),
-        "/meter" => place(Origin::Chat, Operation::Meter),
-        "/faults" => place(Origin::Chat, Operation::Faults),
+        "/v1/chat/completions" => place(WireFormat::Chat, Operation::Answer(plain())),
+        "/v1/responses" => place(WireFormat::Responses, Operation::Answer(plain())),
+        "/v1/responses/input_tokens" => place(WireFormat::Responses, Operation::Count(plain())),
+        "/v1/messages" => place(WireFormat::Messages, Operation::Answer(plain())),
+        "/v1/messages/count_tokens" => place(WireFormat::Messages, Operation::Count(plain())),
+        "/v1/embeddings" => place(WireFormat::Chat, Operation::Embeddings(EmbeddingEndpoint::OpenAi, plain())),
+        "/v1/images/generations" => place(WireFormat::Images, Operation::Pictures(false)),
+        "/v1/images/edits" => place(WireFormat::Images, Operation::Pictures(true)),
+        "/v1/models" => place(WireFormat::Chat, Operation::Models),
+        "/meter" => place(WireFormat::Chat, Operation::Meter),
+        "/faults" => place(WireFormat::Chat, Operation::Faults),
         _ => kept(path).unwrap_or_else(|| below_models(path, query)),
     }
 }
@@ -62,11 +62,11 @@ pub(super) fn find(path: &str, query: Option<&str>) -> PathTarget {
 fn kept(path: &str) -> Option<PathTarget> {
     let task = path.strip_prefix("/v1/images/generations/").map(str::to_owned).map(Operation::Task);
     let file = || path.strip_prefix("/pictures/").map(str::to_owned).map(Operation::File);
-    Some(PathTarget { origin: Origin::Images, operation: task.or_else(file)? })
+    Some(PathTarget { origin: WireFormat::Images, operation: task.or_else(file)? })
 }
 
 /// Returns the format of a path, and the model in it.
-pub(crate) fn model_of(path: &str, query: Option<&str>) -> (Origin, Option<String>) {
+pub(crate) fn model_of(path: &str, query: Option<&str>) -> (WireFormat, Option<String>) {
     let PathTarget { origin, operation } = find(path, query);
     let model = match operation {
         Operation::Answer(target) | Operation::Count(target) | Operation::Embeddings(_, target) => {
@@ -90,40 +90,40 @@ fn below_models(path: &str, query: Option<&str>) -> PathTarget {
     let rest = path.strip_prefix("/v1beta/models/").or_else(|| path.strip_prefix("/v1/models/"));
     // The operator follows the last colon: a model id may contain colons.
     let named = rest.and_then(|rest| rest.rsplit_once(':'));
-    let target = |model: &str, stream: bool| Target {
+    let target = |model: &str, stream: bool| RequestTarget {
         model: Some(decoded(model)),
         stream,
-        array: stream && !is_sse(query),
-        ..Target::default()
+        json_array: stream && !is_sse(query),
+        ..RequestTarget::default()
     };
     let operation = match (named, rest) {
         (Some((model, "generateContent")), _) => Operation::Answer(target(model, false)),
         (Some((model, "streamGenerateContent")), _) => Operation::Answer(target(model, true)),
         (Some((model, "countTokens")), _) => Operation::Count(target(model, false)),
         (Some((model, "embedContent")), _) => {
-            Operation::Embeddings(Form::One, target(model, false))
+            Operation::Embeddings(EmbeddingEndpoint::EmbedContent, target(model, false))
         }
         (Some((model, "batchEmbedContents")), _) => {
-            Operation::Embeddings(Form::Batch, target(model, false))
+            Operation::Embeddings(EmbeddingEndpoint::BatchEmbedContents, target(model, false))
         }
         (_, Some(model)) if !native && !model.is_empty() => {
             return PathTarget {
-                origin: Origin::Chat,
+                origin: WireFormat::Chat,
                 operation: Operation::Model(decoded(model)),
             };
         }
         (_, _) => {
             let origin = if native {
-                Origin::Native
+                WireFormat::Native
             } else if path.starts_with("/v1/messages") {
-                Origin::Messages
+                WireFormat::Messages
             } else {
-                Origin::Chat
+                WireFormat::Chat
             };
             return PathTarget { origin, operation: Operation::Nothing };
         }
     };
-    PathTarget { origin: Origin::Native, operation }
+    PathTarget { origin: WireFormat::Native, operation }
 }
 
 fn is_sse(query: Option<&str>) -> bool {
@@ -163,22 +163,22 @@ mod tests {
     #[test]
     fn the_operator_is_what_follows_the_last_colon() {
         let place = find("/v1beta/models/a%2Fb:c:streamGenerateContent", Some("key=1&alt=sse"));
-        let target = Target { model: Some("a/b:c".to_owned()), stream: true, ..Target::default() };
+        let target = RequestTarget { model: Some("a/b:c".to_owned()), stream: true, ..RequestTarget::default() };
         assert_eq!(
             place,
-            PathTarget { origin: Origin::Native, operation: Operation::Answer(target) }
+            PathTarget { origin: WireFormat::Native, operation: Operation::Answer(target) }
         );
         let place = find("/v1/models/x:generateContent", None);
-        assert_eq!(place.origin, Origin::Native);
+        assert_eq!(place.origin, WireFormat::Native);
         let place = find("/v1/models/org/x", None);
         assert_eq!(place.operation, Operation::Model("org/x".to_owned()));
     }
 
     #[test]
     fn an_unknown_path_is_refused_in_the_format_it_resembles() {
-        assert_eq!(find("/v1beta/nothing", None).origin, Origin::Native);
-        assert_eq!(find("/v1/messages/batches", None).origin, Origin::Messages);
-        assert_eq!(find("/", None).origin, Origin::Chat);
+        assert_eq!(find("/v1beta/nothing", None).origin, WireFormat::Native);
+        assert_eq!(find("/v1/messages/batches", None).origin, WireFormat::Messages);
+        assert_eq!(find("/", None).origin, WireFormat::Chat);
         assert_eq!(find("/", None).operation, Operation::Nothing);
     }
 }

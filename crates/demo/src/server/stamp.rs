@@ -1,6 +1,6 @@
 //! Unique id and time of an answer.
 
-use dialects::Stamp;
+use dialects::ReplyStamp;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
@@ -10,12 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::seeded_random;
 
 /// Returns a stamp that no other answer has.
-pub(super) fn fresh() -> Stamp {
+pub(super) fn fresh() -> ReplyStamp {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let process = *PROCESS.get_or_init(|| RandomState::new().build_hasher().finish());
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Stamp { id: seeded_random::word(seeded_random::join(process, number), 24), created: now() }
+    ReplyStamp { id: seeded_random::word(seeded_random::join(process, number), 24), created: now() }
 }
 
 /// Seconds since 1970.

@@ -1,9 +1,9 @@
 //! The upstream as a function and behind a socket, spoken to as a gateway would.
 
 use bytes::Bytes;
-use canon::{Event, Fold, Kind, Origin, Reply, Why};
-use demo::{Options, Pace, Upstream, serve, simulate};
-use dialects::Cutter;
+use canon::{Event, ReplyBuilder, PartKind, WireFormat, ChatReply, FinishReason};
+use demo::{SimulatorOptions, StreamPace, DemoUpstream, serve, simulate};
+use dialects::SseDecoder;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -41,16 +41,16 @@ where
 }
 
 /// A stream of that format folded into a reply.
-fn folded(origin: Origin, bytes: &[u8]) -> Reply {
-    let mut cutter = Cutter::default();
+fn folded(origin: WireFormat, bytes: &[u8]) -> ChatReply {
+    let mut cutter = SseDecoder::default();
     cutter.push(Bytes::copy_from_slice(bytes));
-    let mut reader = dialects::get(origin).unwrap().reader();
+    let mut reader = dialects::get(origin).unwrap().stream_reader();
     let mut events: Vec<Event> = Vec::new();
     while let Some(frame) = cutter.next_frame().unwrap() {
         reader.push(&frame, &mut events).unwrap();
     }
     reader.finish(&mut events).unwrap();
-    let mut fold = Fold::default();
+    let mut fold = ReplyBuilder::default();
     for event in events {
         fold.push(event).unwrap();
     }
@@ -58,14 +58,14 @@ fn folded(origin: Origin, bytes: &[u8]) -> Reply {
 }
 
 /// A request in every format that is spoken, made by the format itself, with its path.
-fn in_every_format(chat: &canon::Chat) -> Vec<(Origin, Request<Bytes>)> {
+fn in_every_format(chat: &canon::ChatRequest) -> Vec<(WireFormat, Request<Bytes>)> {
     dialects::all()
         .map(|dialect| {
-            let lane = dialects::Lane {
+            let lane = dialects::LaneSettings {
                 model: &chat.model,
-                limit: None,
-                max_output: Some(4_096),
-                steering: None,
+                max_payable_output: None,
+                model_max_output: Some(4_096),
+                thinking_controls: None,
             };
             let (outgoing, _) = dialect.write_request(chat, &lane).unwrap();
             let body = Bytes::from(outgoing.body.to_vec());
@@ -74,12 +74,12 @@ fn in_every_format(chat: &canon::Chat) -> Vec<(Origin, Request<Bytes>)> {
         .collect()
 }
 
-fn ask(text: &str, stream: bool) -> canon::Chat {
+fn ask(text: &str, stream: bool) -> canon::ChatRequest {
     let turn = canon::Turn::new(canon::Role::User, vec![canon::Part::text(text)]);
-    canon::Chat { model: "demo-chat".to_owned(), turns: vec![turn], stream, ..Default::default() }
+    canon::ChatRequest { model: "demo-chat".to_owned(), turns: vec![turn], stream, ..Default::default() }
 }
 
-fn text_of(reply: &Reply) -> String {
+fn text_of(reply: &ChatReply) -> String {
     reply.candidates[0].parts.iter().filter_map(canon::Part::as_text).collect()
 }
 
@@ -91,7 +91,7 @@ async fn every_format_gets_the_same_text_whole_and_streamed() {
         assert_eq!(response.status(), StatusCode::OK, "{origin}");
         let body = pieces(response).await.concat();
         let reply = dialects::get(origin).unwrap().read_reply(&body).unwrap();
-        assert_eq!(reply.candidates[0].finish.as_ref().unwrap().why, Why::Stop);
+        assert_eq!(reply.candidates[0].finish.as_ref().unwrap().reason, FinishReason::Stop);
         assert!(reply.usage.unwrap().output > 20);
         all.push(text_of(&reply));
     }
@@ -117,7 +117,7 @@ async fn a_tool_round_works_in_every_format() {
         json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
     let tool = canon::FunctionTool {
         name: "get_weather".to_owned(),
-        parameters: Some(canon::Schema::new(shape)),
+        parameters: Some(canon::JsonSchema::new(shape)),
         ..Default::default()
     };
     let mut chat = ask("Weather in Paris?", false);
@@ -126,12 +126,12 @@ async fn a_tool_round_works_in_every_format() {
         let body = pieces(serve(request).await).await.concat();
         let reply = dialects::get(origin).unwrap().read_reply(&body).unwrap();
         let candidate = &reply.candidates[0];
-        assert_eq!(candidate.finish.as_ref().unwrap().why, Why::ToolCalls, "{origin}");
+        assert_eq!(candidate.finish.as_ref().unwrap().reason, FinishReason::ToolCalls, "{origin}");
         let call = candidate.parts.iter().find_map(|part| match &part.kind {
-            Kind::ToolCall(call) => Some(call.clone()),
+            PartKind::ToolCall(call) => Some(call.clone()),
             _ => None,
         });
-        assert_eq!(call.unwrap().object()["city"], "Paris", "{origin}");
+        assert_eq!(call.unwrap().arguments_object()["city"], "Paris", "{origin}");
     }
 }
 
@@ -187,7 +187,7 @@ async fn models_are_listed_and_embeddings_given() {
 
 #[tokio::test]
 async fn the_pace_is_kept_and_a_stream_left_early_is_counted() {
-    let upstream = Upstream::new(Pace { per_piece: Duration::from_millis(5) });
+    let upstream = DemoUpstream::new(StreamPace { pause: Duration::from_millis(5) });
     let body = json!({"model": "demo-chat", "stream": true,
         "messages": [{"role": "user", "content": "Say exactly: one two three four"}]});
     let begun = Instant::now();
@@ -216,7 +216,7 @@ async fn the_simulated_upstream_serves_over_both_protocols_counts_and_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(simulate(listener, Options::default(), stopped));
+    let server = tokio::spawn(simulate(listener, SimulatorOptions::default(), stopped));
     let plain = json!({"model": "demo-chat", "messages": [{"role": "user", "content": "Hello"}]});
     let mut stream = plain.clone();
     stream["stream"] = json!(true);
@@ -227,7 +227,7 @@ async fn the_simulated_upstream_serves_over_both_protocols_counts_and_ends() {
         let whole = json_of(call(&caller, post(path, &plain), &address).await).await;
         let pieces = pieces(call(&caller, post(path, &stream), &address).await).await;
         assert!(pieces.len() > 3, "{} pieces, h2: {h2}", pieces.len());
-        let reply = folded(Origin::Chat, &pieces.concat());
+        let reply = folded(WireFormat::Chat, &pieces.concat());
         assert_eq!(whole["choices"][0]["message"]["content"], text_of(&reply));
         assert_eq!(whole["usage"]["completion_tokens"], reply.usage.unwrap().output);
 
@@ -235,8 +235,8 @@ async fn the_simulated_upstream_serves_over_both_protocols_counts_and_ends() {
         canned.headers_mut().insert("x-demo-canned", "1".parse().unwrap());
         let burst =
             call(&caller, canned, &address).await.into_body().collect().await.unwrap().to_bytes();
-        let reply = folded(Origin::Chat, &burst);
-        assert_eq!(reply.candidates[0].finish.as_ref().unwrap().why, Why::Stop);
+        let reply = folded(WireFormat::Chat, &burst);
+        assert_eq!(reply.candidates[0].finish.as_ref().unwrap().reason, FinishReason::Stop);
         let events = burst.windows(2).filter(|two| two == b"\n\n").count();
         assert!((95..=110).contains(&events), "{events}");
         let mut canned = post(path, &plain);
@@ -247,7 +247,7 @@ async fn the_simulated_upstream_serves_over_both_protocols_counts_and_ends() {
     let caller: Caller = Client::builder(TokioExecutor::new()).build_http();
     let get = Request::get("/meter").body(Bytes::new()).unwrap();
     let meter = json_of(call(&caller, get, &address).await).await;
-    let one = demo::answer(&ask("Hello", false), demo::Persona::Model, Origin::Chat).unwrap();
+    let one = demo::answer(&ask("Hello", false), demo::Persona::Model, WireFormat::Chat).unwrap();
     let one = one.usage.unwrap();
     let row = &meter["models"]["demo-chat"];
     assert_eq!(row["requests"], 4);

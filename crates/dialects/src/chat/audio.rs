@@ -8,13 +8,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Kind, Media, MediaKind, Part, Source};
+use canon::{PartKind, Media, MediaKind, Part, MediaSource};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::envelope;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 use crate::text;
 
 /// The `audio` object of a message or of a stream delta.
@@ -51,17 +51,17 @@ impl AudioBuffer {
             [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
             _ => "audio/pcm",
         };
-        let source = Source::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
+        let source = MediaSource::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
         let (name, detail, clip) = (None, None, None);
-        Some(Part::new(Kind::Media(Media { kind: MediaKind::Audio, source, name, detail, clip })))
+        Some(Part::new(PartKind::Media(Media { kind: MediaKind::Audio, source, name, detail, clip })))
     }
 }
 
 /// Writes audio as the `audio` object. `None` for other media.
 pub(super) fn write(media: &Media) -> Option<Value> {
-    let (MediaKind::Audio, Source::Inline { mime: _, data }) = (&media.kind, &media.source) else {
+    let (MediaKind::Audio, MediaSource::Inline { mime: _, data }) = (&media.kind, &media.source) else {
         return None;
     };
-    let audio = Object::new().set("id", "audio_not_kept").set("data", data.as_str());
+    let audio = ObjectWriter::new().set("id", "audio_not_kept").set("data", data.as_str());
     Some(audio.set("expires_at", 0).set("transcript", "").into())
 }

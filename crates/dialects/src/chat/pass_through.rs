@@ -2,7 +2,7 @@
 //! unchanged.
 
 use bytes::Bytes;
-use canon::{Fault, Origin, Tier, Trouble, Usage};
+use canon::{ApiError, WireFormat, ServiceTier, ErrorKind, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,28 +11,28 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::names::{DONE_MARKER, PATH};
-use super::{Chat, fault, rules, wire};
-use crate::fields::Object;
-use crate::json::{self, Edit, Segments};
-use crate::served;
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
+use super::{ChatDialect, fault, rules, wire};
+use crate::fields::ObjectWriter;
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::service_tier;
+use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
 
-impl Passage for Chat {
-    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+impl PassThrough for ChatDialect {
+    fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(body)
     }
 
-    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &peek.marks;
+    fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+        let marks = &peek.patch_points;
         let mut edits = peek.edits.clone();
-        let replace = |at: &std::ops::Range<usize>, with| Edit { at: at.clone(), with };
+        let replace = |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
         if let Some(at) = &marks.model
             && peek.model != lane.model
         {
-            edits.push(replace(at, json::quoted(lane.model)));
+            edits.push(replace(at, json::to_json_string(lane.model)));
         }
         let mut added = String::new();
-        if let Some(limit) = lane.limit {
+        if let Some(limit) = lane.max_payable_output {
             match &marks.limit {
                 Some(at) => edits.push(replace(at, Bytes::from(limit.to_string()))),
                 None => added.push_str(&format!("\"max_completion_tokens\":{limit},")),
@@ -47,12 +47,12 @@ impl Passage for Chat {
             }
         }
         if !added.is_empty() {
-            edits.push(Edit { at: marks.open..marks.open, with: Bytes::from(added) });
+            edits.push(BodyEdit { range: marks.insert_at..marks.insert_at, replacement: Bytes::from(added) });
         }
-        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+        ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 
-    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+    fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         #[derive(Deserialize)]
         struct ChatReplyView<'a> {
             #[serde(borrow, default)]
@@ -79,28 +79,28 @@ impl Passage for Chat {
         let choices = whole.choices.ok_or_else(|| unreadable("there is no `choices`"))?;
         let usage = whole.usage.map(wire::ChatUsage::into_canon);
         let messages = choices.iter().filter_map(|choice| choice.message);
-        Ok(Said {
-            finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
+        Ok(ReplyMeter {
+            is_finished: choices.iter().all(|choice| choice.finish_reason.is_some()),
             output_bytes: messages
-                .map(|one| Said::bytes(usage, one.get(), &CHUNK_PATTERNS.texts))
+                .map(|one| ReplyMeter::reply_output_bytes(usage, one.get(), &CHUNK_PATTERNS.texts))
                 .sum(),
             usage,
-            estimated: false,
-            tier: read_tier(whole.service_tier),
+            is_estimated: false,
+            service_tier: read_tier(whole.service_tier),
         })
     }
 
-    fn sniffer(&self, peek: &Peek) -> Box<dyn Sniffer> {
+    fn stream_meter(&self, peek: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(ChatStreamMeter {
             wants_usage: peek.wants_usage,
             candidates: peek.candidates,
             ended: Vec::new(),
             first_chunk: Bytes::new(),
-            totals: Said::default(),
+            totals: ReplyMeter::default(),
         })
     }
 
-    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+    fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
         let (_, body) = fault::write(fault);
         [b"data: ".as_slice(), &body, b"\n\n"].concat()
     }
@@ -110,13 +110,13 @@ impl Passage for Chat {
     }
 }
 
-fn read_tier(raw: Option<&RawValue>) -> Option<Tier> {
-    json::word(raw).map(|word| served::read(Origin::Chat, &word))
+fn read_tier(raw: Option<&RawValue>) -> Option<ServiceTier> {
+    json::string_value(raw).map(|word| service_tier::read_tier(WireFormat::Chat, &word))
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a chat completion: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a chat completion: {why}"))
 }
 
 /// Meters the chunks of a stream. Most chunks are not parsed, only searched for a few patterns.
@@ -127,7 +127,7 @@ struct ChatStreamMeter {
     ended: Vec<u32>,
     /// A chunk with the id and the model of the stream.
     first_chunk: Bytes,
-    totals: Said,
+    totals: ReplyMeter,
 }
 
 /// Fields every chunk of a stream repeats.
@@ -143,19 +143,19 @@ struct ChatChunkHeader {
 
 impl ChatStreamMeter {
     /// Creates a chunk with the given choices and the repeated fields of the stream.
-    fn chunk(&self, choices: Vec<Value>) -> Object {
+    fn chunk(&self, choices: Vec<Value>) -> ObjectWriter {
         let ChatChunkHeader { id, created, model } =
             serde_json::from_slice(&self.first_chunk).unwrap_or_default();
-        Object::new()
-            .maybe("id", id)
+        ObjectWriter::new()
+            .set_some("id", id)
             .set("object", "chat.completion.chunk")
-            .maybe("created", created)
-            .maybe("model", model)
+            .set_some("created", created)
+            .set_some("model", model)
             .set("choices", choices)
     }
 }
 
-fn write_chunk(chunk: Object, out: &mut Vec<u8>) {
+fn write_chunk(chunk: ObjectWriter, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("data: {}\n\n", Value::from(chunk)).as_bytes());
 }
 
@@ -209,11 +209,11 @@ struct MeteredChoice<'a> {
     finish_reason: Option<Cow<'a, str>>,
 }
 
-impl Sniffer for ChatStreamMeter {
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+impl StreamMeter for ChatStreamMeter {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         let data = &frame.data[..];
         if data == DONE_MARKER {
-            return Verdict::Last;
+            return FrameAction::Last;
         }
         if self.first_chunk.is_empty() {
             // Copied, because a slice would keep the whole received buffer alive.
@@ -225,46 +225,46 @@ impl Sniffer for ChatStreamMeter {
             && (usage.find(data).is_none() || no_usage.find(data).is_some());
         if is_plain {
             self.totals.output_bytes += output_bytes(data);
-            return Verdict::Forward;
+            return FrameAction::Forward;
         }
         let chunk: MeteredChunk<'_> = match serde_json::from_slice(data) {
             Ok(chunk) => chunk,
             Err(e) => {
-                return Verdict::Fault(
-                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-                        .note(format!("unreadable chat chunk: {e}")),
+                return FrameAction::Error(
+                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+                        .with_log_note(format!("unreadable chat chunk: {e}")),
                 );
             }
         };
         if let Some(error) = chunk.error {
-            return Verdict::Fault(fault::read_object(error.get()));
+            return FrameAction::Error(fault::read_object(error.get()));
         }
         if chunk.choices.is_none() && chunk.usage.is_none() {
             // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
-            return Verdict::Swallow;
+            return FrameAction::Drop;
         }
-        self.totals.tier = read_tier(chunk.service_tier).or(self.totals.tier.take());
+        self.totals.service_tier = read_tier(chunk.service_tier).or(self.totals.service_tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.is_some() {
                 self.ended.push(choice.index.unwrap_or(0));
-                self.totals.finished = self.ended.len() >= self.candidates as usize;
+                self.totals.is_finished = self.ended.len() >= self.candidates as usize;
             }
         }
         if let Some(counts) = chunk.usage {
             self.totals.usage =
                 Some(self.totals.usage.unwrap_or_default().merged(counts.into_canon()));
             if choices.is_empty() && !self.wants_usage {
-                return Verdict::Swallow;
+                return FrameAction::Drop;
             }
         }
         if !choices.is_empty() {
             self.totals.output_bytes += output_bytes(data);
         }
-        Verdict::Forward
+        FrameAction::Forward
     }
 
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         frame.write_data(out);
     }
 
@@ -272,21 +272,21 @@ impl Sniffer for ChatStreamMeter {
         out.extend_from_slice(b"data: [DONE]\n\n");
     }
 
-    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         let open = (0..self.candidates).filter(|index| !self.ended.contains(index));
         let choices = open.map(|index| {
-            let choice = Object::new().set("index", index).set("delta", Object::new());
+            let choice = ObjectWriter::new().set("index", index).set("delta", ObjectWriter::new());
             choice.set("logprobs", Value::Null).set("finish_reason", "length").into()
         });
         write_chunk(self.chunk(choices.collect()), out);
         if self.wants_usage {
             write_chunk(self.chunk(Vec::new()).set("usage", wire::write_usage(usage)), out);
         }
-        self.totals.finished = true;
+        self.totals.is_finished = true;
         self.write_end(out);
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.totals
     }
 }

@@ -1,8 +1,8 @@
 //! Reads a whole chat completion into canon.
 
 use canon::{
-    Candidate, Citation, Extras, Fault, Finish, Kind, Logprob, Media, MediaKind, Part, Raw, Reply,
-    Source, Thought, TokenChance, Trouble,
+    ReplyCandidate, Citation, ExtraFields, ApiError, Finish, PartKind, Logprob, Media, MediaKind, Part, RawReason, ChatReply,
+    MediaSource, Thought, TokenLogprob, ErrorKind,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -11,16 +11,16 @@ use super::audio::{AudioBuffer, ChatAudio};
 use super::names::{MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::DetailsAuthor;
 use super::{fault, read_request, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
-pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = fields.take("error") {
         return Err(fault::read_object(&error.to_string()));
     }
-    let mut read = || -> Result<Reply, Fault> {
+    let mut read = || -> Result<ChatReply, ApiError> {
         let choices = fields.list("choices")?.ok_or_else(|| unreadable("there is no `choices`"))?;
         let candidates =
             choices.into_iter().enumerate().map(candidate).collect::<Result<Vec<_>, _>>()?;
@@ -28,13 +28,13 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
             serde_json::from_value::<wire::ChatUsage>(value).ok().map(wire::ChatUsage::into_canon)
         });
         fields.take("object");
-        Ok(Reply {
+        Ok(ChatReply {
             id: fields.string("id")?,
             model: fields.string("model")?,
             created: fields.integer("created")?,
             candidates,
             usage,
-            extras: Extras::none(),
+            extras: ExtraFields::new(),
         })
     };
     let mut reply = read().map_err(|e| unreadable(&e.to_string()))?;
@@ -42,20 +42,20 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
     Ok(reply)
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a chat completion: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a chat completion: {why}"))
 }
 
-fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
-    let mut fields = Fields::new(value, &Path::Root)?;
+fn candidate((at, value): (usize, Value)) -> Result<ReplyCandidate, ApiError> {
+    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let index = fields.count("index")?.and_then(|n| u32::try_from(n).ok());
     let mut finish = fields
         .string("finish_reason")?
-        .map(|word| Finish::new(wire::read_finish_reason(&word), Raw::new(ORIGIN, word)));
+        .map(|word| Finish::new(wire::read_finish_reason(&word), RawReason::new(ORIGIN, word)));
     let logprobs = fields.take("logprobs").map(|value| logprobs(&value)).unwrap_or_default();
     let message = fields.object("message")?.unwrap_or_default();
-    let mut message = Fields::of(message, &Path::Root);
+    let mut message = ObjectReader::of(message, &JsonPath::Root);
     message.take("role");
     let details = message.list(REASONING_DETAILS)?.unwrap_or_default();
     let mut parts = read_request::thoughts(details, &mut message, DetailsAuthor::Provider)?;
@@ -68,7 +68,7 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
     let content = message.take("content").filter(|content| content.as_str() != Some(""));
     match content.or_else(|| audio.transcript.as_deref().map(Value::from)) {
         Some(Value::String(text)) if !text.is_empty() => {
-            parts.push(Part::new(Kind::Text { text, citations }));
+            parts.push(Part::new(PartKind::Text { text, citations }));
         }
         Some(Value::Array(pieces)) => {
             let (mut thought, mut text) = (String::new(), String::new());
@@ -77,39 +77,39 @@ fn candidate((at, value): (usize, Value)) -> Result<Candidate, Fault> {
             }
             if !thought.is_empty() {
                 let thought = Thought { text: thought, redacted: false };
-                parts.push(Part::new(Kind::Thought(thought)));
+                parts.push(Part::new(PartKind::Thought(thought)));
             }
-            parts.push(Part::new(Kind::Text { text, citations }));
+            parts.push(Part::new(PartKind::Text { text, citations }));
         }
         _ => {}
     }
     if let Some(refusal) = message.string("refusal")? {
-        parts.push(Part::new(Kind::Refusal(refusal)));
+        parts.push(Part::new(PartKind::Refusal(refusal)));
     }
     parts.extend(images(message.list("images")?.unwrap_or_default()));
     parts.extend(audio_buffer.into_part());
     let calls = message.list("tool_calls")?.unwrap_or_default();
     for call in calls {
-        parts.push(read_request::tool_call(call, &Path::Root)?);
+        parts.push(read_request::tool_call(call, &JsonPath::Root)?);
     }
     if let Some(call) = message.object("function_call")? {
-        parts.push(read_request::function_call(call, &Path::Root)?);
+        parts.push(read_request::function_call(call, &JsonPath::Root)?);
     }
-    let rest = message.rest();
+    let rest = message.remaining();
     // Some providers report `stop` although the message has tool calls. Clients act on the reason.
-    let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+    let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
     if let Some(finish) = &mut finish
         && calls
-        && finish.why == canon::Why::Stop
+        && finish.reason == canon::FinishReason::Stop
     {
-        finish.why = canon::Why::ToolCalls;
+        finish.reason = canon::FinishReason::ToolCalls;
     }
     let index = index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
     let mut extras = fields.extras(ORIGIN);
     if !rest.is_empty() {
-        extras.put(ORIGIN, MESSAGE_EXTRA, Value::Object(rest));
+        extras.insert(ORIGIN, MESSAGE_EXTRA, Value::Object(rest));
     }
-    Ok(Candidate { index, parts, finish, logprobs, extras })
+    Ok(ReplyCandidate { index, parts, finish, logprobs, extras })
 }
 
 /// Citations of a text.
@@ -127,7 +127,7 @@ pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
                 title: text("title"),
                 quote: text("content"),
                 span: at("start_index").zip(at("end_index")),
-                extras: Extras::none(),
+                extras: ExtraFields::new(),
             })
         })
         .collect()
@@ -143,11 +143,11 @@ pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
             let source =
                 match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
                     Some((mime, data)) => {
-                        Source::Inline { mime: mime.to_owned(), data: data.to_owned() }
+                        MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() }
                     }
-                    None => Source::Url { url: url.to_owned(), mime: None },
+                    None => MediaSource::Url { url: url.to_owned(), mime: None },
                 };
-            Some(Part::new(Kind::Media(Media {
+            Some(Part::new(PartKind::Media(Media {
                 kind: MediaKind::Image,
                 source,
                 name: None,
@@ -160,7 +160,7 @@ pub(super) fn images(images: Vec<Value>) -> Vec<Part> {
 
 /// Log probabilities of the tokens.
 pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
-    let chance = |value: &Value| TokenChance {
+    let chance = |value: &Value| TokenLogprob {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
         id: None,
         logprob: value.get("logprob").and_then(Value::as_f64).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Reads chat chunks into events.
 
-use canon::{Event, Fault, Finish, Growth, Opening, Origin, Place, Raw, Seal, Trouble, Why};
+use canon::{Event, ApiError, Finish, PartDelta, PartStart, WireFormat, PartIndex, RawReason, Signature, ErrorKind, FinishReason};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::names::{DONE_MARKER, MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
 use super::{fault, read_reply, wire};
 use crate::text::BorrowedText;
-use crate::{Frame, Reader};
+use crate::{StreamFrame, StreamReader};
 
 /// Stream reader. Text, thinking and calls arrive interleaved; each becomes a part with its own
 /// slot.
@@ -51,8 +51,8 @@ enum ChatTextKind {
     Thought,
 }
 
-impl Reader for ChatStreamReader {
-    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl StreamReader for ChatStreamReader {
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.done {
             return Ok(());
         }
@@ -62,15 +62,15 @@ impl Reader for ChatStreamReader {
         }
         let text = frame.text();
         let chunk: wire::ChatChunk<'_> = serde_json::from_str(&text).map_err(|e| {
-            Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-                .note(format!("unreadable chat chunk: {e}"))
+            ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+                .with_log_note(format!("unreadable chat chunk: {e}"))
         })?;
         if let Some(error) = chunk.error {
             return Err(fault::read_object(error.get()));
         }
         if !self.started {
             self.started = true;
-            out.push(Event::Begin {
+            out.push(Event::Start {
                 id: chunk.id.map(|id| id.into_owned()).filter(|id| !id.is_empty()),
                 model: chunk.model.map(|model| model.into_owned()).filter(|m| !m.is_empty()),
                 created: chunk.created,
@@ -79,7 +79,7 @@ impl Reader for ChatStreamReader {
                 ("service_tier", chunk.service_tier),
                 ("system_fingerprint", chunk.system_fingerprint),
             ] {
-                out.extend(value.map(|value| Event::Aside {
+                out.extend(value.map(|value| Event::Extra {
                     candidate: None,
                     origin: ORIGIN,
                     name: name.to_owned(),
@@ -90,17 +90,17 @@ impl Reader for ChatStreamReader {
         for choice in chunk.choices.unwrap_or_default() {
             self.candidate(choice.index).read_choice(choice, out);
         }
-        out.extend(chunk.usage.map(|counts| Event::Count(counts.into_canon())));
+        out.extend(chunk.usage.map(|counts| Event::Usage(counts.into_canon())));
         Ok(())
     }
 
-    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
         let complete = !self.candidates.is_empty() && self.candidates.iter().all(|c| c.ended);
         if complete {
             return Ok(());
         }
-        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
-            .note("the chat stream ended without a finish reason"))
+        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
+            .with_log_note("the chat stream ended without a finish reason"))
     }
 
     fn is_done(&self) -> bool {
@@ -150,8 +150,8 @@ impl ChatCandidate {
         for image in read_reply::images(parse_list(delta.images)) {
             self.close_text(out);
             let place = self.next_place();
-            out.push(Event::Open(place, Opening::Whole(Box::new(image))));
-            out.push(Event::Close(place));
+            out.push(Event::PartStart(place, PartStart::Complete(Box::new(image))));
+            out.push(Event::PartEnd(place));
         }
         for call in delta.tool_calls.unwrap_or_default() {
             self.read_call(call, out);
@@ -188,25 +188,25 @@ impl ChatCandidate {
                 }
                 continue;
             };
-            let canon::Kind::Thought(thought) = &part.kind else { continue };
+            let canon::PartKind::Thought(thought) = &part.kind else { continue };
             if thought.redacted {
                 self.close_text(out);
                 let place = self.next_place();
-                let signature = part.seal.clone();
-                let whole = canon::Part { seal: None, ..part };
-                out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
-                out.extend(signature.map(|signature| Event::Sealed(place, signature)));
-                out.push(Event::Close(place));
+                let signature = part.signature.clone();
+                let whole = canon::Part { signature: None, ..part };
+                out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
+                out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+                out.push(Event::PartEnd(place));
                 continue;
             }
-            if !thought.text.is_empty() || part.seal.is_some() {
+            if !thought.text.is_empty() || part.signature.is_some() {
                 let place = self.open(ChatTextKind::Thought, out);
                 if !thought.text.is_empty() {
-                    out.push(Event::Grow(place, Growth::Text(thought.text.clone())));
+                    out.push(Event::PartDelta(place, PartDelta::Text(thought.text.clone())));
                 }
-                self.thought_fields = part.extras.for_origin(ORIGIN).cloned().unwrap_or_default();
-                if let Some(signature) = part.seal {
-                    out.push(Event::Sealed(place, signature));
+                self.thought_fields = part.extras.for_format(ORIGIN).cloned().unwrap_or_default();
+                if let Some(signature) = part.signature {
+                    out.push(Event::PartSignature(place, signature));
                     self.close_text(out);
                 }
             }
@@ -221,14 +221,14 @@ impl ChatCandidate {
     ) {
         for citation in read_reply::citations(parse_list(annotations)) {
             let place = self.open(ChatTextKind::Text, out);
-            out.push(Event::Grow(place, Growth::Citation(citation)));
+            out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
         }
         let logprobs: Value =
             logprobs.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         let logprobs = read_reply::logprobs(&logprobs);
         if !logprobs.is_empty() {
             let place = self.open(ChatTextKind::Text, out);
-            out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
+            out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
         }
     }
 
@@ -259,36 +259,36 @@ impl ChatCandidate {
                     slot: place.slot,
                     open: true,
                 });
-                out.push(Event::Open(place, Opening::ToolCall { id, name, custom }));
+                out.push(Event::PartStart(place, PartStart::ToolCall { id, name, custom }));
                 place.slot
             }
         };
-        let place = Place { candidate: self.index, slot };
+        let place = PartIndex { candidate: self.index, slot };
         if let Some(text) = inner.arguments.or(inner.input).filter(|text| !text.is_empty()) {
-            out.push(Event::Grow(place, Growth::Text(text.into_owned())));
+            out.push(Event::PartDelta(place, PartDelta::Text(text.into_owned())));
         }
         let extra: Option<Value> =
             delta.extra_content.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let signature: Option<Seal> = extra.as_ref().and_then(signatures::read_call_signature);
+        let signature: Option<Signature> = extra.as_ref().and_then(signatures::read_call_signature);
         debug_assert!(
-            signature.as_ref().is_none_or(|signature| signature.origin() == Origin::Native)
+            signature.as_ref().is_none_or(|signature| signature.origin() == WireFormat::Native)
         );
-        out.extend(signature.map(|signature| Event::Sealed(place, signature)));
+        out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
     }
 
     fn finish(&mut self, word: &str, out: &mut Vec<Event>) {
         self.close_text(out);
         if let Some(part) = std::mem::take(&mut self.audio).into_part() {
             let place = self.next_place();
-            out.push(Event::Open(place, Opening::Whole(Box::new(part))));
-            out.push(Event::Close(place));
+            out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
+            out.push(Event::PartEnd(place));
         }
         for call in self.calls.iter_mut().filter(|call| call.open) {
             call.open = false;
-            out.push(Event::Close(Place { candidate: self.index, slot: call.slot }));
+            out.push(Event::PartEnd(PartIndex { candidate: self.index, slot: call.slot }));
         }
         if !self.rest.is_empty() {
-            out.push(Event::Aside {
+            out.push(Event::Extra {
                 candidate: Some(self.index),
                 origin: ORIGIN,
                 name: MESSAGE_EXTRA.to_owned(),
@@ -297,51 +297,51 @@ impl ChatCandidate {
         }
         self.ended = true;
         let mut why = wire::read_finish_reason(word);
-        if why == Why::Stop && !self.calls.is_empty() {
-            why = Why::ToolCalls;
+        if why == FinishReason::Stop && !self.calls.is_empty() {
+            why = FinishReason::ToolCalls;
         }
-        let finish = Finish::new(why, Raw::new(ORIGIN, word));
-        out.push(Event::End { candidate: self.index, finish });
+        let finish = Finish::new(why, RawReason::new(ORIGIN, word));
+        out.push(Event::Finish { candidate: self.index, finish });
     }
 
     fn add_text(&mut self, what: ChatTextKind, text: String, out: &mut Vec<Event>) {
         let place = self.open(what, out);
-        out.push(Event::Grow(place, Growth::Text(text)));
+        out.push(Event::PartDelta(place, PartDelta::Text(text)));
     }
 
     /// Returns the open part of that kind. Opens one if another kind or none is open.
-    fn open(&mut self, what: ChatTextKind, out: &mut Vec<Event>) -> Place {
+    fn open(&mut self, what: ChatTextKind, out: &mut Vec<Event>) -> PartIndex {
         if let Some((open, slot)) = self.open
             && open == what
         {
-            return Place { candidate: self.index, slot };
+            return PartIndex { candidate: self.index, slot };
         }
         self.close_text(out);
         let place = self.next_place();
         self.open = Some((what, place.slot));
         let opening = match what {
-            ChatTextKind::Text => Opening::Text,
-            ChatTextKind::Refusal => Opening::Refusal,
-            ChatTextKind::Thought => Opening::Thought,
+            ChatTextKind::Text => PartStart::Text,
+            ChatTextKind::Refusal => PartStart::Refusal,
+            ChatTextKind::Thought => PartStart::Thought,
         };
-        out.push(Event::Open(place, opening));
+        out.push(Event::PartStart(place, opening));
         place
     }
 
     fn close_text(&mut self, out: &mut Vec<Event>) {
         if let Some((_, slot)) = self.open.take() {
-            let place = Place { candidate: self.index, slot };
+            let place = PartIndex { candidate: self.index, slot };
             for (name, value) in std::mem::take(&mut self.thought_fields) {
-                out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
+                out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
             }
-            out.push(Event::Close(place));
+            out.push(Event::PartEnd(place));
         }
     }
 
-    fn next_place(&mut self) -> Place {
+    fn next_place(&mut self) -> PartIndex {
         let slot = self.slots;
         self.slots += 1;
-        Place { candidate: self.index, slot }
+        PartIndex { candidate: self.index, slot }
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::heads::{self, AnyObject, Outline};
+use crate::value_view::{self, AnyObject, ValueView};
 use crate::text;
 
 #[derive(Debug, Deserialize)]
@@ -96,10 +96,10 @@ pub(super) struct ChatMessageList<'a> {
     pub(super) answered: HashSet<Cow<'a, str>>,
 }
 
-impl<'de> Outline<'de> for ChatMessageList<'de> {
+impl<'de> ValueView<'de> for ChatMessageList<'de> {
     const EXPECTED: &'static str = "a list of messages";
 
-    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut all = Self::default();
         while let Some(message) = items.next_element::<ChatMessageView<'de>>()? {
             all.has_parts |= matches!(message.content, ChatContentView::Parts { .. });
@@ -112,7 +112,7 @@ impl<'de> Outline<'de> for ChatMessageList<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for ChatMessageList<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<ChatMessageList<'de>, D>(from)
+        value_view::read::<ChatMessageList<'de>, D>(from)
     }
 }
 
@@ -159,18 +159,18 @@ pub(super) enum ChatContentView<'a> {
     },
 }
 
-impl<'de> Outline<'de> for ChatContentView<'de> {
+impl<'de> ValueView<'de> for ChatContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of parts";
 
-    fn text(_text: &str) -> Option<Self> {
+    fn from_text(_text: &str) -> Option<Self> {
         Some(Self::Text)
     }
 
-    fn nothing() -> Option<Self> {
+    fn from_null() -> Option<Self> {
         Some(Self::Absent)
     }
 
-    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let (mut count, mut problem) = (0, None);
         while let Some(part) = items.next_element::<ChatPartView<'de>>()? {
             if problem.is_none() {
@@ -184,7 +184,7 @@ impl<'de> Outline<'de> for ChatContentView<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for ChatContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<ChatContentView<'de>, D>(from)
+        value_view::read::<ChatContentView<'de>, D>(from)
     }
 }
 

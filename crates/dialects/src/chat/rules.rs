@@ -5,17 +5,17 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat/create>.
 
-use canon::{Fault, Level, Losses};
+use canon::{ApiError, EffortLevel, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::request_view::{ChatNameView, ChatRequestView, ChatToolView};
 use super::wire;
-use crate::Peek;
-use crate::dialect::{Marks, SEARCHES};
+use crate::RequestFacts;
+use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
 use crate::json;
-use crate::judge::{model, refuse, within};
+use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
@@ -23,60 +23,60 @@ const MAX_METADATA_ENTRIES: usize = 16;
 const MAX_OUTPUT_TOKENS: u64 = 1 << 30;
 
 /// Parses the request facts and applies the rules.
-pub(super) fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
-    let text = json::text(body)?;
-    let view: ChatRequestView<'_> = json::read(text)?;
+pub(super) fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+    let text = json::checked_text(body)?;
+    let view: ChatRequestView<'_> = json::parse(text)?;
     let marks = patch_points(text, &view);
     check(&view, marks)
 }
 
-fn patch_points(text: &str, view: &ChatRequestView<'_>) -> Marks {
+fn patch_points(text: &str, view: &ChatRequestView<'_>) -> PatchPoints {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    Marks {
+    PatchPoints {
         model: range(view.model),
         limit: range(view.max_completion_tokens).or_else(|| range(view.max_tokens)),
         stream_options: range(view.stream_options),
-        ..Marks::of(text)
+        ..PatchPoints::locate(text)
     }
 }
 
-fn check(view: &ChatRequestView<'_>, marks: Marks) -> Result<Peek, Fault> {
-    let model = model(view.model)?;
-    let messages = view.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts, ApiError> {
+    let model = check_model(view.model)?;
+    let messages = view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
     if messages.count == 0 {
-        return Err(refuse("messages", "must not be empty"));
+        return Err(invalid_field("messages", "must not be empty"));
     }
     if messages.count > MAX_MESSAGES {
-        return Err(refuse("messages", &format!("must have at most {MAX_MESSAGES} items")));
+        return Err(invalid_field("messages", &format!("must have at most {MAX_MESSAGES} items")));
     }
     if let Some((path, why)) = &messages.problem {
-        return Err(refuse(path, why));
+        return Err(invalid_field(path, why));
     }
     check_numbers(view)?;
     check_tools(view)?;
-    if view.reasoning_effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
-        return Err(refuse(
+    if view.reasoning_effort.as_deref().is_some_and(|word| EffortLevel::parse(word).is_none()) {
+        return Err(invalid_field(
             "reasoning_effort",
             "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
         ));
     }
     if view.user.as_ref().is_some_and(|user| user.len() > 4_096) {
-        return Err(refuse("user", "must be at most 4096 bytes"));
+        return Err(invalid_field("user", "must be at most 4096 bytes"));
     }
     check_objects(view)?;
     let stream = view.stream.unwrap_or(false);
     let wants_usage = wants_usage(view, stream)?;
     let max_output = output_limit(view)?;
-    Ok(Peek {
+    Ok(RequestFacts {
         model,
         stream,
-        array: false,
+        json_array: false,
         wants_usage,
-        max_output,
+        max_output_tokens: max_output,
         candidates: u32::try_from(view.n.unwrap_or(1)).unwrap_or(1),
-        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
-        searches: max_searches(view),
-        marks,
+        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
+        max_searches: max_searches(view),
+        patch_points: marks,
         edits: Vec::new(),
         only_text: !messages.has_parts,
         losses: Losses::new(),
@@ -89,36 +89,36 @@ fn max_searches(view: &ChatRequestView<'_>) -> u64 {
     let may = view.web_search_options.is_some()
         || view.search_parameters.is_some()
         || tools.any(|kind| kind.contains("search"));
-    if may { SEARCHES } else { 0 }
+    if may { DEFAULT_MAX_SEARCHES } else { 0 }
 }
 
-fn check_numbers(view: &ChatRequestView<'_>) -> Result<(), Fault> {
-    within("temperature", view.temperature, 0.0, 2.0)?;
-    within("top_p", view.top_p, 0.0, 1.0)?;
-    within("presence_penalty", view.presence_penalty, -2.0, 2.0)?;
-    within("frequency_penalty", view.frequency_penalty, -2.0, 2.0)?;
+fn check_numbers(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
+    check_range("temperature", view.temperature, 0.0, 2.0)?;
+    check_range("top_p", view.top_p, 0.0, 1.0)?;
+    check_range("presence_penalty", view.presence_penalty, -2.0, 2.0)?;
+    check_range("frequency_penalty", view.frequency_penalty, -2.0, 2.0)?;
     if view.n.is_some_and(|n| !(1..=128).contains(&n)) {
-        return Err(refuse("n", "must be between 1 and 128"));
+        return Err(invalid_field("n", "must be between 1 and 128"));
     }
     if view.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
-        return Err(refuse("top_logprobs", "must be between 0 and 20"));
+        return Err(invalid_field("top_logprobs", "must be between 0 and 20"));
     }
     if view.top_logprobs.is_some_and(|n| n > 0) && view.logprobs != Some(true) {
-        return Err(refuse("top_logprobs", "needs `logprobs` to be true"));
+        return Err(invalid_field("top_logprobs", "needs `logprobs` to be true"));
     }
     let _ = view.seed;
     Ok(())
 }
 
-fn check_tools(view: &ChatRequestView<'_>) -> Result<(), Fault> {
+fn check_tools(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
     let tools = view.tools.as_deref().unwrap_or_default();
     if view.tools.is_some() && view.functions.is_some() {
-        return Err(refuse("functions", "is the old form of `tools`; send only one of them"));
+        return Err(invalid_field("functions", "is the old form of `tools`; send only one of them"));
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
         let declared = match tool.r#type.as_deref() {
-            None => return Err(refuse(&format!("tools[{at}].type"), "is required")),
+            None => return Err(invalid_field(&format!("tools[{at}].type"), "is required")),
             Some("function") => Some(("function", &tool.function)),
             Some("custom") => Some(("custom", &tool.custom)),
             Some(_) => None,
@@ -126,7 +126,7 @@ fn check_tools(view: &ChatRequestView<'_>) -> Result<(), Fault> {
         if let Some((kind, tool)) = declared {
             match tool.as_ref().and_then(|tool| tool.name.as_deref()) {
                 Some(name) if !name.is_empty() => names.push(name),
-                _ => return Err(refuse(&format!("tools[{at}].{kind}.name"), "is required")),
+                _ => return Err(invalid_field(&format!("tools[{at}].{kind}.name"), "is required")),
             }
         }
     }
@@ -138,7 +138,7 @@ fn check_tool_choice(
     value: Option<&RawValue>,
     names: &[&str],
     has_tools: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum ChatToolChoiceView<'a> {
@@ -152,8 +152,8 @@ fn check_tool_choice(
         Ok(ChatToolChoiceView::Word(word)) => match &*word {
             "none" | "auto" => Ok(()),
             "required" if has_tools => Ok(()),
-            "required" => Err(refuse("tool_choice", "needs `tools`")),
-            _ => Err(refuse("tool_choice", rule)),
+            "required" => Err(invalid_field("tool_choice", "needs `tools`")),
+            _ => Err(invalid_field("tool_choice", rule)),
         },
         Ok(ChatToolChoiceView::Named(tool)) => {
             let name = [&tool.function, &tool.custom]
@@ -163,18 +163,18 @@ fn check_tool_choice(
             match (tool.r#type.as_deref(), name) {
                 (Some("function" | "custom"), Some(name)) if names.contains(&name) => Ok(()),
                 (Some("function" | "custom"), Some(_)) => {
-                    Err(refuse("tool_choice", "names a tool that is not in `tools`"))
+                    Err(invalid_field("tool_choice", "names a tool that is not in `tools`"))
                 }
-                (Some("function" | "custom"), None) | (None, _) => Err(refuse("tool_choice", rule)),
+                (Some("function" | "custom"), None) | (None, _) => Err(invalid_field("tool_choice", rule)),
                 (Some(_), _) => Ok(()),
             }
         }
-        Err(_) => Err(refuse("tool_choice", rule)),
+        Err(_) => Err(invalid_field("tool_choice", rule)),
     }
 }
 
 /// Checks fields whose contents only matter to their own rule.
-fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
+fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum ChatStopView<'a> {
@@ -192,20 +192,20 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
         let texts = match serde_json::from_str(stop.get()) {
             Ok(ChatStopView::One(text)) => vec![text],
             Ok(ChatStopView::Some(texts)) => texts,
-            Err(_) => return Err(refuse("stop", "must be a string or a list of strings")),
+            Err(_) => return Err(invalid_field("stop", "must be a string or a list of strings")),
         };
         if texts.len() > 4 {
-            return Err(refuse("stop", "must have at most 4 items"));
+            return Err(invalid_field("stop", "must have at most 4 items"));
         }
         if texts.iter().any(|text| text.is_empty() || text.len() > 4_096) {
-            return Err(refuse("stop", "must be strings of 1 to 4096 bytes"));
+            return Err(invalid_field("stop", "must be strings of 1 to 4096 bytes"));
         }
     }
     if let Some(bias) = view.logit_bias {
         let pairs: std::collections::HashMap<Cow<'_, str>, f64> = serde_json::from_str(bias.get())
-            .map_err(|_| refuse("logit_bias", "must map token ids to numbers"))?;
+            .map_err(|_| invalid_field("logit_bias", "must map token ids to numbers"))?;
         if pairs.len() > MAX_LOGIT_BIASES {
-            return Err(refuse(
+            return Err(invalid_field(
                 "logit_bias",
                 &format!("must have at most {MAX_LOGIT_BIASES} entries"),
             ));
@@ -214,15 +214,15 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
             .iter()
             .any(|(id, bias)| id.parse::<u64>().is_err() || !(-100.0..=100.0).contains(bias))
         {
-            return Err(refuse("logit_bias", "must map token ids to numbers from -100 to 100"));
+            return Err(invalid_field("logit_bias", "must map token ids to numbers from -100 to 100"));
         }
     }
     if let Some(metadata) = view.metadata {
         let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
             serde_json::from_str(metadata.get())
-                .map_err(|_| refuse("metadata", "must map strings to strings"))?;
+                .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
         if pairs.len() > MAX_METADATA_ENTRIES {
-            return Err(refuse(
+            return Err(invalid_field(
                 "metadata",
                 &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
             ));
@@ -230,16 +230,16 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
     }
     if let Some(format) = view.response_format {
         let format: ChatFormatView<'_> = serde_json::from_str(format.get())
-            .map_err(|_| refuse("response_format", "must be an object with a `type`"))?;
+            .map_err(|_| invalid_field("response_format", "must be an object with a `type`"))?;
         match format.r#type.as_deref() {
             Some("text" | "json_object") => {}
             Some("json_schema") => {
                 if format.json_schema.and_then(|schema| schema.name).is_none() {
-                    return Err(refuse("response_format.json_schema.name", "is required"));
+                    return Err(invalid_field("response_format.json_schema.name", "is required"));
                 }
             }
             _ => {
-                return Err(refuse(
+                return Err(invalid_field(
                     "response_format.type",
                     "must be `text`, `json_object` or `json_schema`",
                 ));
@@ -249,7 +249,7 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn wants_usage(view: &ChatRequestView<'_>, stream: bool) -> Result<bool, Fault> {
+fn wants_usage(view: &ChatRequestView<'_>, stream: bool) -> Result<bool, ApiError> {
     #[derive(Deserialize)]
     struct ChatStreamOptionsView {
         #[serde(default)]
@@ -257,28 +257,28 @@ fn wants_usage(view: &ChatRequestView<'_>, stream: bool) -> Result<bool, Fault> 
     }
     let Some(options) = view.stream_options else { return Ok(false) };
     if !stream {
-        return Err(refuse("stream_options", "is only allowed when `stream` is true"));
+        return Err(invalid_field("stream_options", "is only allowed when `stream` is true"));
     }
     serde_json::from_str::<ChatStreamOptionsView>(options.get())
         .map(|options| options.include_usage.unwrap_or(false))
-        .map_err(|_| refuse("stream_options.include_usage", "must be true or false"))
+        .map_err(|_| invalid_field("stream_options.include_usage", "must be true or false"))
 }
 
 /// Reads the output limit. Two different limits in one request are rejected, because one of them
 /// would be ignored silently.
-fn output_limit(view: &ChatRequestView<'_>) -> Result<Option<u64>, Fault> {
+fn output_limit(view: &ChatRequestView<'_>) -> Result<Option<u64>, ApiError> {
     let read = |name, value: Option<&RawValue>| match value {
         None => Ok(None),
         Some(value) => match serde_json::from_str::<u64>(value.get()) {
             Ok(limit @ 1..=MAX_OUTPUT_TOKENS) => Ok(Some(limit)),
-            _ => Err(refuse(name, "must be a whole number of at least 1")),
+            _ => Err(invalid_field(name, "must be a whole number of at least 1")),
         },
     };
     let old = read("max_tokens", view.max_tokens)?;
     let new = read("max_completion_tokens", view.max_completion_tokens)?;
     match (new, old) {
         (Some(new), Some(old)) if new != old => {
-            Err(refuse("max_tokens", "contradicts `max_completion_tokens`; send only one of them"))
+            Err(invalid_field("max_tokens", "contradicts `max_completion_tokens`; send only one of them"))
         }
         (new, old) => Ok(new.or(old)),
     }
@@ -290,7 +290,7 @@ mod tests {
 
     fn refused(body: &str) -> (String, String) {
         let fault = read_facts(body.as_bytes()).expect_err(body);
-        (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+        (fault.param().unwrap_or_default().to_owned(), fault.message().to_owned())
     }
 
     /// Returns a valid request with that field added or replaced.
@@ -308,9 +308,9 @@ mod tests {
             with(r#""stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"n":2"#);
         let facts = read_facts(body.as_bytes()).unwrap();
         assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
-        assert_eq!((facts.max_output, facts.candidates), (Some(7), 2));
-        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"7");
+        assert_eq!((facts.max_output_tokens, facts.candidates), (Some(7), 2));
+        assert_eq!(&body.as_bytes()[facts.patch_points.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.patch_points.limit.unwrap()], b"7");
     }
 
     #[test]

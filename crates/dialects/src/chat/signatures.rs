@@ -12,29 +12,29 @@
 //! A chat provider expects its own entries back unchanged. Its signatures therefore count as chat's
 //! own, whatever `format` says, and carry `format` and `id` inside.
 
-use canon::{Kind, Origin, Part, Seal, Thought};
+use canon::{PartKind, WireFormat, Part, Signature, Thought};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
-use crate::fields::Object;
-use crate::stretch;
+use crate::fields::ObjectWriter;
+use crate::signed_span;
 
 /// Returns the `format` word for an origin.
-const fn format_of(origin: Origin) -> &'static str {
+const fn format_of(origin: WireFormat) -> &'static str {
     match origin {
-        Origin::Messages => "anthropic-claude-v1",
-        Origin::Responses => "openai-responses-v1",
-        Origin::Native => "google-gemini-v1",
-        Origin::Chat | Origin::Images => "unknown",
+        WireFormat::Messages => "anthropic-claude-v1",
+        WireFormat::Responses => "openai-responses-v1",
+        WireFormat::Native => "google-gemini-v1",
+        WireFormat::Chat | WireFormat::Images => "unknown",
     }
 }
 
-fn origin_of(format: Option<&str>) -> Origin {
+fn origin_of(format: Option<&str>) -> WireFormat {
     match format {
-        Some("anthropic-claude-v1") => Origin::Messages,
-        Some("openai-responses-v1") => Origin::Responses,
-        Some("google-gemini-v1") => Origin::Native,
-        _ => Origin::Chat,
+        Some("anthropic-claude-v1") => WireFormat::Messages,
+        Some("openai-responses-v1") => WireFormat::Responses,
+        Some("google-gemini-v1") => WireFormat::Native,
+        _ => WireFormat::Chat,
     }
 }
 
@@ -50,18 +50,18 @@ pub(super) enum DetailsAuthor {
 /// Separates format, id and token in a signature of a chat provider. No token contains it.
 const SEPARATOR: char = '\u{2}';
 
-fn pack(format: Option<&str>, id: Option<&str>, token: &str) -> Seal {
+fn pack(format: Option<&str>, id: Option<&str>, token: &str) -> Signature {
     let format = format.filter(|format| *format != "unknown").unwrap_or_default();
     let id = id.unwrap_or_default();
     if format.is_empty() && id.is_empty() {
-        return Seal::new(ORIGIN, token);
+        return Signature::new(ORIGIN, token);
     }
-    Seal::new(ORIGIN, format!("{SEPARATOR}{format}{SEPARATOR}{id}{SEPARATOR}{token}"))
+    Signature::new(ORIGIN, format!("{SEPARATOR}{format}{SEPARATOR}{id}{SEPARATOR}{token}"))
 }
 
 /// Splits a signature into format, id and token.
-fn unpack(signature: &Seal) -> (&str, Option<&str>, &str) {
-    let (origin, token) = signature.open();
+fn unpack(signature: &Signature) -> (&str, Option<&str>, &str) {
+    let (origin, token) = signature.origin_and_token();
     let packed = token.strip_prefix(SEPARATOR).filter(|_| origin == ORIGIN);
     let Some((format, rest)) = packed.and_then(|rest| rest.split_once(SEPARATOR)) else {
         return (format_of(origin), None, token);
@@ -77,32 +77,32 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
     let format = text("format");
     let origin = if author == DetailsAuthor::Provider { ORIGIN } else { origin_of(format) };
     let signature = |token: &str| match origin {
-        Origin::Chat => pack(format, text("id"), token),
-        Origin::Responses | Origin::Messages | Origin::Native | Origin::Images => {
-            Seal::new(origin, token)
+        WireFormat::Chat => pack(format, text("id"), token),
+        WireFormat::Responses | WireFormat::Messages | WireFormat::Native | WireFormat::Images => {
+            Signature::new(origin, token)
         }
     };
     let mut part = match text("type")? {
         "reasoning.text" => {
             let thought =
                 Thought { text: text("text").unwrap_or_default().to_owned(), redacted: false };
-            Part::new(Kind::Thought(thought)).sealed(text("signature").map(signature))
+            Part::new(PartKind::Thought(thought)).with_signature(text("signature").map(signature))
         }
         "reasoning.summary" => {
             let thought =
                 Thought { text: text("summary").unwrap_or_default().to_owned(), redacted: false };
-            Part::new(Kind::Thought(thought))
+            Part::new(PartKind::Thought(thought))
         }
         "reasoning.encrypted" => {
             let thought = Thought { text: String::new(), redacted: true };
-            Part::new(Kind::Thought(thought)).sealed(text("data").map(signature))
+            Part::new(PartKind::Thought(thought)).with_signature(text("data").map(signature))
         }
         _ => return None,
     };
-    if part.seal.is_none() {
+    if part.signature.is_none() {
         for name in ["id", "format"] {
             if let Some(word) = text(name).filter(|word| *word != "unknown") {
-                part.extras.put(ORIGIN, name, Value::from(word));
+                part.extras.insert(ORIGIN, name, Value::from(word));
             }
         }
     }
@@ -114,21 +114,21 @@ pub(super) fn read_detail(detail: &Value, author: DetailsAuthor) -> Option<Part>
 pub(super) fn split_details(
     details: Vec<Value>,
     calls: &mut [Part],
-) -> (Vec<Value>, Vec<(String, Seal)>) {
+) -> (Vec<Value>, Vec<(String, Signature)>) {
     let (mut thoughts, mut on_text) = (Vec::new(), Vec::new());
     for detail in details {
         let text = |name: &str| detail.get(name).and_then(Value::as_str);
         let token = text("data").filter(|_| text("type") == Some("reasoning.encrypted"));
         if let (Some(token), Some(id)) = (token, text("id")) {
-            let signature = Seal::new(origin_of(text("format")), token);
+            let signature = Signature::new(origin_of(text("format")), token);
             let is_target =
-                |part: &&mut Part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id);
-            if stretch::is_name(id) {
+                |part: &&mut Part| matches!(&part.kind, PartKind::ToolCall(c) if c.id == id);
+            if signed_span::is_span_name(id) {
                 on_text.push((id.to_owned(), signature));
                 continue;
             }
             if let Some(call) = calls.iter_mut().find(is_target) {
-                call.seal.get_or_insert(signature);
+                call.signature.get_or_insert(signature);
                 continue;
             }
         }
@@ -140,25 +140,25 @@ pub(super) fn split_details(
 /// Writes the entry of a thought.
 pub(super) fn write_detail(part: &Part, thought: &Thought, index: usize) -> Value {
     let kept = |name: &str| part.extras.get(ORIGIN, name).and_then(Value::as_str);
-    let (format, id, token) = match part.seal.as_ref().map(unpack) {
+    let (format, id, token) = match part.signature.as_ref().map(unpack) {
         Some((format, id, token)) => (format, id, Some(token)),
         None => (kept("format").unwrap_or("unknown"), kept("id"), None),
     };
     let detail = if thought.redacted {
-        Object::new().set("type", "reasoning.encrypted").maybe("data", token)
+        ObjectWriter::new().set("type", "reasoning.encrypted").set_some("data", token)
     } else {
-        Object::new()
+        ObjectWriter::new()
             .set("type", "reasoning.text")
             .set("text", thought.text.as_str())
-            .maybe("signature", token)
+            .set_some("signature", token)
     };
-    detail.maybe("id", id).set("format", format).set("index", index).into()
+    detail.set_some("id", id).set("format", format).set("index", index).into()
 }
 
 /// Writes the entry for the signature of a part that is not a thought.
-pub(super) fn write_part_signature(signature: &Seal, id: &str, index: usize) -> Value {
-    let (origin, token) = signature.open();
-    Object::new()
+pub(super) fn write_part_signature(signature: &Signature, id: &str, index: usize) -> Value {
+    let (origin, token) = signature.origin_and_token();
+    ObjectWriter::new()
         .set("type", "reasoning.encrypted")
         .set("data", token)
         .set("id", id)
@@ -169,28 +169,28 @@ pub(super) fn write_part_signature(signature: &Seal, id: &str, index: usize) -> 
 
 /// Writes a delta of an entry that adds text.
 pub(super) fn text_delta(text: &str, index: usize) -> Value {
-    let piece = Object::new().set("type", "reasoning.text").set("text", text);
+    let piece = ObjectWriter::new().set("type", "reasoning.text").set("text", text);
     Value::Array(vec![piece.set("index", index).into()])
 }
 
 /// Writes a delta of an entry that adds the signature.
-pub(super) fn signature_delta(signature: &Seal, index: usize) -> Value {
+pub(super) fn signature_delta(signature: &Signature, index: usize) -> Value {
     let (format, id, token) = unpack(signature);
-    let piece = Object::new().set("type", "reasoning.text").set("signature", token);
-    Value::Array(vec![piece.maybe("id", id).set("format", format).set("index", index).into()])
+    let piece = ObjectWriter::new().set("type", "reasoning.text").set("signature", token);
+    Value::Array(vec![piece.set_some("id", id).set("format", format).set("index", index).into()])
 }
 
 /// Reads the signature of a tool call.
-pub(super) fn read_call_signature(extra_content: &Value) -> Option<Seal> {
+pub(super) fn read_call_signature(extra_content: &Value) -> Option<Signature> {
     let token = extra_content.get("google")?.get("thought_signature")?.as_str()?;
-    Some(Seal::new(Origin::Native, token))
+    Some(Signature::new(WireFormat::Native, token))
 }
 
 /// Writes the signature of a tool call into its own field. `None` if only the list can carry it.
-pub(super) fn write_call_signature(signature: &Seal) -> Option<Map<String, Value>> {
-    let token = signature.for_origin(Origin::Native)?;
-    let google = Object::new().set("thought_signature", token);
-    Some(Object::new().set("google", google).into_map())
+pub(super) fn write_call_signature(signature: &Signature) -> Option<Map<String, Value>> {
+    let token = signature.for_format(WireFormat::Native)?;
+    let google = ObjectWriter::new().set("thought_signature", token);
+    Some(ObjectWriter::new().set("google", google).into_map())
 }
 
 #[cfg(test)]
@@ -202,10 +202,10 @@ mod tests {
         let entry = serde_json::json!({"type": "reasoning.text", "text": "hm",
             "signature": "EqQB", "id": "r1", "format": "anthropic-claude-v1", "index": 0});
         let part = read_detail(&entry, DetailsAuthor::Provider).unwrap();
-        assert_eq!(part.seal.as_ref().map(Seal::origin), Some(ORIGIN));
-        let Kind::Thought(thought) = &part.kind else { panic!("{part:?}") };
+        assert_eq!(part.signature.as_ref().map(Signature::origin), Some(ORIGIN));
+        let PartKind::Thought(thought) = &part.kind else { panic!("{part:?}") };
         assert_eq!(write_detail(&part, thought, 0), entry);
         let entry_part = read_detail(&entry, DetailsAuthor::Client).unwrap();
-        assert_eq!(entry_part.seal, Some(Seal::new(Origin::Messages, "EqQB")));
+        assert_eq!(entry_part.signature, Some(Signature::new(WireFormat::Messages, "EqQB")));
     }
 }

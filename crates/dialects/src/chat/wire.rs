@@ -5,7 +5,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
-use canon::{Origin, Tier, Usage, Why};
+use canon::{WireFormat, ServiceTier, Usage, FinishReason};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::audio::ChatAudio;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 use crate::text::{self, BorrowedText};
 
 #[derive(Debug, Deserialize)]
@@ -265,7 +265,7 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         images: _,
         seconds: _,
     } = *usage;
-    let mut prompt = Object::new().set("cached_tokens", cache_read);
+    let mut prompt = ObjectWriter::new().set("cached_tokens", cache_read);
     let written = cache_write.saturating_add(cache_write_long);
     if written > 0 {
         prompt = prompt.set("cache_write_tokens", written);
@@ -274,12 +274,12 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
     if input_image > 0 {
         prompt = prompt.set("image_tokens", input_image);
     }
-    let completion = Object::new()
+    let completion = ObjectWriter::new()
         .set("reasoning_tokens", thinking)
         .set("audio_tokens", output_audio)
         .set("accepted_prediction_tokens", 0)
         .set("rejected_prediction_tokens", 0);
-    Object::new()
+    ObjectWriter::new()
         .set("prompt_tokens", input)
         .set("completion_tokens", output)
         .set("total_tokens", usage.total())
@@ -289,47 +289,47 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
 }
 
 /// Reads a `finish_reason`.
-pub(super) fn read_finish_reason(word: &str) -> Why {
+pub(super) fn read_finish_reason(word: &str) -> FinishReason {
     match word {
-        "stop" => Why::Stop,
-        "length" => Why::Length,
-        "tool_calls" | "function_call" => Why::ToolCalls,
-        "content_filter" => Why::Filtered,
-        _ => Why::Other,
+        "stop" => FinishReason::Stop,
+        "length" => FinishReason::Length,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Other,
     }
 }
 
 /// Returns the `finish_reason`.
-pub(super) const fn write_finish_reason(why: Why) -> &'static str {
+pub(super) const fn write_finish_reason(why: FinishReason) -> &'static str {
     match why {
-        Why::Stop | Why::StopText | Why::Paused | Why::Malformed | Why::Other => "stop",
-        Why::Length => "length",
-        Why::ToolCalls => "tool_calls",
-        Why::Filtered | Why::PromptBlocked => "content_filter",
+        FinishReason::Stop | FinishReason::StopSequence | FinishReason::Paused | FinishReason::Malformed | FinishReason::Other => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::ContentFilter | FinishReason::PromptBlocked => "content_filter",
     }
 }
 
 /// Reads a `service_tier`.
-pub(super) fn read_tier(word: &str) -> Tier {
+pub(super) fn read_tier(word: &str) -> ServiceTier {
     match word {
-        "auto" => Tier::Auto,
-        "default" => Tier::Standard,
-        "flex" => Tier::Flex,
-        "priority" => Tier::Priority,
-        "fast" => Tier::Fast,
-        other => Tier::Other(Origin::Chat, other.to_owned()),
+        "auto" => ServiceTier::Auto,
+        "default" => ServiceTier::Standard,
+        "flex" => ServiceTier::Flex,
+        "priority" => ServiceTier::Priority,
+        "fast" => ServiceTier::Fast,
+        other => ServiceTier::Other(WireFormat::Chat, other.to_owned()),
     }
 }
 
 /// Returns the `service_tier`. `None` if this format has no word for it.
-pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        Tier::Auto => Some("auto"),
-        Tier::Standard => Some("default"),
-        Tier::Flex => Some("flex"),
-        Tier::Priority => Some("priority"),
-        Tier::Fast => Some("fast"),
-        Tier::Other(Origin::Chat | Origin::Responses, word) => Some(word),
-        Tier::Other(Origin::Messages | Origin::Native | Origin::Images, _) => None,
+        ServiceTier::Auto => Some("auto"),
+        ServiceTier::Standard => Some("default"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Fast => Some("fast"),
+        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
+        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => None,
     }
 }

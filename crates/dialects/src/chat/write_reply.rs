@@ -1,54 +1,54 @@
 //! Writes a whole chat completion from canon.
 
 use canon::{
-    Candidate, Citation, Extras, Finish, Kind, Logprob, Losses, Lossy, Media, Part, Reply, Source,
-    Thought, TokenChance, Why,
+    ReplyCandidate, Citation, ExtraFields, Finish, PartKind, Logprob, Losses, Lossy, Media, Part, ChatReply, MediaSource,
+    Thought, TokenLogprob, FinishReason,
 };
 use serde_json::Value;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, signatures, wire, write_request};
-use crate::fields::{Object, note_foreign, number};
-use crate::served::{self, TIER};
-use crate::{Stamp, stretch};
+use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::service_tier::{self, TIER_FIELD};
+use crate::{ReplyStamp, signed_span};
 
 /// Writes a reply to the given request.
-pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
-    let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
+pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ORIGIN, &mut losses);
+    let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     let choices: Vec<Value> =
         candidates.into_iter().map(|candidate| choice(candidate, chat, &mut losses)).collect();
-    let body: Value = Object::new()
+    let body: Value = ObjectWriter::new()
         .set("id", format!("chatcmpl-{}", stamp.id))
         .set("object", "chat.completion")
         .set("created", created.unwrap_or(stamp.created))
         .set("model", chat.model.as_str())
         .set("choices", choices)
         .set("usage", wire::write_usage(&usage.unwrap_or_default()))
-        .maybe(TIER, tier)
-        .with(&extras, ORIGIN)
+        .set_some(TIER_FIELD, tier)
+        .with_extras(&extras, ORIGIN)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
 
-fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
-    let Candidate { index, parts, finish, logprobs, extras } = candidate;
-    served::note(&extras, ORIGIN, losses);
+fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {
+    let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
+    service_tier::note_reply_extras(&extras, ORIGIN, losses);
     let mut message = ChatMessageBuilder::default();
     for part in &parts {
         message.add(part, losses);
     }
     let rest = extras.get(ORIGIN, MESSAGE_EXTRA).and_then(Value::as_object).cloned();
-    let rest = Extras::of(ORIGIN, rest.unwrap_or_default());
+    let rest = ExtraFields::from_fields(ORIGIN, rest.unwrap_or_default());
     let requested = chat.sampling.logprobs.is_some();
     let logprobs = if requested { write_logprobs(&logprobs) } else { Value::Null };
-    Object::new()
+    ObjectWriter::new()
         .set("index", index)
-        .set("message", message.into_message().with(&rest, ORIGIN))
+        .set("message", message.into_message().with_extras(&rest, ORIGIN))
         .set("logprobs", logprobs)
         .set("finish_reason", finish_reason(finish.as_ref()))
-        .with(&extras, ORIGIN)
+        .with_extras(&extras, ORIGIN)
         .into()
 }
 
@@ -57,10 +57,10 @@ fn choice(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Valu
 pub(super) fn finish_reason(finish: Option<&Finish>) -> Value {
     match finish {
         None => Value::Null,
-        Some(Finish { why: Why::Other, raw, .. }) => {
-            Value::from(raw.for_origin(ORIGIN).unwrap_or(wire::write_finish_reason(Why::Other)))
+        Some(Finish { reason: FinishReason::Other, raw, .. }) => {
+            Value::from(raw.for_format(ORIGIN).unwrap_or(wire::write_finish_reason(FinishReason::Other)))
         }
-        Some(finish) => Value::from(wire::write_finish_reason(finish.why)),
+        Some(finish) => Value::from(wire::write_finish_reason(finish.reason)),
     }
 }
 
@@ -79,20 +79,20 @@ struct ChatMessageBuilder {
 
 impl ChatMessageBuilder {
     fn add(&mut self, part: &Part, losses: &mut Losses) {
-        note_foreign(&part.extras, ORIGIN, "part", losses);
-        let signature = part.seal.as_ref();
+        note_foreign_fields(&part.extras, ORIGIN, "part", losses);
+        let signature = part.signature.as_ref();
         let returned =
-            matches!(part.kind, Kind::Text { .. } | Kind::Thought(_) | Kind::ToolCall(_));
+            matches!(part.kind, PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_));
         losses.add_if(signature.is_some() && !returned, "reply.seal", NO_SIGNATURE_FIELD);
         match &part.kind {
-            Kind::Text { text, citations } => {
+            PartKind::Text { text, citations } => {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.add_signature(signature, &stretch::name(offset, text.chars().count()));
+                self.add_signature(signature, &signed_span::span_name(offset, text.chars().count()));
             }
-            Kind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
-            Kind::Thought(thought) => {
+            PartKind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
+            PartKind::Thought(thought) => {
                 let Thought { text, redacted: _ } = thought;
                 self.thoughts.push_str(text);
                 if text.is_empty() && signature.is_none() {
@@ -100,33 +100,33 @@ impl ChatMessageBuilder {
                 }
                 self.details.push(signatures::write_detail(part, thought, self.details.len()));
             }
-            Kind::ToolCall(call) => {
+            PartKind::ToolCall(call) => {
                 self.calls.push(write_request::write_call(call, part));
                 let separate = signature
                     .filter(|signature| signatures::write_call_signature(signature).is_none());
                 self.add_signature(separate, &call.id);
             }
-            Kind::Media(media) => match (write_image(media), audio::write(media)) {
+            PartKind::Media(media) => match (write_image(media), audio::write(media)) {
                 (Some(image), _) => self.images.push(image),
                 (None, Some(audio)) if self.audio.is_none() => self.audio = Some(audio),
                 (None, _) => losses.add("reply.media", NO_MEDIA_FIELD),
             },
-            Kind::Code(code) => {
+            PartKind::CodeExecution(code) => {
                 self.add_block(&write_request::code_block(&code.language, &code.code))
             }
-            Kind::CodeOutcome(outcome) => {
+            PartKind::CodeResult(outcome) => {
                 self.add_block(&write_request::code_block("", &outcome.output))
             }
-            Kind::Search(_) => {
+            PartKind::WebSearch(_) => {
                 losses.add("reply.search", "the chat format shows citations but no search queries");
             }
-            Kind::ToolResult(_) | Kind::Foreign { .. } => {
+            PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
                 losses.add("reply.part", "a part only the provider's format has");
             }
         }
     }
 
-    fn add_signature(&mut self, signature: Option<&canon::Seal>, id: &str) {
+    fn add_signature(&mut self, signature: Option<&canon::Signature>, id: &str) {
         if let Some(signature) = signature {
             self.details.push(signatures::write_part_signature(signature, id, self.details.len()));
         }
@@ -141,19 +141,19 @@ impl ChatMessageBuilder {
         all.push('\n');
     }
 
-    fn into_message(self) -> Object {
+    fn into_message(self) -> ObjectWriter {
         let Self { text, refusal, thoughts, details, calls, annotations, images, audio } = self;
         let mentioned = (!thoughts.is_empty()).then_some(thoughts);
-        Object::new()
+        ObjectWriter::new()
             .set("role", "assistant")
             .set("content", text)
             .set("refusal", refusal)
-            .maybe("reasoning_content", mentioned)
-            .maybe("reasoning_details", (!details.is_empty()).then_some(details))
+            .set_some("reasoning_content", mentioned)
+            .set_some("reasoning_details", (!details.is_empty()).then_some(details))
             .set("annotations", annotations)
-            .maybe("images", (!images.is_empty()).then_some(images))
-            .maybe("audio", audio)
-            .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
+            .set_some("images", (!images.is_empty()).then_some(images))
+            .set_some("audio", audio)
+            .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
     }
 }
 
@@ -161,33 +161,33 @@ impl ChatMessageBuilder {
 pub(super) fn write_citation(citation: &Citation, offset: usize) -> Value {
     let Citation { url, title, quote, span, extras: _ } = citation;
     let (start, end) = span.unwrap_or((0, 0));
-    let inner = Object::new()
+    let inner = ObjectWriter::new()
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start + offset)
         .set("end_index", end + offset)
-        .maybe("content", quote.as_deref());
-    Object::new().set("type", "url_citation").set("url_citation", inner).into()
+        .set_some("content", quote.as_deref());
+    ObjectWriter::new().set("type", "url_citation").set("url_citation", inner).into()
 }
 
 /// Writes a generated image. `None` for other media.
 pub(super) fn write_image(media: &Media) -> Option<Value> {
     let url = match (&media.kind, &media.source) {
-        (canon::MediaKind::Image, Source::Inline { mime, data }) => {
+        (canon::MediaKind::Image, MediaSource::Inline { mime, data }) => {
             format!("data:{mime};base64,{data}")
         }
-        (canon::MediaKind::Image, Source::Url { url, .. }) => url.clone(),
+        (canon::MediaKind::Image, MediaSource::Url { url, .. }) => url.clone(),
         _ => return None,
     };
-    let inner = Object::new().set("url", url);
-    Some(Object::new().set("type", "image_url").set("image_url", inner).into())
+    let inner = ObjectWriter::new().set("url", url);
+    Some(ObjectWriter::new().set("type", "image_url").set("image_url", inner).into())
 }
 
 /// Log probabilities of the tokens.
 pub(super) fn write_logprobs(list: &[Logprob]) -> Value {
-    let chance = |chance: &TokenChance| {
+    let chance = |chance: &TokenLogprob| {
         let bytes = chance.bytes.clone().unwrap_or_else(|| chance.token.clone().into_bytes());
-        Object::new()
+        ObjectWriter::new()
             .set("token", chance.token.as_str())
             .set("logprob", number(chance.logprob))
             .set("bytes", bytes)
@@ -199,5 +199,5 @@ pub(super) fn write_logprobs(list: &[Logprob]) -> Value {
             chance(&token.chosen).set("top_logprobs", top).into()
         })
         .collect();
-    Object::new().set("content", content).set("refusal", Value::Null).into()
+    ObjectWriter::new().set("content", content).set("refusal", Value::Null).into()
 }

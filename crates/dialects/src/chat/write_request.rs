@@ -1,32 +1,32 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    CacheMark, Choice, Clip, Detail, Extras, Format, FunctionTool, Hints, Kind, Level, Losses,
-    Lossy, Media, MediaKind, Modality, Origin, Part, Role, Sampling, SearchTool, Source, State,
-    Thinking, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    CacheBreakpoint, ToolChoiceMode, VideoClip, ImageDetail, ExtraFields, ResponseFormat, FunctionTool, RequestHints, PartKind, EffortLevel, Losses,
+    Lossy, Media, MediaKind, Modality, WireFormat, Part, Role, SamplingOptions, WebSearchTool, MediaSource, ConversationState,
+    ThinkingOptions, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
 };
 use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::{MAX_STOP_SEQUENCES, ORIGIN, PATH};
 use super::{signatures, wire};
-use crate::fields::{Object, note_foreign, number};
-use crate::json::Segments;
-use crate::native::BYPASS;
-use crate::{Lane, Outgoing, Steering};
+use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::json::BodySegments;
+use crate::native::BYPASS_SIGNATURE;
+use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
-    let canon::Chat {
+pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+    let canon::ChatRequest {
         model: _,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities,
-        canvas,
+        image_shape: canvas,
         stream,
         state,
         hints,
@@ -40,11 +40,11 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     for turn in turns {
         write_turn(turn, lane, &mut messages, &mut losses);
     }
-    let body = Object::new().set("model", lane.model).set("messages", messages);
+    let body = ObjectWriter::new().set("model", lane.model).set("messages", messages);
     let body = write_tools(body, tools, choice, &mut losses);
     let body = write_sampling(body, sampling, lane, &mut losses);
-    let body = body.maybe("reasoning_effort", write_thinking(*thinking, lane, &mut losses));
-    let body = body.maybe("response_format", write_format(format));
+    let body = body.set_some("reasoning_effort", write_thinking(*thinking, lane, &mut losses));
+    let body = body.set_some("response_format", write_format(format));
     let body = write_hints(body, hints, state, &mut losses);
     let body = if modalities.is_empty() {
         body
@@ -53,39 +53,39 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
             modalities.iter().map(|modality| write_modality(*modality)).collect();
         body.set("modalities", words)
     };
-    let canon::Canvas { ratio, size } = canvas;
-    let mut config = Object::new()
-        .maybe("aspect_ratio", ratio.as_deref())
-        .maybe("image_size", size.as_deref())
+    let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
+    let mut config = ObjectWriter::new()
+        .set_some("aspect_ratio", ratio.as_deref())
+        .set_some("image_size", size.as_deref())
         .into_map();
     if let Some(Value::Object(rest)) = extras.get(ORIGIN, "image_config") {
         config.extend(rest.clone());
     }
-    let body = body.maybe("image_config", (!config.is_empty()).then_some(config));
-    let mut body = body.with(extras, ORIGIN);
+    let body = body.set_some("image_config", (!config.is_empty()).then_some(config));
+    let mut body = body.with_extras(extras, ORIGIN);
     if *stream {
-        let options = Object::new().set("include_usage", true);
+        let options = ObjectWriter::new().set("include_usage", true);
         body = body.set("stream", true).set("stream_options", options);
     }
     let body = Value::from(body).to_string();
-    (Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec())
+    (ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec())
 }
 
 fn write_sampling(
-    body: Object,
-    sampling: &Sampling,
-    lane: &Lane<'_>,
+    body: ObjectWriter,
+    sampling: &SamplingOptions,
+    lane: &LaneSettings<'_>,
     losses: &mut Losses,
-) -> Object {
-    let Sampling {
+) -> ObjectWriter {
+    let SamplingOptions {
         temperature,
         top_p,
         top_k,
         presence_penalty,
         frequency_penalty,
         seed,
-        stop,
-        max_output,
+        stop_sequences: stop,
+        max_output_tokens: max_output,
         candidates,
         logprobs,
     } = sampling;
@@ -96,44 +96,44 @@ fn write_sampling(
         "the chat format takes at most 4 stop sequences",
     );
     let stop: Vec<&str> = stop.iter().take(MAX_STOP_SEQUENCES).map(String::as_str).collect();
-    body.maybe("temperature", temperature.map(number))
-        .maybe("top_p", top_p.map(number))
-        .maybe("presence_penalty", presence_penalty.map(number))
-        .maybe("frequency_penalty", frequency_penalty.map(number))
-        .maybe("seed", *seed)
-        .maybe("stop", (!stop.is_empty()).then_some(stop))
-        .maybe("max_completion_tokens", lane.limit.or(*max_output))
-        .maybe("n", candidates.filter(|n| *n != 1))
-        .maybe("logprobs", logprobs.map(|_| true))
-        .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
+    body.set_some("temperature", temperature.map(number))
+        .set_some("top_p", top_p.map(number))
+        .set_some("presence_penalty", presence_penalty.map(number))
+        .set_some("frequency_penalty", frequency_penalty.map(number))
+        .set_some("seed", *seed)
+        .set_some("stop", (!stop.is_empty()).then_some(stop))
+        .set_some("max_completion_tokens", lane.max_payable_output.or(*max_output))
+        .set_some("n", candidates.filter(|n| *n != 1))
+        .set_some("logprobs", logprobs.map(|_| true))
+        .set_some("top_logprobs", logprobs.filter(|n| *n > 0))
 }
 
 fn write_thinking(
-    thinking: Thinking,
-    lane: &Lane<'_>,
+    thinking: ThinkingOptions,
+    lane: &LaneSettings<'_>,
     losses: &mut Losses,
 ) -> Option<&'static str> {
-    let Thinking { level: _, budget: _, dynamic: _, show } = thinking;
+    let ThinkingOptions { level: _, budget: _, dynamic: _, display: show } = thinking;
     losses.add_if(
-        show.is_some_and(|show| show != canon::Show::Hidden),
+        show.is_some_and(|show| show != canon::ThinkingDisplay::Hidden),
         "thinking.show",
         "the chat format cannot ask for a summary",
     );
-    let level = thinking.as_level();
-    level.and_then(|level| Steering::of(lane).effort(level, losses)).map(Level::word)
+    let level = thinking.effective_level();
+    level.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, losses)).map(EffortLevel::as_str)
 }
 
-fn write_format(format: &Format) -> Option<Value> {
+fn write_format(format: &ResponseFormat) -> Option<Value> {
     match format {
-        Format::Text => None,
-        Format::Json => Some(Object::new().set("type", "json_object").into()),
-        Format::Schema { name, description, schema, strict } => {
-            let inner = Object::new()
+        ResponseFormat::Text => None,
+        ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object").into()),
+        ResponseFormat::Schema { name, description, schema, strict } => {
+            let inner = ObjectWriter::new()
                 .set("name", name.as_deref().unwrap_or("answer"))
-                .maybe("description", description.as_deref())
+                .set_some("description", description.as_deref())
                 .set("schema", schema.json.clone())
-                .maybe("strict", *strict);
-            Some(Object::new().set("type", "json_schema").set("json_schema", inner).into())
+                .set_some("strict", *strict);
+            Some(ObjectWriter::new().set("type", "json_schema").set("json_schema", inner).into())
         }
     }
 }
@@ -146,9 +146,9 @@ const fn write_modality(modality: Modality) -> &'static str {
     }
 }
 
-fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
-    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
-    let State { store, previous, background } = state;
+fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
+    let ConversationState { store, previous_response: previous, background } = state;
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
     losses.add_if(
         *background == Some(true),
@@ -161,34 +161,34 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
         "hints.tier",
         "the chat format lacks this tier",
     );
-    body.maybe("user", user.as_deref())
-        .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .maybe("service_tier", written)
-        .maybe("prompt_cache_key", cache_key.as_deref())
-        .maybe("verbosity", verbosity.as_deref())
-        .maybe("store", *store)
+    body.set_some("user", user.as_deref())
+        .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
+        .set_some("service_tier", written)
+        .set_some("prompt_cache_key", cache_key.as_deref())
+        .set_some("verbosity", verbosity.as_deref())
+        .set_some("store", *store)
 }
 
-fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &mut Losses) {
+fn write_turn(turn: &Turn, lane: &LaneSettings<'_>, messages: &mut Vec<Value>, losses: &mut Losses) {
     let Turn { role, parts, name, extras } = turn;
-    note_foreign(extras, ORIGIN, "turn", losses);
+    note_foreign_fields(extras, ORIGIN, "turn", losses);
     match role {
         Role::Assistant => messages.push(assistant(turn, lane, losses)),
         Role::System | Role::Developer => {
             let word = if *role == Role::System { "system" } else { "developer" };
-            let message = Object::new().set("role", word).maybe("name", name.as_deref());
+            let message = ObjectWriter::new().set("role", word).set_some("name", name.as_deref());
             let message = message.set("content", content(parts, losses));
-            messages.push(message.with(extras, ORIGIN).into());
+            messages.push(message.with_extras(extras, ORIGIN).into());
         }
         Role::User => {
             // Tool results come first: the API requires them right after the calls they answer.
             let mut attachments = Vec::new();
             for part in parts {
-                if let Kind::ToolResult(result) = &part.kind {
-                    note_foreign(&part.extras, ORIGIN, "part", losses);
+                if let PartKind::ToolResult(result) = &part.kind {
+                    note_foreign_fields(&part.extras, ORIGIN, "part", losses);
                     messages.push(tool_result(
                         result,
-                        part.cache.as_ref(),
+                        part.cache_breakpoint.as_ref(),
                         &mut attachments,
                         losses,
                     ));
@@ -196,13 +196,13 @@ fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &
             }
             let rest: Vec<&Part> = parts
                 .iter()
-                .filter(|part| !matches!(part.kind, Kind::ToolResult(_)))
+                .filter(|part| !matches!(part.kind, PartKind::ToolResult(_)))
                 .chain(&attachments)
                 .collect();
             let content = content(rest, losses);
             if content != Value::Array(Vec::new()) || parts.is_empty() {
-                let message = Object::new().set("role", "user").maybe("name", name.as_deref());
-                messages.push(message.set("content", content).with(extras, ORIGIN).into());
+                let message = ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
+                messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
             }
         }
     }
@@ -212,10 +212,10 @@ fn write_turn(turn: &Turn, lane: &Lane<'_>, messages: &mut Vec<Value>, losses: &
 fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
     let cited =
-        |part: &&Part| matches!(&part.kind, Kind::Text { citations, .. } if !citations.is_empty());
+        |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
-    if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] = parts.as_slice()
         && extras.is_empty()
     {
         return Value::from(text.as_str());
@@ -224,30 +224,30 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
 }
 
 fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
-    note_foreign(&part.extras, ORIGIN, "part", losses);
+    note_foreign_fields(&part.extras, ORIGIN, "part", losses);
     let object = match &part.kind {
-        Kind::Text { text, .. } => Object::new().set("type", "text").set("text", text.as_str()),
-        Kind::Refusal(text) => Object::new().set("type", "refusal").set("refusal", text.as_str()),
-        Kind::Media(media) => write_media(media, &part.extras, losses)?,
-        Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
-        Kind::Code(code) => {
-            Object::new().set("type", "text").set("text", code_block(&code.language, &code.code))
+        PartKind::Text { text, .. } => ObjectWriter::new().set("type", "text").set("text", text.as_str()),
+        PartKind::Refusal(text) => ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str()),
+        PartKind::Media(media) => write_media(media, &part.extras, losses)?,
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+        PartKind::CodeExecution(code) => {
+            ObjectWriter::new().set("type", "text").set("text", code_block(&code.language, &code.code))
         }
-        Kind::CodeOutcome(outcome) => {
-            Object::new().set("type", "text").set("text", code_block("", &outcome.output))
+        PartKind::CodeResult(outcome) => {
+            ObjectWriter::new().set("type", "text").set("text", code_block("", &outcome.output))
         }
-        Kind::Foreign { .. } => {
+        PartKind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return None;
         }
-        Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => return None,
-        Kind::Search(_) => {
+        PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => return None,
+        PartKind::WebSearch(_) => {
             losses.add("part.search", "the chat format has no field for a past search");
             return None;
         }
     };
-    let mark = part.cache.as_ref().map(write_cache);
-    Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ORIGIN).into())
+    let mark = part.cache_breakpoint.as_ref().map(write_cache);
+    Some(object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into())
 }
 
 /// Writes code or its output as a Markdown code block.
@@ -255,71 +255,71 @@ pub(super) fn code_block(language: &str, code: &str) -> String {
     format!("```{language}\n{}\n```", code.trim_end_matches('\n'))
 }
 
-fn write_cache(mark: &CacheMark) -> Value {
-    Object::new().set("mode", "explicit").maybe("ttl", mark.ttl.as_deref()).into()
+fn write_cache(mark: &CacheBreakpoint) -> Value {
+    ObjectWriter::new().set("mode", "explicit").set_some("ttl", mark.ttl.as_deref()).into()
 }
 
 /// Adds the extras kept for an inner object.
-fn with_inner_extras(object: Object, extras: &Extras, name: &str) -> Object {
+fn with_inner_extras(object: ObjectWriter, extras: &ExtraFields, name: &str) -> ObjectWriter {
     let kept = extras.get(ORIGIN, name).and_then(Value::as_object).cloned().unwrap_or_default();
-    object.with(&Extras::of(ORIGIN, kept), ORIGIN)
+    object.with_extras(&ExtraFields::from_fields(ORIGIN, kept), ORIGIN)
 }
 
-fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Object> {
+fn write_media(media: &Media, extras: &ExtraFields, losses: &mut Losses) -> Option<ObjectWriter> {
     let Media { kind, source, name, detail, clip } = media;
     losses.add_if(
         clip.is_some() && *kind != MediaKind::Video,
         "media.clip",
         "the chat format has clips only for video",
     );
-    let whole = |word: &str, inner: Object| {
-        Object::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
+    let whole = |word: &str, inner: ObjectWriter| {
+        ObjectWriter::new().set("type", word).set(word, with_inner_extras(inner, extras, word))
     };
     let url = match source {
-        Source::Inline { mime, data } => format!("data:{mime};base64,{data}"),
-        Source::Url { url, .. } => url.clone(),
-        Source::File { origin, id } if *origin == ORIGIN => {
-            let file = Object::new().set("file_id", id.as_str());
+        MediaSource::Inline { mime, data } => format!("data:{mime};base64,{data}"),
+        MediaSource::Url { url, .. } => url.clone(),
+        MediaSource::File { origin, id } if *origin == ORIGIN => {
+            let file = ObjectWriter::new().set("file_id", id.as_str());
             return Some(whole("file", file));
         }
-        Source::File { .. } => {
+        MediaSource::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
             return None;
         }
-        Source::Text(text) => {
-            return Some(Object::new().set("type", "text").set("text", text.as_str()));
+        MediaSource::Text(text) => {
+            return Some(ObjectWriter::new().set("type", "text").set("text", text.as_str()));
         }
     };
     match (kind, source) {
         (MediaKind::Image, _) => {
             let detail = detail.map(|detail| match detail {
-                Detail::Low => "low",
-                Detail::Medium => "auto",
-                Detail::High => "high",
-                Detail::Original => "original",
+                ImageDetail::Low => "low",
+                ImageDetail::Medium => "auto",
+                ImageDetail::High => "high",
+                ImageDetail::Original => "original",
             });
-            let image = Object::new().set("url", url).maybe("detail", detail);
+            let image = ObjectWriter::new().set("url", url).set_some("detail", detail);
             Some(whole("image_url", image))
         }
-        (MediaKind::Audio, Source::Inline { mime, data }) => {
+        (MediaKind::Audio, MediaSource::Inline { mime, data }) => {
             let format = match mime.as_str() {
                 "audio/mpeg" | "audio/mp3" => "mp3",
                 other => other.strip_prefix("audio/").unwrap_or("wav"),
             };
-            let audio = Object::new().set("data", data.as_str()).set("format", format);
+            let audio = ObjectWriter::new().set("data", data.as_str()).set("format", format);
             Some(whole("input_audio", audio))
         }
         (MediaKind::Video, _) => {
-            let Clip { start, end, fps } = clip.clone().unwrap_or_default();
-            let video = Object::new()
+            let VideoClip { start, end, fps } = clip.clone().unwrap_or_default();
+            let video = ObjectWriter::new()
                 .set("url", url)
-                .maybe("start_offset", start)
-                .maybe("end_offset", end)
-                .maybe("fps", fps.map(number));
+                .set_some("start_offset", start)
+                .set_some("end_offset", end)
+                .set_some("fps", fps.map(number));
             Some(whole("video_url", video))
         }
-        (MediaKind::Document, Source::Inline { .. }) => {
-            let file = Object::new()
+        (MediaKind::Document, MediaSource::Inline { .. }) => {
+            let file = ObjectWriter::new()
                 .set("filename", name.as_deref().unwrap_or("document.pdf"))
                 .set("file_data", url);
             Some(whole("file", file))
@@ -333,13 +333,13 @@ fn write_media(media: &Media, extras: &Extras, losses: &mut Losses) -> Option<Ob
 
 fn tool_result(
     result: &ToolResult,
-    cache: Option<&CacheMark>,
+    cache: Option<&CacheBreakpoint>,
     attachments: &mut Vec<Part>,
     losses: &mut Losses,
 ) -> Value {
-    let ToolResult { call, name: _, parts, object: _, failed } = result;
+    let ToolResult { call_id: call, name: _, parts, object: _, is_error: failed } = result;
     losses.add_if(*failed, "tool_result.failed", "the chat format cannot mark a result as failed");
-    let media = parts.iter().filter(|part| matches!(part.kind, Kind::Media(_)));
+    let media = parts.iter().filter(|part| matches!(part.kind, PartKind::Media(_)));
     let seen = attachments.len();
     attachments.extend(media.cloned());
     let mut text = result.as_text();
@@ -347,57 +347,57 @@ fn tool_result(
         // Chat tool results hold only text, so media follow in the user's message.
         "The result is in the attachment that follows.".clone_into(&mut text);
     }
-    Object::new()
+    ObjectWriter::new()
         .set("role", "tool")
         .set("tool_call_id", call.as_str())
         .set("content", text)
-        .maybe("prompt_cache_breakpoint", cache.map(write_cache))
+        .set_some("prompt_cache_breakpoint", cache.map(write_cache))
         .into()
 }
 
-fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
+fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value {
     let mut content_parts = Vec::new();
     let mut calls = Vec::new();
     let mut thoughts = Vec::new();
     let mut details = Vec::new();
     for part in &turn.parts {
         match &part.kind {
-            Kind::Thought(thought) => {
+            PartKind::Thought(thought) => {
                 let Thought { text, redacted: _ } = thought;
                 if !text.is_empty() {
                     thoughts.push(text.as_str());
                 }
                 if part
-                    .seal
+                    .signature
                     .as_ref()
-                    .is_some_and(|signature| signature.for_origin(ORIGIN).is_some())
+                    .is_some_and(|signature| signature.for_format(ORIGIN).is_some())
                 {
                     details.push(signatures::write_detail(part, thought, details.len()));
                 } else {
                     losses.add_if(
-                        part.seal.is_some(),
+                        part.signature.is_some(),
                         "thought.seal",
                         "a signature of another provider is not valid here",
                     );
                 }
             }
-            Kind::ToolCall(call) => {
-                note_foreign(&part.extras, ORIGIN, "part", losses);
+            PartKind::ToolCall(call) => {
+                note_foreign_fields(&part.extras, ORIGIN, "part", losses);
                 calls.push(match is_bypass(part, lane) {
-                    true => write_call(call, &Part { seal: None, ..part.clone() }),
+                    true => write_call(call, &Part { signature: None, ..part.clone() }),
                     false => write_call(call, part),
                 });
             }
-            Kind::Media(_) => {
+            PartKind::Media(_) => {
                 losses.add("turn.media", "assistant turns hold no media in this format");
             }
-            Kind::Text { .. }
-            | Kind::Refusal(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => content_parts.push(part),
+            PartKind::Text { .. }
+            | PartKind::Refusal(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => content_parts.push(part),
         }
     }
     let content = if content_parts.is_empty() && !calls.is_empty() {
@@ -406,112 +406,112 @@ fn assistant(turn: &Turn, lane: &Lane<'_>, losses: &mut Losses) -> Value {
         content(content_parts, losses)
     };
     let content = if content == Value::Array(Vec::new()) { Value::from("") } else { content };
-    Object::new()
+    ObjectWriter::new()
         .set("role", "assistant")
-        .maybe("name", turn.name.as_deref())
+        .set_some("name", turn.name.as_deref())
         .set("content", content)
-        .maybe("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
-        .maybe("reasoning_details", (!details.is_empty()).then_some(details))
-        .maybe("tool_calls", (!calls.is_empty()).then_some(calls))
-        .with(&turn.extras, ORIGIN)
+        .set_some("reasoning_content", (!thoughts.is_empty()).then(|| thoughts.concat()))
+        .set_some("reasoning_details", (!details.is_empty()).then_some(details))
+        .set_some("tool_calls", (!calls.is_empty()).then_some(calls))
+        .with_extras(&turn.extras, ORIGIN)
         .into()
 }
 
 /// Returns true for a call with Gemini's bypass signature
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>) on its way to a model that is not
 /// Gemini. Other models do not check signatures, and the dummy value could confuse them.
-fn is_bypass(part: &Part, lane: &Lane<'_>) -> bool {
-    let token = part.seal.as_ref().and_then(|signature| signature.for_origin(Origin::Native));
-    token == Some(BYPASS) && !lane.model.contains("gemini")
+fn is_bypass(part: &Part, lane: &LaneSettings<'_>) -> bool {
+    let token = part.signature.as_ref().and_then(|signature| signature.for_format(WireFormat::Native));
+    token == Some(BYPASS_SIGNATURE) && !lane.model.contains("gemini")
 }
 
 /// Writes a tool call of a message.
 pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
     let ToolCall { id, name, arguments, custom } = call;
-    let object = Object::new().set("id", id.as_str());
+    let object = ObjectWriter::new().set("id", id.as_str());
     let object = if *custom {
-        let inner = Object::new().set("name", name.as_str()).set("input", arguments.as_str());
+        let inner = ObjectWriter::new().set("name", name.as_str()).set("input", arguments.as_str());
         object.set("type", "custom").set("custom", with_inner_extras(inner, &part.extras, "custom"))
     } else {
         let arguments = if arguments.is_empty() { "{}" } else { arguments.as_str() };
-        let inner = Object::new().set("name", name.as_str()).set("arguments", arguments);
+        let inner = ObjectWriter::new().set("name", name.as_str()).set("arguments", arguments);
         object
             .set("type", "function")
             .set("function", with_inner_extras(inner, &part.extras, "function"))
     };
-    let signature = part.seal.as_ref().and_then(signatures::write_call_signature);
-    object.maybe("extra_content", signature).with(&part.extras, ORIGIN).into()
+    let signature = part.signature.as_ref().and_then(signatures::write_call_signature);
+    object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN).into()
 }
 
-fn write_tools(body: Object, tools: &[Tool], choice: &ToolChoice, losses: &mut Losses) -> Object {
+fn write_tools(body: ObjectWriter, tools: &[Tool], choice: &ToolChoice, losses: &mut Losses) -> ObjectWriter {
     let mut list = Vec::with_capacity(tools.len());
     let mut search = None;
     for tool in tools {
         match tool {
             Tool::Function(function) => list.push(write_function(function, losses)),
             Tool::Custom { name, description, grammar, extras } => {
-                note_foreign(extras, ORIGIN, "tools", losses);
-                let inner = Object::new()
+                note_foreign_fields(extras, ORIGIN, "tools", losses);
+                let inner = ObjectWriter::new()
                     .set("name", name.as_str())
-                    .maybe("description", description.as_deref())
-                    .maybe("format", grammar.clone())
-                    .with(extras, ORIGIN);
-                list.push(Object::new().set("type", "custom").set("custom", inner).into());
+                    .set_some("description", description.as_deref())
+                    .set_some("format", grammar.clone())
+                    .with_extras(extras, ORIGIN);
+                list.push(ObjectWriter::new().set("type", "custom").set("custom", inner).into());
             }
-            Tool::Search(tool) => search = Some(write_search(tool, losses)),
+            Tool::WebSearch(tool) => search = Some(write_search(tool, losses)),
             Tool::Foreign { origin, value } if *origin == ORIGIN => list.push(value.clone()),
-            Tool::Code(_) => losses.add("tools.code", "the chat format cannot run code"),
-            Tool::Fetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
+            Tool::CodeExecution(_) => losses.add("tools.code", "the chat format cannot run code"),
+            Tool::UrlFetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
-    let ToolChoice { choice, parallel } = choice;
+    let ToolChoice { mode: choice, parallel } = choice;
     let has_tools = !list.is_empty();
-    body.maybe("tools", has_tools.then_some(list))
-        .maybe("web_search_options", search)
-        .maybe("tool_choice", write_choice(choice, tools).filter(|_| has_tools))
-        .maybe("parallel_tool_calls", parallel.filter(|_| has_tools))
+    body.set_some("tools", has_tools.then_some(list))
+        .set_some("web_search_options", search)
+        .set_some("tool_choice", write_choice(choice, tools).filter(|_| has_tools))
+        .set_some("parallel_tool_calls", parallel.filter(|_| has_tools))
 }
 
 fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
-    note_foreign(extras, ORIGIN, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     losses.add_if(result.is_some(), "tools.result", "the chat format has no result schemas");
     losses.add_if(*deferred, "tools.deferred", "the chat format has no deferred tools");
-    let inner = Object::new()
+    let inner = ObjectWriter::new()
         .set("name", name.as_str())
-        .maybe("description", description.as_deref())
-        .maybe("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
-        .maybe("strict", *strict);
-    Object::new()
+        .set_some("description", description.as_deref())
+        .set_some("parameters", parameters.as_ref().map(|schema| schema.json.clone()))
+        .set_some("strict", *strict);
+    ObjectWriter::new()
         .set("type", "function")
         .set("function", with_inner_extras(inner, extras, "function"))
-        .maybe("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
-        .with(extras, ORIGIN)
+        .set_some("prompt_cache_breakpoint", cache.as_ref().map(write_cache))
+        .with_extras(extras, ORIGIN)
         .into()
 }
 
-fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
-    let SearchTool { allowed, blocked, location, extras } = tool;
-    note_foreign(extras, ORIGIN, "tools", losses);
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     losses.add_if(
         !allowed.is_empty() || !blocked.is_empty(),
         "tools.search.domains",
         "a chat search cannot be limited to domains",
     );
     let location = location.as_ref().map(|location| {
-        let near = Object::new()
-            .maybe("country", location.country.as_deref())
-            .maybe("region", location.region.as_deref())
-            .maybe("city", location.city.as_deref())
-            .maybe("timezone", location.timezone.as_deref());
-        Object::new().set("type", "approximate").set("approximate", near)
+        let near = ObjectWriter::new()
+            .set_some("country", location.country.as_deref())
+            .set_some("region", location.region.as_deref())
+            .set_some("city", location.city.as_deref())
+            .set_some("timezone", location.timezone.as_deref());
+        ObjectWriter::new().set("type", "approximate").set("approximate", near)
     });
-    Object::new().maybe("user_location", location).with(extras, ORIGIN).into()
+    ObjectWriter::new().set_some("user_location", location).with_extras(extras, ORIGIN).into()
 }
 
-fn write_choice(choice: &Choice, tools: &[Tool]) -> Option<Value> {
+fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
     let custom: HashSet<&str> = tools
         .iter()
         .filter_map(|tool| match tool {
@@ -521,19 +521,19 @@ fn write_choice(choice: &Choice, tools: &[Tool]) -> Option<Value> {
         .collect();
     let named = |name: &str| {
         let kind = if custom.contains(name) { "custom" } else { "function" };
-        Object::new().set("type", kind).set(kind, Object::new().set("name", name))
+        ObjectWriter::new().set("type", kind).set(kind, ObjectWriter::new().set("name", name))
     };
     match choice {
-        Choice::Unset => None,
-        Choice::Auto => Some("auto".into()),
-        Choice::Never => Some("none".into()),
-        Choice::Required => Some("required".into()),
-        Choice::Named(name) => Some(named(name).into()),
-        Choice::Among { names, required } => {
+        ToolChoiceMode::Unset => None,
+        ToolChoiceMode::Auto => Some("auto".into()),
+        ToolChoiceMode::Disabled => Some("none".into()),
+        ToolChoiceMode::Required => Some("required".into()),
+        ToolChoiceMode::Tool(name) => Some(named(name).into()),
+        ToolChoiceMode::AnyOf { names, required } => {
             let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
             let mode = if *required { "required" } else { "auto" };
-            let inner = Object::new().set("mode", mode).set("tools", tools);
-            Some(Object::new().set("type", "allowed_tools").set("allowed_tools", inner).into())
+            let inner = ObjectWriter::new().set("mode", mode).set("tools", tools);
+            Some(ObjectWriter::new().set("type", "allowed_tools").set("allowed_tools", inner).into())
         }
     }
 }

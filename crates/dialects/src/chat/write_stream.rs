@@ -1,14 +1,14 @@
 //! Writes chat chunks from events.
 
-use canon::{Event, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Thought, Usage};
+use canon::{Event, PartDelta, PartKind, Logprob, Loss, Losses, PartStart, Part, PartIndex, Thought, Usage};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::{MESSAGE_EXTRA, NO_MEDIA_FIELD, NO_SIGNATURE_FIELD, ORIGIN};
 use super::{audio, fault, signatures, wire, write_reply, write_request};
-use crate::fields::{Object, matters, note_foreign};
-use crate::served;
-use crate::{Stamp, Writer, stretch};
+use crate::fields::{ObjectWriter, is_reported, note_foreign_fields};
+use crate::service_tier;
+use crate::{ReplyStamp, StreamWriter, signed_span};
 
 /// Stream writer. Order: the role, the content, the finish reason, the usage if requested,
 /// `[DONE]`.
@@ -23,7 +23,7 @@ pub(super) struct ChatStreamWriter {
     usage: Option<Usage>,
     /// Service tier, once known.
     tier: Option<&'static str>,
-    parts: BTreeMap<Place, ChatPartState>,
+    parts: BTreeMap<PartIndex, ChatPartState>,
     candidates: BTreeMap<u32, ChatCandidateOutput>,
     failed: bool,
     losses: Losses,
@@ -31,7 +31,7 @@ pub(super) struct ChatStreamWriter {
 
 /// State of the part in a slot.
 enum ChatPartState {
-    Text { offset: usize, signature: Option<canon::Seal> },
+    Text { offset: usize, signature: Option<canon::Signature> },
     Refusal,
     Thought { index: usize, signed: bool },
     Call { index: usize, id: String, custom: bool },
@@ -53,7 +53,7 @@ struct ChatCandidateOutput {
     /// True if audio was written. A message holds only one clip.
     has_audio: bool,
     /// Signatures of text spans. They are written at the end, so that they do not split the text.
-    text_signatures: Vec<(String, canon::Seal)>,
+    text_signatures: Vec<(String, canon::Signature)>,
 }
 
 /// Returns the entry with the next `index` of its list.
@@ -79,7 +79,7 @@ fn chunk_prefix(id: &str, created: i64, model: &str) -> String {
 }
 
 impl ChatStreamWriter {
-    pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
+    pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
         let options = chat.extras.get(ORIGIN, "stream_options");
         let wants_usage = options
             .and_then(|options| options.get("include_usage"))
@@ -177,52 +177,52 @@ impl ChatStreamWriter {
         }
     }
 
-    fn open(&mut self, place: Place, opening: Opening, out: &mut Vec<u8>) {
+    fn open(&mut self, place: PartIndex, opening: PartStart, out: &mut Vec<u8>) {
         self.begin(place.candidate, out);
         let state = self.candidates.entry(place.candidate).or_default();
         let slot = match opening {
-            Opening::Text => ChatPartState::Text { offset: state.chars, signature: None },
-            Opening::Refusal => ChatPartState::Refusal,
-            Opening::Thought => {
+            PartStart::Text => ChatPartState::Text { offset: state.chars, signature: None },
+            PartStart::Refusal => ChatPartState::Refusal,
+            PartStart::Thought => {
                 state.details += 1;
                 ChatPartState::Thought { index: state.details - 1, signed: false }
             }
-            Opening::ToolCall { id, name, custom } => {
+            PartStart::ToolCall { id, name, custom } => {
                 let index = state.calls;
                 state.calls += 1;
                 let (kind, text) =
                     if custom { ("custom", "input") } else { ("function", "arguments") };
-                let inner = Object::new().set("name", name).set(text, "");
-                let call = Object::new().set("index", index).set("id", id.as_str());
+                let inner = ObjectWriter::new().set("name", name).set(text, "");
+                let call = ObjectWriter::new().set("index", index).set("id", id.as_str());
                 let call: Value = call.set("type", kind).set(kind, inner).into();
                 self.delta(place.candidate, &format!("{{\"tool_calls\":[{call}]}}"), None, out);
                 ChatPartState::Call { index, id, custom }
             }
-            Opening::Whole(part) => self.write_whole(place, *part, out),
+            PartStart::Complete(part) => self.write_whole(place, *part, out),
         };
         self.parts.insert(place, slot);
     }
 
     /// Writes a part that arrives in one event.
-    fn write_whole(&mut self, place: Place, part: Part, out: &mut Vec<u8>) -> ChatPartState {
-        note_foreign(&part.extras, ORIGIN, "part", &mut self.losses);
+    fn write_whole(&mut self, place: PartIndex, part: Part, out: &mut Vec<u8>) -> ChatPartState {
+        note_foreign_fields(&part.extras, ORIGIN, "part", &mut self.losses);
         let none = ChatPartState::Whole { thought: None };
         let text = match &part.kind {
-            Kind::Text { text, .. } => text.clone(),
-            Kind::Code(code) => {
+            PartKind::Text { text, .. } => text.clone(),
+            PartKind::CodeExecution(code) => {
                 self.own_lines(place, &write_request::code_block(&code.language, &code.code))
             }
-            Kind::CodeOutcome(outcome) => {
+            PartKind::CodeResult(outcome) => {
                 self.own_lines(place, &write_request::code_block("", &outcome.output))
             }
-            Kind::Thought(_) => {
+            PartKind::Thought(_) => {
                 // The signature follows later, so the thought is written when the part closes.
                 let state = self.candidates.entry(place.candidate).or_default();
                 state.details += 1;
                 let index = state.details - 1;
                 return ChatPartState::Whole { thought: Some(Box::new((part, index))) };
             }
-            Kind::Media(media) => {
+            PartKind::Media(media) => {
                 let state = self.candidates.entry(place.candidate).or_default();
                 match (write_reply::write_image(media), audio::write(media)) {
                     (None, Some(audio)) if !state.has_audio => {
@@ -239,12 +239,12 @@ impl ChatStreamWriter {
                 }
                 return none;
             }
-            Kind::Search(_) => {
+            PartKind::WebSearch(_) => {
                 self.losses
                     .add("reply.search", "the chat format shows citations but no search queries");
                 return none;
             }
-            Kind::Refusal(_) | Kind::ToolCall(_) | Kind::ToolResult(_) | Kind::Foreign { .. } => {
+            PartKind::Refusal(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
                 self.losses.add("reply.part", "a part only the provider's format has");
                 return none;
             }
@@ -254,12 +254,12 @@ impl ChatStreamWriter {
     }
 
     /// Formats a text on lines of its own.
-    fn own_lines(&mut self, place: Place, text: &str) -> String {
+    fn own_lines(&mut self, place: PartIndex, text: &str) -> String {
         let midline = self.candidates.entry(place.candidate).or_default().midline;
         format!("{}{text}\n", if midline { "\n" } else { "" })
     }
 
-    fn write_text(&mut self, place: Place, text: &str, out: &mut Vec<u8>) {
+    fn write_text(&mut self, place: PartIndex, text: &str, out: &mut Vec<u8>) {
         let state = self.candidates.entry(place.candidate).or_default();
         state.chars += text.chars().count();
         if !text.is_empty() {
@@ -274,21 +274,21 @@ impl ChatStreamWriter {
         self.close_choice(None, "null", out);
     }
 
-    fn add_growth(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+    fn add_growth(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
         let delta = match (growth, self.parts.get(&place)) {
-            (Growth::Text(text), Some(ChatPartState::Text { .. })) => {
+            (PartDelta::Text(text), Some(ChatPartState::Text { .. })) => {
                 self.write_text(place, &text, out);
                 return;
             }
-            (Growth::Text(text), Some(ChatPartState::Refusal)) => {
+            (PartDelta::Text(text), Some(ChatPartState::Refusal)) => {
                 format!("{{\"refusal\":{}}}", Value::from(text))
             }
-            (Growth::Text(text), Some(ChatPartState::Thought { index, .. })) => {
+            (PartDelta::Text(text), Some(ChatPartState::Thought { index, .. })) => {
                 let details = signatures::text_delta(&text, *index);
                 let text = Value::from(text);
                 format!("{{\"reasoning_content\":{text},\"reasoning_details\":{details}}}")
             }
-            (Growth::Text(text), Some(ChatPartState::Call { index, custom, .. })) => {
+            (PartDelta::Text(text), Some(ChatPartState::Call { index, custom, .. })) => {
                 let text = Value::from(text);
                 let inner = if *custom {
                     format!("\"custom\":{{\"input\":{text}}}")
@@ -297,32 +297,32 @@ impl ChatStreamWriter {
                 };
                 format!("{{\"tool_calls\":[{{\"index\":{index},{inner}}}]}}")
             }
-            (Growth::Citation(citation), Some(ChatPartState::Text { offset, .. })) => {
+            (PartDelta::Citation(citation), Some(ChatPartState::Text { offset, .. })) => {
                 let note = write_reply::write_citation(&citation, *offset);
                 let state = self.candidates.entry(place.candidate).or_default();
                 let note = with_index(note, &mut state.annotations);
                 format!("{{\"annotations\":[{note}]}}")
             }
-            (Growth::Logprobs(list), _) => {
+            (PartDelta::Logprobs(list), _) => {
                 if self.wants_logprobs {
                     self.delta(place.candidate, "{\"content\":\"\"}", Some(&list), out);
                 }
                 return;
             }
-            (Growth::Extra { origin, name, value: _ }, _) => {
+            (PartDelta::Extra { origin, name, value: _ }, _) => {
                 self.losses.add_if(
-                    origin != ORIGIN && matters(&name),
+                    origin != ORIGIN && is_reported(&name),
                     &format!("part.{name}"),
                     "only another format has this field",
                 );
                 return;
             }
-            (Growth::Text(_) | Growth::Citation(_), _) => return,
+            (PartDelta::Text(_) | PartDelta::Citation(_), _) => return,
         };
         self.delta(place.candidate, &delta, None, out);
     }
 
-    fn add_signature(&mut self, place: Place, signature: &canon::Seal, out: &mut Vec<u8>) {
+    fn add_signature(&mut self, place: PartIndex, signature: &canon::Signature, out: &mut Vec<u8>) {
         let delta = match self.parts.get_mut(&place) {
             Some(ChatPartState::Thought { index, signed }) => {
                 *signed = true;
@@ -332,7 +332,7 @@ impl ChatStreamWriter {
                 )
             }
             Some(ChatPartState::Whole { thought: Some(thought) }) => {
-                thought.0.seal = Some(signature.clone());
+                thought.0.signature = Some(signature.clone());
                 return;
             }
             Some(ChatPartState::Call { index, id, custom }) => {
@@ -382,11 +382,11 @@ impl ChatStreamWriter {
         }
     }
 
-    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+    fn close(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let delta = match self.parts.remove(&place) {
             Some(ChatPartState::Whole { thought: Some(thought) }) => {
                 let (part, index) = *thought;
-                let Kind::Thought(thought) = &part.kind else { return };
+                let PartKind::Thought(thought) = &part.kind else { return };
                 let Thought { text, redacted: _ } = thought;
                 let detail = signatures::write_detail(&part, thought, index);
                 let shown = if text.is_empty() {
@@ -398,7 +398,7 @@ impl ChatStreamWriter {
             }
             Some(ChatPartState::Text { offset, signature: Some(signature) }) => {
                 let state = self.candidates.entry(place.candidate).or_default();
-                let id = stretch::name(offset, state.chars.saturating_sub(offset));
+                let id = signed_span::span_name(offset, state.chars.saturating_sub(offset));
                 state.text_signatures.push((id, signature));
                 return;
             }
@@ -415,38 +415,38 @@ impl ChatStreamWriter {
     }
 }
 
-impl Writer for ChatStreamWriter {
+impl StreamWriter for ChatStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
-            Event::Begin { created, .. } => {
+            Event::Start { created, .. } => {
                 if let Some(created) = created {
                     self.chunk_prefix = chunk_prefix(&self.id, created, &self.model);
                 }
                 self.begin(0, out);
             }
-            Event::Open(place, opening) => self.open(place, opening, out),
-            Event::Grow(place, growth) => self.add_growth(place, growth, out),
-            Event::Sealed(place, signature) => self.add_signature(place, &signature, out),
-            Event::Close(place) => self.close(place, out),
-            Event::Count(usage) => {
+            Event::PartStart(place, opening) => self.open(place, opening, out),
+            Event::PartDelta(place, growth) => self.add_growth(place, growth, out),
+            Event::PartSignature(place, signature) => self.add_signature(place, &signature, out),
+            Event::PartEnd(place) => self.close(place, out),
+            Event::Usage(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { origin: ORIGIN, candidate, name, value } => {
+            Event::Extra { origin: ORIGIN, candidate, name, value } => {
                 if name == MESSAGE_EXTRA {
                     self.delta(candidate.unwrap_or_default(), &value.to_string(), None, out);
                 }
             }
-            Event::Aside { origin, name, value, .. } => {
-                let tier = served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
+            Event::Extra { origin, name, value, .. } => {
+                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
-            Event::End { candidate, finish } => {
+            Event::Finish { candidate, finish } => {
                 self.begin(candidate, out);
                 self.write_text_signatures(candidate, out);
                 let word = write_reply::finish_reason(Some(&finish)).to_string();
                 self.raw_delta(candidate, "{}", None, &word, out);
             }
-            Event::Fault(fault) => {
+            Event::Error(fault) => {
                 self.failed = true;
                 let (_, body) = fault::write(&fault);
                 out.extend_from_slice(b"data: ");

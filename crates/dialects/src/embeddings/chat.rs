@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use canon::{Fault, Losses, Lossy, Origin, Usage};
+use canon::{ApiError, Losses, Lossy, WireFormat, Usage};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 use super::raw_json::{self, refuse};
-use super::reply::{Embedded, error_of, finite, numbers, unreadable};
-use super::request::{Embed, Glimpse, Input, VectorEncoding};
-use crate::fields::{Fields, Object, Path};
-use crate::json::{self, Edit, Segments};
-use crate::{Outgoing, Passage as _};
+use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
+use super::request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};
+use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{ProviderRequest, PassThrough as _};
 
-const ORIGIN: Origin = Origin::Chat;
+const ORIGIN: WireFormat = WireFormat::Chat;
 const PATH: &str = "/v1/embeddings";
 const MAX_INPUTS: usize = 2_048;
 const MAX_USER_BYTES: usize = 4_096;
@@ -40,8 +40,8 @@ struct EmbeddingsRequestView<'a> {
     user: Option<&'a RawValue>,
 }
 
-pub(super) fn read_facts(body: &[u8]) -> Result<Glimpse, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read_facts(body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+    let text = json::checked_text(body)?;
     let EmbeddingsRequestView { model, input, dimensions, encoding_format, user } =
         raw_json::body(text)?;
     let named = model.ok_or_else(|| refuse("model", "is required"))?;
@@ -63,7 +63,7 @@ pub(super) fn read_facts(body: &[u8]) -> Result<Glimpse, Fault> {
             return Err(refuse("user", &format!("must be at most {MAX_USER_BYTES} bytes")));
         }
     }
-    Ok(Glimpse { model, weight, named: vec![json::range_of(text, named)] })
+    Ok(EmbeddingFacts { model, input_bytes: weight, model_ranges: vec![json::range_of(text, named)] })
 }
 
 fn encoding(word: &str) -> Option<VectorEncoding> {
@@ -75,7 +75,7 @@ fn encoding(word: &str) -> Option<VectorEncoding> {
 }
 
 /// Checks the inputs and returns their estimated size in bytes.
-fn check_input(input: &RawValue) -> Result<u64, Fault> {
+fn check_input(input: &RawValue) -> Result<u64, ApiError> {
     if let Some(text) = raw_json::string(input) {
         return check_text("input", &text);
     }
@@ -105,34 +105,34 @@ fn check_input(input: &RawValue) -> Result<u64, Fault> {
     Ok(weight)
 }
 
-fn check_text(path: &str, text: &str) -> Result<u64, Fault> {
+fn check_text(path: &str, text: &str) -> Result<u64, ApiError> {
     if text.is_empty() {
         return Err(refuse(path, "must not be empty"));
     }
     Ok(text.len() as u64)
 }
 
-fn check_tokens(path: &str, tokens: &[&RawValue]) -> Result<u64, Fault> {
+fn check_tokens(path: &str, tokens: &[&RawValue]) -> Result<u64, ApiError> {
     match tokens.iter().position(|token| raw_json::count(token).is_none()) {
         Some(at) => Err(refuse(&format!("{path}[{at}]"), "must be a token, a whole number")),
         None => Ok(tokens.len() as u64 * BYTES_PER_TOKEN),
     }
 }
 
-pub(super) fn patch(body: &Bytes, facts: &Glimpse, model: &str) -> Outgoing {
+pub(super) fn patch(body: &Bytes, facts: &EmbeddingFacts, model: &str) -> ProviderRequest {
     let edits = if facts.model == model {
         Vec::new()
     } else {
-        let edit = |at: &std::ops::Range<usize>| Edit { at: at.clone(), with: json::quoted(model) };
-        facts.named.iter().map(edit).collect()
+        let edit = |at: &std::ops::Range<usize>| BodyEdit { range: at.clone(), replacement: json::to_json_string(model) };
+        facts.model_ranges.iter().map(edit).collect()
     };
-    Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+    ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
 }
 
-pub(super) fn read_request(body: &[u8]) -> Result<Embed, Fault> {
-    let value: Value = serde_json::from_str(json::text(body)?)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = Fields::new(value, &Path::Root)?;
+pub(super) fn read_request(body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
+    let value: Value = serde_json::from_str(json::checked_text(body)?)
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let model = fields.required("model")?;
     let inputs = inputs(fields.take("input"))
         .ok_or_else(|| fields.fault("input", "must be a text, or a list of texts or tokens"))?;
@@ -144,21 +144,21 @@ pub(super) fn read_request(body: &[u8]) -> Result<Embed, Fault> {
     };
     let user = fields.string("user")?;
     let extras = fields.extras(ORIGIN);
-    Ok(Embed { model, inputs, dimensions, task: None, title: None, encoding, user, extras })
+    Ok(EmbeddingRequest { model, inputs, dimensions, task: None, title: None, encoding, user, extras })
 }
 
-fn inputs(value: Option<Value>) -> Option<Vec<Input>> {
+fn inputs(value: Option<Value>) -> Option<Vec<EmbeddingInput>> {
     let items = match value? {
-        Value::String(text) => return Some(vec![Input::Text(text)]),
+        Value::String(text) => return Some(vec![EmbeddingInput::Text(text)]),
         Value::Array(items) => items,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
     };
     if items.first().is_some_and(Value::is_number) {
-        return Some(vec![Input::Tokens(tokens(&items)?)]);
+        return Some(vec![EmbeddingInput::Tokens(tokens(&items)?)]);
     }
     let read = |item: Value| match item {
-        Value::String(text) => Some(Input::Text(text)),
-        Value::Array(list) => tokens(&list).map(Input::Tokens),
+        Value::String(text) => Some(EmbeddingInput::Text(text)),
+        Value::Array(list) => tokens(&list).map(EmbeddingInput::Tokens),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
     };
     items.into_iter().map(read).collect()
@@ -168,28 +168,28 @@ fn tokens(items: &[Value]) -> Option<Vec<u64>> {
     items.iter().map(Value::as_u64).collect()
 }
 
-pub(super) fn write_request(embed: &Embed, lane: &str) -> Lossy<Vec<Outgoing>> {
+pub(super) fn write_request(embed: &EmbeddingRequest, lane: &str) -> Lossy<Vec<ProviderRequest>> {
     // Requests the default encoding, which every provider supports.
-    let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
+    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
     losses.add_if(task.is_some(), "task", "the format has no task type");
     losses.add_if(title.is_some(), "title", "the format has no titles");
     for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
-    let write = |input: &Input| match input {
-        Input::Text(text) => Value::from(text.as_str()),
-        Input::Tokens(tokens) => Value::from(tokens.as_slice()),
+    let write = |input: &EmbeddingInput| match input {
+        EmbeddingInput::Text(text) => Value::from(text.as_str()),
+        EmbeddingInput::Tokens(tokens) => Value::from(tokens.as_slice()),
     };
-    let body: Value = Object::new()
+    let body: Value = ObjectWriter::new()
         .set("model", lane)
         .set("input", inputs.iter().map(write).collect::<Vec<Value>>())
-        .maybe("dimensions", *dimensions)
-        .maybe("user", user.as_deref())
-        .with(extras, ORIGIN)
+        .set_some("dimensions", *dimensions)
+        .set_some("user", user.as_deref())
+        .with_extras(extras, ORIGIN)
         .into();
-    let body = Segments::whole(body.to_string());
-    (vec![Outgoing { path: PATH.to_owned(), body }], losses.into_vec())
+    let body = BodySegments::single(body.to_string());
+    (vec![ProviderRequest { path: PATH.to_owned(), body }], losses.into_vec())
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -207,7 +207,7 @@ impl EmbeddingsUsage {
     }
 }
 
-pub(super) fn read_usage(body: &[u8]) -> Result<Option<Usage>, Fault> {
+pub(super) fn read_usage(body: &[u8]) -> Result<Option<Usage>, ApiError> {
     #[derive(Deserialize)]
     struct EmbeddingsReplyView {
         #[serde(default)]
@@ -220,7 +220,7 @@ pub(super) fn read_usage(body: &[u8]) -> Result<Option<Usage>, Fault> {
     let whole: EmbeddingsReplyView =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if whole.error.is_some() {
-        return Err(error_of(crate::chat::Chat.sniff_reply(body)));
+        return Err(error_of(crate::chat::ChatDialect.meter_reply(body)));
     }
     whole.data.ok_or_else(|| unreadable("there is no `data`"))?;
     Ok(whole.usage.and_then(EmbeddingsUsage::into_canon))
@@ -274,7 +274,7 @@ impl<'de> Deserialize<'de> for VectorNumbers {
     }
 }
 
-pub(super) fn read_reply(body: &[u8]) -> Result<Embedded, Fault> {
+pub(super) fn read_reply(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
     let usage = read_usage(body)?;
     let EmbeddingsReplyBody { mut data, mut rest } =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
@@ -287,11 +287,11 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Embedded, Fault> {
     data.sort_by_key(|item| item.index.unwrap_or_default());
     let vectors =
         data.into_iter().map(|item| finite(item.embedding.0)).collect::<Result<_, _>>()?;
-    Ok(Embedded { vectors, usage, extras: canon::Extras::of(ORIGIN, rest) })
+    Ok(EmbeddingReply { vectors, usage, extras: canon::ExtraFields::from_fields(ORIGIN, rest) })
 }
 
-pub(super) fn write_reply(embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> {
-    let Embedded { vectors, usage, extras } = embedded;
+pub(super) fn write_reply(embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
+    let EmbeddingReply { vectors, usage, extras } = embedded;
     let mut losses = Losses::new();
     for name in extras.foreign_to(ORIGIN) {
         losses.add(&format!("reply.{name}"), "only the provider's format has this field");

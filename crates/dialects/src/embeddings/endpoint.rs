@@ -1,103 +1,103 @@
 //! The endpoints for embeddings, each with the steps of a call.
 
 use bytes::Bytes;
-use canon::{Fault, Lossy, Origin, Usage};
+use canon::{ApiError, Lossy, WireFormat, Usage};
 
-use super::reply::Embedded;
-use super::request::{Embed, Glimpse};
+use super::reply::EmbeddingReply;
+use super::request::{EmbeddingRequest, EmbeddingFacts};
 use super::{chat, native};
-use crate::{Outgoing, Target};
+use crate::{ProviderRequest, RequestTarget};
 
 /// The three endpoints for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum EmbeddingEndpoint {
     /// `POST /v1/embeddings`.
-    List,
+    OpenAi,
     /// `:embedContent`, one text.
-    One,
+    EmbedContent,
     /// `:batchEmbedContents`, one request per text.
-    Batch,
+    BatchEmbedContents,
 }
 
-impl Form {
+impl EmbeddingEndpoint {
     /// Returns the format whose errors and headers apply.
-    pub const fn origin(self) -> Origin {
+    pub const fn origin(self) -> WireFormat {
         match self {
-            Self::List => Origin::Chat,
-            Self::One | Self::Batch => Origin::Native,
+            Self::OpenAi => WireFormat::Chat,
+            Self::EmbedContent | Self::BatchEmbedContents => WireFormat::Native,
         }
     }
 
     /// Returns the endpoint for a provider of that format. `None` if it has none.
-    pub const fn spoken_in(origin: Origin) -> Option<Self> {
+    pub const fn for_provider(origin: WireFormat) -> Option<Self> {
         match origin {
-            Origin::Chat => Some(Self::List),
-            Origin::Native => Some(Self::Batch),
-            Origin::Responses | Origin::Messages | Origin::Images => None,
+            WireFormat::Chat => Some(Self::OpenAi),
+            WireFormat::Native => Some(Self::BatchEmbedContents),
+            WireFormat::Responses | WireFormat::Messages | WireFormat::Images => None,
         }
     }
 
     /// Parses the request facts and applies the rules, in one pass.
-    pub fn peek(self, target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
+    pub fn read_facts(self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
         match self {
-            Self::List => chat::read_facts(body),
-            Self::One => native::read_facts_one(target, body),
-            Self::Batch => native::read_facts_batch(target, body),
+            Self::OpenAi => chat::read_facts(body),
+            Self::EmbedContent => native::read_facts_one(target, body),
+            Self::BatchEmbedContents => native::read_facts_batch(target, body),
         }
     }
 
     /// Returns the caller's body with the provider's model name.
-    pub fn patch(self, body: &Bytes, glimpse: &Glimpse, model: &str) -> Outgoing {
+    pub fn patch(self, body: &Bytes, glimpse: &EmbeddingFacts, model: &str) -> ProviderRequest {
         match self {
-            Self::List => chat::patch(body, glimpse, model),
-            Self::One => native::patch(body, glimpse, model, native::EMBED_METHOD),
-            Self::Batch => native::patch(body, glimpse, model, native::BATCH_METHOD),
+            Self::OpenAi => chat::patch(body, glimpse, model),
+            Self::EmbedContent => native::patch(body, glimpse, model, native::EMBED_METHOD),
+            Self::BatchEmbedContents => native::patch(body, glimpse, model, native::BATCH_METHOD),
         }
     }
 
     /// Reads a caller's request.
-    pub fn read_request(self, target: &Target, body: &[u8]) -> Result<Embed, Fault> {
+    pub fn read_request(self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
         match self {
-            Self::List => chat::read_request(body),
-            Self::One => native::read_one(target, body),
-            Self::Batch => native::read_batch(target, body),
+            Self::OpenAi => chat::read_request(body),
+            Self::EmbedContent => native::read_one(target, body),
+            Self::BatchEmbedContents => native::read_batch(target, body),
         }
     }
 
     /// Writes the requests for a provider, to be sent in sequence. A provider may accept fewer
     /// inputs per request than the caller's format.
-    pub fn write_requests(self, embed: &Embed, model: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
+    pub fn write_requests(self, embed: &EmbeddingRequest, model: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
         match self {
-            Self::List => Ok(chat::write_request(embed, model)),
-            Self::One => native::write_ones(embed, model),
-            Self::Batch => native::write_batches(embed, model),
+            Self::OpenAi => Ok(chat::write_request(embed, model)),
+            Self::EmbedContent => native::write_ones(embed, model),
+            Self::BatchEmbedContents => native::write_batches(embed, model),
         }
     }
 
     /// Returns the usage of a provider's reply. `Err` if it is not a reply of this endpoint.
-    pub fn sniff_reply(self, body: &[u8]) -> Result<Option<Usage>, Fault> {
+    pub fn read_usage(self, body: &[u8]) -> Result<Option<Usage>, ApiError> {
         match self {
-            Self::List => chat::read_usage(body),
-            Self::One => native::read_usage_one(body),
-            Self::Batch => native::read_usage_batch(body),
+            Self::OpenAi => chat::read_usage(body),
+            Self::EmbedContent => native::read_usage_one(body),
+            Self::BatchEmbedContents => native::read_usage_batch(body),
         }
     }
 
     /// Reads a provider's reply.
-    pub fn read_reply(self, body: &[u8]) -> Result<Embedded, Fault> {
+    pub fn read_reply(self, body: &[u8]) -> Result<EmbeddingReply, ApiError> {
         match self {
-            Self::List => chat::read_reply(body),
-            Self::One => native::read_reply_one(body),
-            Self::Batch => native::read_reply_batch(body),
+            Self::OpenAi => chat::read_reply(body),
+            Self::EmbedContent => native::read_reply_one(body),
+            Self::BatchEmbedContents => native::read_reply_batch(body),
         }
     }
 
     /// Writes the reply to the given request.
-    pub fn write_reply(self, embedded: &Embedded, embed: &Embed) -> Lossy<Vec<u8>> {
+    pub fn write_reply(self, embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
         match self {
-            Self::List => chat::write_reply(embedded, embed),
-            Self::One => native::write_reply_one(embedded),
-            Self::Batch => native::write_reply_batch(embedded),
+            Self::OpenAi => chat::write_reply(embedded, embed),
+            Self::EmbedContent => native::write_reply_one(embedded),
+            Self::BatchEmbedContents => native::write_reply_batch(embedded),
         }
     }
 }

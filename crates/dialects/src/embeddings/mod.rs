@@ -1,8 +1,8 @@
 //! Embeddings: `POST /v1/embeddings`, and `:embedContent` and `:batchEmbedContents` of the native
 //! format.
 //!
-//! Embeddings have their own request (`Embed`) and reply (`Embedded`) instead of those in
-//! canon. `Form` corresponds to the `Dialect` trait: same steps, same method names.
+//! Embeddings have their own request (`EmbeddingRequest`) and reply (`EmbeddingReply`) instead of those in
+//! canon. `EmbeddingEndpoint` corresponds to the `Dialect` trait: same steps, same method names.
 
 mod chat;
 mod endpoint;
@@ -13,6 +13,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::Form;
-pub use reply::Embedded;
-pub use request::{Embed, Glimpse, Input, VectorEncoding};
+pub use endpoint::EmbeddingEndpoint;
+pub use reply::EmbeddingReply;
+pub use request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};

@@ -5,20 +5,20 @@
 //! place of a list, and integers as strings.
 
 use bytes::Bytes;
-use canon::{Extras, Fault, Losses, Lossy, Origin, Usage};
+use canon::{ExtraFields, ApiError, Losses, Lossy, WireFormat, Usage};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::raw_json::{self, refuse};
-use super::reply::{Embedded, error_of, finite, numbers, unreadable};
-use super::request::{Embed, Glimpse, Input, VectorEncoding};
-use crate::fields::Object;
-use crate::json::{self, Edit, Segments};
-use crate::{Lane, Outgoing, Passage, Peek, Target};
+use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
+use super::request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};
+use crate::fields::ObjectWriter;
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{LaneSettings, ProviderRequest, PassThrough, RequestFacts, RequestTarget};
 
-const ORIGIN: Origin = Origin::Native;
+const ORIGIN: WireFormat = WireFormat::Native;
 pub(super) const EMBED_METHOD: &str = "embedContent";
 pub(super) const BATCH_METHOD: &str = "batchEmbedContents";
 /// Maximum requests per batch.
@@ -60,15 +60,15 @@ struct EmbedPartView<'a> {
     media: Option<&'a RawValue>,
 }
 
-pub(super) fn read_facts_one(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read_facts_one(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+    let text = json::checked_text(body)?;
     let mut facts = empty_facts(target)?;
     check_request(text, &raw_json::body(text)?, "", &mut facts)?;
     Ok(facts)
 }
 
-pub(super) fn read_facts_batch(target: &Target, body: &[u8]) -> Result<Glimpse, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read_facts_batch(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+    let text = json::checked_text(body)?;
     let mut facts = empty_facts(target)?;
     let BatchEmbedView { requests } = raw_json::body(text)?;
     let requests = requests.ok_or_else(|| refuse("requests", "is required"))?;
@@ -86,9 +86,9 @@ pub(super) fn read_facts_batch(target: &Target, body: &[u8]) -> Result<Glimpse, 
     Ok(facts)
 }
 
-fn empty_facts(target: &Target) -> Result<Glimpse, Fault> {
+fn empty_facts(target: &RequestTarget) -> Result<EmbeddingFacts, ApiError> {
     let model = raw_json::model(target.model.as_deref().unwrap_or_default())?;
-    Ok(Glimpse { model, ..Glimpse::default() })
+    Ok(EmbeddingFacts { model, ..EmbeddingFacts::default() })
 }
 
 /// Returns the items of a list. One object counts as a list of one.
@@ -101,8 +101,8 @@ fn check_request(
     text: &str,
     head: &EmbedContentView<'_>,
     at: &str,
-    facts: &mut Glimpse,
-) -> Result<(), Fault> {
+    facts: &mut EmbeddingFacts,
+) -> Result<(), ApiError> {
     let EmbedContentView { model, content, task, title, dimensions } = head;
     let path = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     if let Some(value) = model {
@@ -114,10 +114,10 @@ fn check_request(
         if bare != facts.model {
             return Err(refuse(&path("model"), "must be the model in the URL"));
         }
-        facts.named.push(json::range_of(text, value));
+        facts.model_ranges.push(json::range_of(text, value));
     }
     let content = content.ok_or_else(|| refuse(&path("content"), "is required"))?;
-    facts.weight += check_content(content, &path("content"))?;
+    facts.input_bytes += check_content(content, &path("content"))?;
     // The set of task types is open, so the provider checks it.
     let word =
         |value: &&RawValue| raw_json::string(value).is_some() || raw_json::count(value).is_some();
@@ -137,7 +137,7 @@ fn check_request(
     Ok(())
 }
 
-fn check_content(content: &RawValue, at: &str) -> Result<u64, Fault> {
+fn check_content(content: &RawValue, at: &str) -> Result<u64, ApiError> {
     let EmbedPartsView { parts } = raw_json::object(content, at)?;
     let list = format!("{at}.parts");
     let parts = parts.ok_or_else(|| refuse(&list, "is required"))?;
@@ -169,14 +169,14 @@ fn check_content(content: &RawValue, at: &str) -> Result<u64, Fault> {
     Ok(weight)
 }
 
-pub(super) fn patch(body: &Bytes, facts: &Glimpse, model: &str, method: &str) -> Outgoing {
+pub(super) fn patch(body: &Bytes, facts: &EmbeddingFacts, model: &str, method: &str) -> ProviderRequest {
     let edits = if facts.model == model {
         Vec::new()
     } else {
-        let name = json::quoted(&full_name(model));
-        facts.named.iter().map(|at| Edit { at: at.clone(), with: name.clone() }).collect()
+        let name = json::to_json_string(&full_name(model));
+        facts.model_ranges.iter().map(|at| BodyEdit { range: at.clone(), replacement: name.clone() }).collect()
     };
-    Outgoing { path: path(model, method), body: Segments::edited(body, edits) }
+    ProviderRequest { path: path(model, method), body: BodySegments::with_edits(body, edits) }
 }
 
 /// Returns the model name as used in bodies.
@@ -186,22 +186,22 @@ fn full_name(model: &str) -> String {
 
 /// Returns the path of the model's conversations with another method name.
 fn path(model: &str, method: &str) -> String {
-    let lane = Lane { model, limit: None, max_output: None, steering: None };
-    let content = crate::native::Native.patch(&Bytes::new(), &Peek::default(), &lane).path;
+    let lane = LaneSettings { model, max_payable_output: None, model_max_output: None, thinking_controls: None };
+    let content = crate::native::NativeDialect.patch(&Bytes::new(), &RequestFacts::default(), &lane).path;
     let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
     format!("{front}:{method}")
 }
 
-pub(super) fn read_one(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
+pub(super) fn read_one(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
     let mut embed = empty_request(target);
     read(parse(body)?, "", &mut embed)?;
     Ok(embed)
 }
 
-pub(super) fn read_batch(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
+pub(super) fn read_batch(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
     let mut embed = empty_request(target);
     let Value::Object(mut fields) = parse(body)? else {
-        return Err(Fault::invalid("", "the body must be a JSON object"));
+        return Err(ApiError::invalid("", "the body must be a JSON object"));
     };
     let requests = match fields.shift_remove("requests") {
         Some(Value::Array(items)) => items,
@@ -215,13 +215,13 @@ pub(super) fn read_batch(target: &Target, body: &[u8]) -> Result<Embed, Fault> {
     Ok(embed)
 }
 
-fn parse(body: &[u8]) -> Result<Value, Fault> {
-    serde_json::from_str(json::text(body)?)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_str(json::checked_text(body)?)
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))
 }
 
-fn empty_request(target: &Target) -> Embed {
-    Embed {
+fn empty_request(target: &RequestTarget) -> EmbeddingRequest {
+    EmbeddingRequest {
         model: target.model.clone().unwrap_or_default(),
         inputs: Vec::new(),
         dimensions: None,
@@ -229,7 +229,7 @@ fn empty_request(target: &Target) -> Embed {
         title: None,
         encoding: VectorEncoding::Float,
         user: None,
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     }
 }
 
@@ -239,16 +239,16 @@ fn take(fields: &mut Map<String, Value>, camel: &str, snake: &str) -> Option<Val
     value.filter(|value| !value.is_null())
 }
 
-fn keep(fields: Map<String, Value>, scope: &str, extras: &mut Extras) {
+fn keep(fields: Map<String, Value>, scope: &str, extras: &mut ExtraFields) {
     for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
-        extras.put(ORIGIN, &format!("{scope}{name}"), value);
+        extras.insert(ORIGIN, &format!("{scope}{name}"), value);
     }
 }
 
 /// Adds one request of a batch.
-fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
+fn read(request: Value, at: &str, embed: &mut EmbeddingRequest) -> Result<(), ApiError> {
     let Value::Object(mut fields) = request else {
-        return Err(Fault::invalid(at, "a request must be an object"));
+        return Err(ApiError::invalid(at, "a request must be an object"));
     };
     // The URL names the model, and the rules have checked that the body agrees.
     fields.shift_remove("model");
@@ -274,13 +274,13 @@ fn read(request: Value, at: &str, embed: &mut Embed) -> Result<(), Fault> {
     let title = title.and_then(|value| value.as_str().map(str::to_owned));
     embed.title = embed.title.take().or(title);
     let content = fields.shift_remove("content").unwrap_or_default();
-    embed.inputs.push(Input::Text(words(content, at, &mut embed.extras)?));
+    embed.inputs.push(EmbeddingInput::Text(words(content, at, &mut embed.extras)?));
     keep(fields, "", &mut embed.extras);
     Ok(())
 }
 
 /// Returns the joined text of the parts.
-fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault> {
+fn words(content: Value, at: &str, extras: &mut ExtraFields) -> Result<String, ApiError> {
     let Value::Object(mut content) = content else {
         return Err(refuse(&format!("{at}content"), "must be an object"));
     };
@@ -311,52 +311,52 @@ fn words(content: Value, at: &str, extras: &mut Extras) -> Result<String, Fault>
     Ok(words)
 }
 
-pub(super) fn write_ones(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
+pub(super) fn write_ones(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
     let (requests, losses) = requests(embed, lane)?;
-    let write = |request: Value| Outgoing {
+    let write = |request: Value| ProviderRequest {
         path: path(lane, EMBED_METHOD),
-        body: Segments::whole(request.to_string()),
+        body: BodySegments::single(request.to_string()),
     };
     Ok((requests.into_iter().map(write).collect(), losses))
 }
 
-pub(super) fn write_batches(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Outgoing>>, Fault> {
+pub(super) fn write_batches(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
     let (requests, losses) = requests(embed, lane)?;
     let write = |requests: &[Value]| {
-        let body: Value = Object::new().set("requests", requests).into();
-        Outgoing { path: path(lane, BATCH_METHOD), body: Segments::whole(body.to_string()) }
+        let body: Value = ObjectWriter::new().set("requests", requests).into();
+        ProviderRequest { path: path(lane, BATCH_METHOD), body: BodySegments::single(body.to_string()) }
     };
     Ok((requests.chunks(MAX_BATCH_REQUESTS).map(write).collect(), losses))
 }
 
-fn requests(embed: &Embed, lane: &str) -> Result<Lossy<Vec<Value>>, Fault> {
+fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, ApiError> {
     // The encoding is applied when the reply is written.
-    let Embed { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
+    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
     let mut losses = Losses::new();
     losses.add_if(user.is_some(), "user", "the format has no user id");
     for name in extras.foreign_to(ORIGIN) {
         losses.add(name, "only the caller's format has this field");
     }
-    let kept = extras.for_origin(ORIGIN).into_iter().flatten();
+    let kept = extras.for_format(ORIGIN).into_iter().flatten();
     let (inner, kept): (Vec<_>, Vec<_>) = kept.partition(|(name, _)| name.contains('.'));
     for (name, _) in inner {
         losses.add(name, "the gateway writes its own contents around texts");
     }
-    let write = |input: &Input| match input {
-        Input::Text(text) => {
-            let part: Value = Object::new().set("text", text.as_str()).into();
-            let request = Object::new()
+    let write = |input: &EmbeddingInput| match input {
+        EmbeddingInput::Text(text) => {
+            let part: Value = ObjectWriter::new().set("text", text.as_str()).into();
+            let request = ObjectWriter::new()
                 .set("model", full_name(lane))
-                .set("content", Object::new().set("parts", vec![part]))
-                .maybe("taskType", task.as_deref())
-                .maybe("title", title.as_deref())
-                .maybe("outputDimensionality", *dimensions);
+                .set("content", ObjectWriter::new().set("parts", vec![part]))
+                .set_some("taskType", task.as_deref())
+                .set_some("title", title.as_deref())
+                .set_some("outputDimensionality", *dimensions);
             let all = kept
                 .iter()
                 .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
             Ok(all.into())
         }
-        Input::Tokens(_) => Err(refuse("input", "must be text: this model takes no token lists")),
+        EmbeddingInput::Tokens(_) => Err(refuse("input", "must be text: this model takes no token lists")),
     };
     Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
 }
@@ -403,16 +403,16 @@ struct NativeVector {
     rest: Map<String, Value>,
 }
 
-fn reply<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<NativeEmbedReply<T>, Fault> {
+fn reply<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<NativeEmbedReply<T>, ApiError> {
     let reply: NativeEmbedReply<T> =
         serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if reply.error.is_some() {
-        return Err(error_of(crate::native::Native.sniff_reply(body)));
+        return Err(error_of(crate::native::NativeDialect.meter_reply(body)));
     }
     Ok(reply)
 }
 
-pub(super) fn read_usage_one(body: &[u8]) -> Result<Option<Usage>, Fault> {
+pub(super) fn read_usage_one(body: &[u8]) -> Result<Option<Usage>, ApiError> {
     let reply: NativeEmbedReply<IgnoredAny> = reply(body)?;
     match reply.embedding {
         Some(_) => Ok(reply.usage()),
@@ -420,7 +420,7 @@ pub(super) fn read_usage_one(body: &[u8]) -> Result<Option<Usage>, Fault> {
     }
 }
 
-pub(super) fn read_usage_batch(body: &[u8]) -> Result<Option<Usage>, Fault> {
+pub(super) fn read_usage_batch(body: &[u8]) -> Result<Option<Usage>, ApiError> {
     let reply: NativeEmbedReply<IgnoredAny> = reply(body)?;
     match reply.embeddings {
         Some(_) => Ok(reply.usage()),
@@ -428,13 +428,13 @@ pub(super) fn read_usage_batch(body: &[u8]) -> Result<Option<Usage>, Fault> {
     }
 }
 
-pub(super) fn read_reply_one(body: &[u8]) -> Result<Embedded, Fault> {
+pub(super) fn read_reply_one(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
     let mut reply: NativeEmbedReply<NativeVector> = reply(body)?;
     let one = reply.embedding.take().ok_or_else(|| unreadable("there is no `embedding`"))?;
     read_vectors(vec![one], reply)
 }
 
-pub(super) fn read_reply_batch(body: &[u8]) -> Result<Embedded, Fault> {
+pub(super) fn read_reply_batch(body: &[u8]) -> Result<EmbeddingReply, ApiError> {
     let mut reply: NativeEmbedReply<NativeVector> = reply(body)?;
     let all = reply.embeddings.take().ok_or_else(|| unreadable("there is no `embeddings`"))?;
     read_vectors(all, reply)
@@ -443,31 +443,31 @@ pub(super) fn read_reply_batch(body: &[u8]) -> Result<Embedded, Fault> {
 fn read_vectors(
     vectors: Vec<NativeVector>,
     reply: NativeEmbedReply<NativeVector>,
-) -> Result<Embedded, Fault> {
+) -> Result<EmbeddingReply, ApiError> {
     let usage = reply.usage();
-    let mut extras = Extras::none();
+    let mut extras = ExtraFields::new();
     keep(reply.rest, "", &mut extras);
     let mut read = Vec::with_capacity(vectors.len());
     for NativeVector { values, rest } in vectors {
         keep(rest, "embeddings.", &mut extras);
         read.push(finite(values)?);
     }
-    Ok(Embedded { vectors: read, usage, extras })
+    Ok(EmbeddingReply { vectors: read, usage, extras })
 }
 
-pub(super) fn write_reply_one(embedded: &Embedded) -> Lossy<Vec<u8>> {
+pub(super) fn write_reply_one(embedded: &EmbeddingReply) -> Lossy<Vec<u8>> {
     let vector = embedded.vectors.first().map(Vec::as_slice).unwrap_or_default();
     write_reply(embedded, &format!("\"embedding\":{{\"values\":{}}}", numbers(vector)))
 }
 
-pub(super) fn write_reply_batch(embedded: &Embedded) -> Lossy<Vec<u8>> {
+pub(super) fn write_reply_batch(embedded: &EmbeddingReply) -> Lossy<Vec<u8>> {
     let values = |vector: &Vec<f32>| format!("{{\"values\":{}}}", numbers(vector));
     let all: Vec<String> = embedded.vectors.iter().map(values).collect();
     write_reply(embedded, &format!("\"embeddings\":[{}]", all.join(",")))
 }
 
-fn write_reply(embedded: &Embedded, vectors: &str) -> Lossy<Vec<u8>> {
-    let Embedded { vectors: _, usage, extras } = embedded;
+fn write_reply(embedded: &EmbeddingReply, vectors: &str) -> Lossy<Vec<u8>> {
+    let EmbeddingReply { vectors: _, usage, extras } = embedded;
     let mut losses = Losses::new();
     for name in extras.foreign_to(ORIGIN) {
         losses.add(&format!("reply.{name}"), "only the provider's format has this field");

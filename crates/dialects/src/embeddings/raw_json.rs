@@ -1,7 +1,7 @@
 //! Parses a body in steps without building a tree, so that errors name their path and values their
 //! byte range.
 
-use canon::Fault;
+use canon::ApiError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -12,16 +12,16 @@ use crate::text::BorrowedText;
 const MAX_MODEL_NAME_BYTES: usize = 256;
 
 /// Parses the top-level object.
-pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Fault> {
-    let value: &RawValue = json::read(text)?;
+pub(super) fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
+    let value: &RawValue = json::parse(text)?;
     if !value.get().starts_with('{') {
-        return Err(Fault::invalid("", "the body must be a JSON object"));
+        return Err(ApiError::invalid("", "the body must be a JSON object"));
     }
     object(value, "")
 }
 
 /// Parses an object with raw fields.
-pub(super) fn object<'a, T: Deserialize<'a>>(value: &'a RawValue, at: &str) -> Result<T, Fault> {
+pub(super) fn object<'a, T: Deserialize<'a>>(value: &'a RawValue, at: &str) -> Result<T, ApiError> {
     // A derived deserializer would accept a list as well.
     if !value.get().starts_with('{') {
         return Err(refuse(at, "must be an object"));
@@ -53,7 +53,7 @@ pub(super) fn count(value: &RawValue) -> Option<u64> {
 }
 
 /// Checks a model name.
-pub(super) fn model(name: &str) -> Result<String, Fault> {
+pub(super) fn model(name: &str) -> Result<String, ApiError> {
     if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(refuse(
             "model",
@@ -64,6 +64,6 @@ pub(super) fn model(name: &str) -> Result<String, Fault> {
 }
 
 /// Error for a broken rule.
-pub(super) fn refuse(path: &str, why: &str) -> Fault {
-    Fault::invalid(path, format!("`{path}` {why}"))
+pub(super) fn refuse(path: &str, why: &str) -> ApiError {
+    ApiError::invalid(path, format!("`{path}` {why}"))
 }

@@ -1,22 +1,22 @@
 //! An embeddings reply, independent of the format.
 
-use canon::{Extras, Fault, Origin, Trouble, Usage};
+use canon::{ExtraFields, ApiError, WireFormat, ErrorKind, Usage};
 
-use super::request::Embed;
-use crate::Said;
+use super::request::EmbeddingRequest;
+use crate::ReplyMeter;
 
 /// An embeddings reply.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Embedded {
+pub struct EmbeddingReply {
     /// Vectors in the order of the inputs.
     pub vectors: Vec<Vec<f32>>,
     /// Usage, if reported.
     pub usage: Option<Usage>,
     /// Fields only the provider's format has.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
-impl Embedded {
+impl EmbeddingReply {
     /// Adds the reply to the next inputs of the same request.
     pub fn append(&mut self, later: Self) {
         let Self { vectors, usage, extras } = later;
@@ -30,15 +30,15 @@ impl Embedded {
             }
             (None, _) | (_, None) => None,
         };
-        for origin in Origin::ALL {
-            for (name, value) in extras.for_origin(origin).into_iter().flatten() {
-                self.extras.put(origin, name, value.clone());
+        for origin in WireFormat::ALL {
+            for (name, value) in extras.for_format(origin).into_iter().flatten() {
+                self.extras.insert(origin, name, value.clone());
             }
         }
     }
 
     /// Returns an error if the number of vectors differs from the number of inputs.
-    pub fn answers(&self, embed: &Embed) -> Result<(), Fault> {
+    pub fn check_count(&self, embed: &EmbeddingRequest) -> Result<(), ApiError> {
         let (expected, received) = (embed.inputs.len(), self.vectors.len());
         if expected == received {
             return Ok(());
@@ -48,13 +48,13 @@ impl Embedded {
 }
 
 /// Error for a body that is not a reply.
-pub(super) fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("no embeddings: {why}"))
+pub(super) fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("no embeddings: {why}"))
 }
 
 /// Rejects a vector with a number that does not fit into 32 bits.
-pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>, Fault> {
+pub(super) fn finite(vector: Vec<f32>) -> Result<Vec<f32>, ApiError> {
     if vector.iter().all(|number| number.is_finite()) {
         Ok(vector)
     } else {
@@ -69,6 +69,6 @@ pub(super) fn numbers(vector: &[f32]) -> String {
 
 /// Returns the error in a reply with a success status. `read` is the result of reading the same
 /// body as a conversation.
-pub(super) fn error_of(read: Result<Said, Fault>) -> Fault {
+pub(super) fn error_of(read: Result<ReplyMeter, ApiError>) -> ApiError {
     read.err().unwrap_or_else(|| unreadable("an error beside an answer"))
 }

@@ -1,15 +1,15 @@
 //! An embeddings request, independent of the format.
 
-use canon::Extras;
+use canon::ExtraFields;
 use std::ops::Range;
 
 /// An embeddings request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Embed {
+pub struct EmbeddingRequest {
     /// Requested model.
     pub model: String,
     /// Inputs, one vector each.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<EmbeddingInput>,
     /// Requested vector length.
     pub dimensions: Option<u64>,
     /// Task type in the native format's words. In a batch, the first one.
@@ -21,12 +21,12 @@ pub struct Embed {
     /// End user id.
     pub user: Option<String>,
     /// Fields only the caller's format has.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// One input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum EmbeddingInput {
     /// A text.
     Text(String),
     /// A text as token ids of the model.
@@ -45,11 +45,11 @@ pub enum VectorEncoding {
 
 /// Facts about a request that routing and billing need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct EmbeddingFacts {
     /// Requested model.
     pub model: String,
     /// Bytes of the inputs without JSON syntax, to estimate usage the provider does not report.
-    pub weight: u64,
+    pub input_bytes: u64,
     /// Byte ranges of the model name.
-    pub named: Vec<Range<usize>>,
+    pub model_ranges: Vec<Range<usize>>,
 }

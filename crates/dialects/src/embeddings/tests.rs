@@ -1,16 +1,16 @@
 //! Requests and replies of both formats, and rejected input.
 
 use super::*;
-use crate::Target;
+use crate::RequestTarget;
 use bytes::Bytes;
-use canon::{Extras, Trouble, Usage};
+use canon::{ExtraFields, ErrorKind, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const FORMS: [Form; 3] = [Form::List, Form::One, Form::Batch];
+const FORMS: [EmbeddingEndpoint; 3] = [EmbeddingEndpoint::OpenAi, EmbeddingEndpoint::EmbedContent, EmbeddingEndpoint::BatchEmbedContents];
 
-fn at(model: &str) -> Target {
-    Target { model: Some(model.to_owned()), ..Target::default() }
+fn at(model: &str) -> RequestTarget {
+    RequestTarget { model: Some(model.to_owned()), ..RequestTarget::default() }
 }
 
 fn body(value: &Value) -> Vec<u8> {
@@ -25,8 +25,8 @@ fn text(text: &str) -> Value {
     json!({ "content": { "parts": [{ "text": text }] } })
 }
 
-fn embed(inputs: Vec<Input>) -> Embed {
-    Embed {
+fn embed(inputs: Vec<EmbeddingInput>) -> EmbeddingRequest {
+    EmbeddingRequest {
         model: "m".to_owned(),
         inputs,
         dimensions: None,
@@ -34,7 +34,7 @@ fn embed(inputs: Vec<Input>) -> Embed {
         title: None,
         encoding: VectorEncoding::Float,
         user: None,
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     }
 }
 
@@ -49,71 +49,71 @@ fn errors_name_the_invalid_field() {
         request
     };
     let cases = [
-        (Form::List, json!([]), ""),
-        (Form::List, json!({ "input": "x" }), "model"),
-        (Form::List, json!({ "model": 1, "input": "x" }), "model"),
-        (Form::List, json!({ "model": "", "input": "x" }), "model"),
-        (Form::List, json!({ "model": "m" }), "input"),
-        (Form::List, list(json!(null)), "input"),
-        (Form::List, list(json!("")), "input"),
-        (Form::List, list(json!([])), "input"),
-        (Form::List, list(json!({})), "input"),
-        (Form::List, list(json!(7)), "input"),
-        (Form::List, list(json!(["x", ""])), "input[1]"),
-        (Form::List, list(json!(["x", 1])), "input[1]"),
-        (Form::List, list(json!([[1], []])), "input[1]"),
-        (Form::List, list(json!([[1], "x"])), "input[1]"),
-        (Form::List, list(json!([1, "x"])), "input[1]"),
-        (Form::List, list(json!([[1, -2]])), "input[0][1]"),
-        (Form::List, list(json!([null])), "input[0]"),
-        (Form::List, list(many(2_049, json!("x"))), "input"),
-        (Form::List, json!({ "model": "m", "input": "x", "dimensions": 0 }), "dimensions"),
-        (Form::List, json!({ "model": "m", "input": "x", "dimensions": 1.5 }), "dimensions"),
-        (Form::List, json!({ "model": "m", "input": "x", "dimensions": "8" }), "dimensions"),
+        (EmbeddingEndpoint::OpenAi, json!([]), ""),
+        (EmbeddingEndpoint::OpenAi, json!({ "input": "x" }), "model"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": 1, "input": "x" }), "model"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "", "input": "x" }), "model"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "m" }), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!(null)), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!("")), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!([])), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!({})), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!(7)), "input"),
+        (EmbeddingEndpoint::OpenAi, list(json!(["x", ""])), "input[1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!(["x", 1])), "input[1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!([[1], []])), "input[1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!([[1], "x"])), "input[1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!([1, "x"])), "input[1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!([[1, -2]])), "input[0][1]"),
+        (EmbeddingEndpoint::OpenAi, list(json!([null])), "input[0]"),
+        (EmbeddingEndpoint::OpenAi, list(many(2_049, json!("x"))), "input"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": 0 }), "dimensions"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": 1.5 }), "dimensions"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": "8" }), "dimensions"),
         (
-            Form::List,
+            EmbeddingEndpoint::OpenAi,
             json!({ "model": "m", "input": "x", "encoding_format": "hex" }),
             "encoding_format",
         ),
-        (Form::List, json!({ "model": "m", "input": "x", "user": 1 }), "user"),
-        (Form::One, json!("x"), ""),
-        (Form::One, json!({}), "content"),
-        (Form::One, json!({ "content": "x" }), "content"),
-        (Form::One, json!({ "content": ["x"] }), "content"),
-        (Form::One, json!({ "content": {} }), "content.parts"),
-        (Form::One, json!({ "content": { "parts": [] } }), "content.parts"),
-        (Form::One, json!({ "content": { "parts": "x" } }), "content.parts"),
-        (Form::One, json!({ "content": { "parts": ["x"] } }), "content.parts[0]"),
-        (Form::One, part(json!({})), "content.parts[0].text"),
-        (Form::One, part(json!({ "text": 1 })), "content.parts[0].text"),
-        (Form::One, part(json!({ "text": "" })), "content.parts[0].text"),
-        (Form::One, part(json!({ "fileData": {} })), "content.parts[0].text"),
-        (Form::One, part(json!({ "inlineData": "x" })), "content.parts[0].inlineData"),
-        (Form::One, with("model", json!("models/other")), "model"),
-        (Form::One, with("taskType", json!([])), "taskType"),
-        (Form::One, with("title", json!(1)), "title"),
-        (Form::One, with("outputDimensionality", json!(0)), "outputDimensionality"),
-        (Form::One, with("output_dimensionality", json!("x")), "outputDimensionality"),
-        (Form::Batch, json!({}), "requests"),
-        (Form::Batch, json!({ "requests": "x" }), "requests"),
-        (Form::Batch, json!({ "requests": [] }), "requests"),
-        (Form::Batch, json!({ "requests": many(101, text("x")) }), "requests"),
-        (Form::Batch, json!({ "requests": [text("x"), 1] }), "requests[1]"),
-        (Form::Batch, json!({ "requests": [text("x"), {}] }), "requests[1].content"),
+        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "user": 1 }), "user"),
+        (EmbeddingEndpoint::EmbedContent, json!("x"), ""),
+        (EmbeddingEndpoint::EmbedContent, json!({}), "content"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": "x" }), "content"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": ["x"] }), "content"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": {} }), "content.parts"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": [] } }), "content.parts"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": "x" } }), "content.parts"),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": ["x"] } }), "content.parts[0]"),
+        (EmbeddingEndpoint::EmbedContent, part(json!({})), "content.parts[0].text"),
+        (EmbeddingEndpoint::EmbedContent, part(json!({ "text": 1 })), "content.parts[0].text"),
+        (EmbeddingEndpoint::EmbedContent, part(json!({ "text": "" })), "content.parts[0].text"),
+        (EmbeddingEndpoint::EmbedContent, part(json!({ "fileData": {} })), "content.parts[0].text"),
+        (EmbeddingEndpoint::EmbedContent, part(json!({ "inlineData": "x" })), "content.parts[0].inlineData"),
+        (EmbeddingEndpoint::EmbedContent, with("model", json!("models/other")), "model"),
+        (EmbeddingEndpoint::EmbedContent, with("taskType", json!([])), "taskType"),
+        (EmbeddingEndpoint::EmbedContent, with("title", json!(1)), "title"),
+        (EmbeddingEndpoint::EmbedContent, with("outputDimensionality", json!(0)), "outputDimensionality"),
+        (EmbeddingEndpoint::EmbedContent, with("output_dimensionality", json!("x")), "outputDimensionality"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({}), "requests"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": "x" }), "requests"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [] }), "requests"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": many(101, text("x")) }), "requests"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("x"), 1] }), "requests[1]"),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("x"), {}] }), "requests[1].content"),
         (
-            Form::Batch,
+            EmbeddingEndpoint::BatchEmbedContents,
             json!({ "requests": [with("model", json!("models/n"))] }),
             "requests[0].model",
         ),
     ];
     for (form, request, path) in cases {
-        let fault = form.peek(&at("m"), &body(&request)).unwrap_err();
-        assert_eq!(fault.path().unwrap_or_default(), path, "{form:?} {request}: {fault}");
+        let fault = form.read_facts(&at("m"), &body(&request)).unwrap_err();
+        assert_eq!(fault.param().unwrap_or_default(), path, "{form:?} {request}: {fault}");
     }
     let twice = br#"{"model":"m","input":"x","input":"y"}"#;
-    assert_eq!(Form::List.peek(&at("m"), twice).unwrap_err().path(), Some("input"));
+    assert_eq!(EmbeddingEndpoint::OpenAi.read_facts(&at("m"), twice).unwrap_err().param(), Some("input"));
     for form in FORMS {
-        assert!(form.peek(&at("m"), b"{\"model\":").unwrap_err().say().contains("not valid JSON"));
+        assert!(form.read_facts(&at("m"), b"{\"model\":").unwrap_err().message().contains("not valid JSON"));
     }
 }
 
@@ -122,34 +122,34 @@ fn estimates_the_size_of_inputs() {
     let list = |input: Value| json!({ "model": "m", "input": input });
     let media = json!({ "inline_data": { "mime_type": "image/png", "data": "AAAA" } });
     let cases = [
-        (Form::List, list(json!("ab\u{e9}")), 4),
-        (Form::List, list(json!(["ab", "c"])), 3),
-        (Form::List, list(json!([1, 2, 3])), 12),
-        (Form::List, list(json!([[1, 2], [3]])), 12),
-        (Form::One, text("abc"), 3),
-        (Form::One, json!({ "content": { "role": "user", "parts": { "text": "ab" } } }), 2),
-        (Form::One, json!({ "content": { "parts": [{ "text": "ab" }, media] } }), 1_034),
-        (Form::Batch, json!({ "requests": [text("a"), text("bc")] }), 3),
-        (Form::Batch, json!({ "requests": text("a") }), 1),
+        (EmbeddingEndpoint::OpenAi, list(json!("ab\u{e9}")), 4),
+        (EmbeddingEndpoint::OpenAi, list(json!(["ab", "c"])), 3),
+        (EmbeddingEndpoint::OpenAi, list(json!([1, 2, 3])), 12),
+        (EmbeddingEndpoint::OpenAi, list(json!([[1, 2], [3]])), 12),
+        (EmbeddingEndpoint::EmbedContent, text("abc"), 3),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "role": "user", "parts": { "text": "ab" } } }), 2),
+        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": [{ "text": "ab" }, media] } }), 1_034),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("a"), text("bc")] }), 3),
+        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": text("a") }), 1),
     ];
     for (form, request, weight) in cases {
-        let seen = form.peek(&at("m"), &body(&request)).unwrap();
-        assert_eq!((seen.model.as_str(), seen.weight), ("m", weight), "{form:?} {request}");
+        let seen = form.read_facts(&at("m"), &body(&request)).unwrap();
+        assert_eq!((seen.model.as_str(), seen.input_bytes), ("m", weight), "{form:?} {request}");
     }
 }
 
 #[test]
 fn patch_replaces_only_the_model() {
     let cases = [
-        (Form::List, r#"{ "input":"é \u00e9", "model" : "m","odd":[ 1 ]}"#, "\"m\"", "\"up/1\""),
+        (EmbeddingEndpoint::OpenAi, r#"{ "input":"é \u00e9", "model" : "m","odd":[ 1 ]}"#, "\"m\"", "\"up/1\""),
         (
-            Form::Batch,
+            EmbeddingEndpoint::BatchEmbedContents,
             r#"{"requests":[ {"model":"models/m","content":{"parts":[{"text":"a"}]}}, {"model":"models/m","content":{"parts":[{"text":"b"}]},"x":1} ]}"#,
             "\"models/m\"",
             "\"models/up/1\"",
         ),
         (
-            Form::One,
+            EmbeddingEndpoint::EmbedContent,
             r#"{"content":{"parts":[{"text":"a"}]} ,"model":"m"}"#,
             "\"m\"",
             "\"models/up/1\"",
@@ -162,7 +162,7 @@ fn patch_replaces_only_the_model() {
     ];
     for ((form, request, old, new), path) in cases.into_iter().zip(paths) {
         let bytes = Bytes::from_static(request.as_bytes());
-        let seen = form.peek(&at("m"), &bytes).unwrap();
+        let seen = form.read_facts(&at("m"), &bytes).unwrap();
         let sent = form.patch(&bytes, &seen, "up/1");
         assert_eq!(String::from_utf8(sent.body.to_vec()).unwrap(), request.replace(old, new));
         assert_eq!(sent.path, path);
@@ -174,8 +174,8 @@ fn patch_replaces_only_the_model() {
 fn splits_a_list_into_batches_of_100() {
     let request = json!({ "model": "m", "input": vec!["x"; 250], "dimensions": 8, "user": "u",
         "encoding_format": "base64", "odd": 1 });
-    let asked = Form::List.read_request(&Target::default(), &body(&request)).unwrap();
-    let (sent, losses) = Form::Batch.write_requests(&asked, "models/up").unwrap();
+    let asked = EmbeddingEndpoint::OpenAi.read_request(&RequestTarget::default(), &body(&request)).unwrap();
+    let (sent, losses) = EmbeddingEndpoint::BatchEmbedContents.write_requests(&asked, "models/up").unwrap();
     let counts: Vec<usize> = sent
         .iter()
         .map(|one| tree(&one.body.to_vec())["requests"].as_array().unwrap().len())
@@ -186,11 +186,11 @@ fn splits_a_list_into_batches_of_100() {
         json!({ "model": "models/up", "content": { "parts": [{ "text": "x" }] },
                 "outputDimensionality": 8 })
     );
-    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(lost, ["user", "odd"]);
-    let tokens = embed(vec![Input::Tokens(vec![1])]);
-    let fault = Form::Batch.write_requests(&tokens, "up").unwrap_err();
-    assert_eq!(fault.path(), Some("input"));
+    let tokens = embed(vec![EmbeddingInput::Tokens(vec![1])]);
+    let fault = EmbeddingEndpoint::BatchEmbedContents.write_requests(&tokens, "up").unwrap_err();
+    assert_eq!(fault.param(), Some("input"));
 }
 
 #[test]
@@ -200,22 +200,22 @@ fn converts_a_batch_to_a_list() {
         "content": { "role": "user", "parts": [{ "text": "a" }, { "text": "b", "thought": true }] } });
     let two = json!({ "content": { "parts": { "text": "c" } }, "output_dimensionality": 8 });
     let request = json!({ "requests": [one, two] });
-    let embed = Form::Batch.read_request(&at("m"), &body(&request)).unwrap();
-    let (sent, losses) = Form::List.write_requests(&embed, "up").unwrap();
+    let embed = EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&request)).unwrap();
+    let (sent, losses) = EmbeddingEndpoint::OpenAi.write_requests(&embed, "up").unwrap();
     assert_eq!(
         tree(&sent[0].body.to_vec()),
         json!({ "model": "up", "input": ["ab", "c"], "dimensions": 8 })
     );
-    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(lost, ["task", "title", "content.parts.thought", "odd"]);
 
     let mixed = json!({ "requests": [text("a"), { "content": { "parts": [{ "text": "b" }] },
         "outputDimensionality": 4 }] });
-    let fault = Form::Batch.read_request(&at("m"), &body(&mixed)).unwrap_err();
-    assert_eq!(fault.path(), Some("requests[1].outputDimensionality"));
+    let fault = EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&mixed)).unwrap_err();
+    assert_eq!(fault.param(), Some("requests[1].outputDimensionality"));
     let picture = json!({ "content": { "parts": [{ "text": "a" }, { "inlineData": {} }] } });
-    let fault = Form::One.read_request(&at("m"), &body(&picture)).unwrap_err();
-    assert_eq!(fault.path(), Some("content.parts[1]"));
+    let fault = EmbeddingEndpoint::EmbedContent.read_request(&at("m"), &body(&picture)).unwrap_err();
+    assert_eq!(fault.param(), Some("content.parts[1]"));
 }
 
 #[test]
@@ -224,54 +224,54 @@ fn reads_vectors_by_index_in_both_encodings() {
         { "object": "embedding", "index": 1, "embedding": [0.25, -2] },
         { "object": "embedding", "index": 0, "embedding": "AACAPwAAAMA=" },
     ], "usage": { "prompt_tokens": 7, "total_tokens": 7 }, "odd": true });
-    let read = Form::List.read_reply(&body(&answer)).unwrap();
+    let read = EmbeddingEndpoint::OpenAi.read_reply(&body(&answer)).unwrap();
     assert_eq!(read.vectors, [[1.0, -2.0], [0.25, -2.0]]);
     assert_eq!(read.usage.map(|usage| usage.input), Some(7));
-    let (written, losses) = Form::Batch.write_reply(&read, &embed(Vec::new()));
+    let (written, losses) = EmbeddingEndpoint::BatchEmbedContents.write_reply(&read, &embed(Vec::new()));
     assert_eq!(
         String::from_utf8(written).unwrap(),
         r#"{"embeddings":[{"values":[1.0,-2.0]},{"values":[0.25,-2.0]}],"usageMetadata":{"promptTokenCount":7,"totalTokenCount":7}}"#
     );
-    assert_eq!(losses.iter().map(|loss| loss.what.as_str()).collect::<Vec<_>>(), ["reply.odd"]);
+    assert_eq!(losses.iter().map(|loss| loss.path.as_str()).collect::<Vec<_>>(), ["reply.odd"]);
 }
 
 #[test]
 fn rejects_invalid_replies() {
-    let cases: [(Form, &str, Trouble); 12] = [
-        (Form::List, "", Trouble::Unavailable),
-        (Form::List, "{}", Trouble::Unavailable),
-        (Form::List, r#"{"error":{"code":"rate_limit_exceeded"}}"#, Trouble::RateLimit),
-        (Form::List, r#"{"data":[{"embedding":"AAA="}]}"#, Trouble::Unavailable),
-        (Form::List, r#"{"data":[{"embedding":"!"}]}"#, Trouble::Unavailable),
-        (Form::List, r#"{"data":[{"embedding":"AADAfw=="}]}"#, Trouble::Unavailable),
-        (Form::List, r#"{"data":[{"embedding":[1e99]}]}"#, Trouble::Unavailable),
-        (Form::List, r#"{"data":[{}]}"#, Trouble::Unavailable),
-        (Form::One, "{}", Trouble::Unavailable),
-        (Form::Batch, "{}", Trouble::Unavailable),
-        (Form::Batch, r#"{"embeddings":[{"values":["x"]}]}"#, Trouble::Unavailable),
-        (Form::Batch, r#"{"error":{"status":"RESOURCE_EXHAUSTED"}}"#, Trouble::RateLimit),
+    let cases: [(EmbeddingEndpoint, &str, ErrorKind); 12] = [
+        (EmbeddingEndpoint::OpenAi, "", ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, "{}", ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, r#"{"error":{"code":"rate_limit_exceeded"}}"#, ErrorKind::RateLimited),
+        (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"AAA="}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"!"}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"AADAfw=="}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":[1e99]}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::OpenAi, r#"{"data":[{}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::EmbedContent, "{}", ErrorKind::Unavailable),
+        (EmbeddingEndpoint::BatchEmbedContents, "{}", ErrorKind::Unavailable),
+        (EmbeddingEndpoint::BatchEmbedContents, r#"{"embeddings":[{"values":["x"]}]}"#, ErrorKind::Unavailable),
+        (EmbeddingEndpoint::BatchEmbedContents, r#"{"error":{"status":"RESOURCE_EXHAUSTED"}}"#, ErrorKind::RateLimited),
     ];
     for (form, answer, trouble) in cases {
         let fault = form.read_reply(answer.as_bytes()).unwrap_err();
-        assert_eq!(fault.trouble(), trouble, "{form:?} {answer}: {fault}");
+        assert_eq!(fault.kind(), trouble, "{form:?} {answer}: {fault}");
     }
-    let short = Embedded { vectors: vec![vec![1.0]], ..Embedded::default() };
-    let two = embed(vec![Input::Text("a".to_owned()), Input::Text("b".to_owned())]);
-    assert!(short.answers(&two).is_err());
+    let short = EmbeddingReply { vectors: vec![vec![1.0]], ..EmbeddingReply::default() };
+    let two = embed(vec![EmbeddingInput::Text("a".to_owned()), EmbeddingInput::Text("b".to_owned())]);
+    assert!(short.check_count(&two).is_err());
 }
 
 #[test]
 fn sums_usage_only_if_every_reply_has_it() {
-    let told = |input| Embedded {
+    let told = |input| EmbeddingReply {
         vectors: vec![vec![1.0]],
         usage: Some(Usage { input, ..Usage::default() }),
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     };
-    let mut sum = Embedded::default();
+    let mut sum = EmbeddingReply::default();
     sum.append(told(2));
     sum.append(told(3));
     assert_eq!((sum.vectors.len(), sum.usage.map(|usage| usage.input)), (2, Some(5)));
-    sum.append(Embedded { usage: None, ..told(0) });
+    sum.append(EmbeddingReply { usage: None, ..told(0) });
     sum.append(told(1));
     assert_eq!((sum.vectors.len(), sum.usage), (4, None));
 }
@@ -282,11 +282,11 @@ proptest! {
         vectors in prop::collection::vec(prop::collection::vec(-1e6_f32..1e6, 0..9), 1..4),
         packed in any::<bool>(),
     ) {
-        let inputs = vec![Input::Text("x".to_owned()); vectors.len()];
+        let inputs = vec![EmbeddingInput::Text("x".to_owned()); vectors.len()];
         let encoding = if packed { VectorEncoding::Base64 } else { VectorEncoding::Float };
-        let embed = Embed { encoding, ..embed(inputs) };
-        let embedded = Embedded { vectors, ..Embedded::default() };
-        for form in [Form::List, Form::Batch] {
+        let embed = EmbeddingRequest { encoding, ..embed(inputs) };
+        let embedded = EmbeddingReply { vectors, ..EmbeddingReply::default() };
+        for form in [EmbeddingEndpoint::OpenAi, EmbeddingEndpoint::BatchEmbedContents] {
             let (body, _) = form.write_reply(&embedded, &embed);
             prop_assert_eq!(&form.read_reply(&body).unwrap().vectors, &embedded.vectors);
         }
@@ -295,7 +295,7 @@ proptest! {
     #[test]
     fn never_panics_on_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         for form in FORMS {
-            let _ = form.peek(&at("m"), &bytes);
+            let _ = form.read_facts(&at("m"), &bytes);
             let _ = form.read_request(&at("m"), &bytes);
             let _ = form.read_reply(&bytes);
         }

@@ -1,6 +1,6 @@
 //! Conversion of sizes for families that use an aspect ratio and a size class.
 
-use canon::{Extent, Picture};
+use canon::{ImageSize, ImageRequest};
 
 /// Aspect ratios of the native format.
 pub(super) const NATIVE_RATIOS: [&str; 10] =
@@ -27,11 +27,11 @@ pub(super) fn is_near(one: f64, other: f64) -> bool {
 
 /// Returns the known ratio that matches the request. `None` if none was requested, `Err` if none
 /// matches.
-pub(super) fn ratio_of<'a>(picture: &'a Picture, known: &[&'a str]) -> Result<Option<&'a str>, ()> {
-    if let Some(word) = &picture.ratio {
+pub(super) fn ratio_of<'a>(picture: &'a ImageRequest, known: &[&'a str]) -> Result<Option<&'a str>, ()> {
+    if let Some(word) = &picture.aspect_ratio {
         return Ok(Some(word));
     }
-    let Extent::Pixels(width, height) = picture.extent else { return Ok(None) };
+    let ImageSize::Pixels(width, height) = picture.size else { return Ok(None) };
     let requested = f64::from(width) / f64::from(height);
     let fits =
         |word: &&&str| read_ratio(word).flatten().is_some_and(|ratio| is_near(ratio, requested));
@@ -39,11 +39,11 @@ pub(super) fn ratio_of<'a>(picture: &'a Picture, known: &[&'a str]) -> Result<Op
 }
 
 /// Returns the smallest size class that covers the request. `None` if no size was requested.
-pub(super) fn class_of(extent: &Extent) -> Option<String> {
+pub(super) fn class_of(extent: &ImageSize) -> Option<String> {
     match extent {
-        Extent::Auto => None,
-        Extent::Class(word) => Some(word.clone()),
-        Extent::Pixels(width, height) => {
+        ImageSize::Auto => None,
+        ImageSize::Class(word) => Some(word.clone()),
+        ImageSize::Pixels(width, height) => {
             let pixels = u64::from(*width) * u64::from(*height);
             // A class is roughly a square of that side. Wide images have slightly more pixels.
             let word = match pixels {
@@ -57,9 +57,9 @@ pub(super) fn class_of(extent: &Extent) -> Option<String> {
 }
 
 /// Returns true if a class gives exactly that size.
-pub(super) fn is_exact(extent: &Extent) -> bool {
+pub(super) fn is_exact(extent: &ImageSize) -> bool {
     match extent {
-        Extent::Auto | Extent::Class(_) => true,
-        Extent::Pixels(width, height) => width == height && matches!(width, 1_024 | 2_048 | 4_096),
+        ImageSize::Auto | ImageSize::Class(_) => true,
+        ImageSize::Pixels(width, height) => width == height && matches!(width, 1_024 | 2_048 | 4_096),
     }
 }

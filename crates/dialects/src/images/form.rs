@@ -1,52 +1,52 @@
 //! Body formats of an image request: read, checked, and passed through.
 
 use bytes::Bytes;
-use canon::Fault;
+use canon::ApiError;
 
 use super::names::{EDITS_PATH, GENERATIONS_PATH};
-use super::parsed_request::Order;
-use super::provider::Written;
+use super::parsed_request::ParsedImageRequest;
+use super::provider::ImageProviderRequest;
 use super::{read_request, rules};
-use crate::Outgoing;
-use crate::json::{self, Edit, Segments};
+use crate::ProviderRequest;
+use crate::json::{self, BodyEdit, BodySegments};
 
 /// Body formats of an image request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ImageRequestForm {
     /// `POST /v1/images/generations`.
-    Generate,
+    Generation,
     /// `POST /v1/images/edits` as JSON.
-    Edit,
+    JsonEdit,
     /// `POST /v1/images/edits` as `multipart/form-data`.
-    Upload {
+    MultipartEdit {
         /// Boundary between its parts.
         boundary: String,
     },
 }
 
-impl Form {
+impl ImageRequestForm {
     /// Returns true if the request has input images.
     pub const fn is_edit(&self) -> bool {
         match self {
-            Self::Generate => false,
-            Self::Edit | Self::Upload { .. } => true,
+            Self::Generation => false,
+            Self::JsonEdit | Self::MultipartEdit { .. } => true,
         }
     }
 
     /// Returns the content type of the body.
     pub fn content_type(&self) -> String {
         match self {
-            Self::Generate | Self::Edit => "application/json".to_owned(),
-            Self::Upload { boundary } => format!("multipart/form-data; boundary={boundary}"),
+            Self::Generation | Self::JsonEdit => "application/json".to_owned(),
+            Self::MultipartEdit { boundary } => format!("multipart/form-data; boundary={boundary}"),
         }
     }
 
     /// Reads a request and applies the rules that hold for all models.
-    pub fn read(&self, body: &Bytes) -> Result<Order, Fault> {
+    pub fn read(&self, body: &Bytes) -> Result<ParsedImageRequest, ApiError> {
         let order = match self {
-            Self::Generate => read_request::json(body, false)?,
-            Self::Edit => read_request::json(body, true)?,
-            Self::Upload { boundary } => read_request::form(body, boundary)?,
+            Self::Generation => read_request::json(body, false)?,
+            Self::JsonEdit => read_request::json(body, true)?,
+            Self::MultipartEdit { boundary } => read_request::form(body, boundary)?,
         };
         rules::check(&order.picture)?;
         Ok(order)
@@ -54,22 +54,22 @@ impl Form {
 
     /// Returns the caller's body with the provider's model name. Parts for the gateway are removed
     /// from a form. In JSON, the caller of this function removes them as the provider requires.
-    pub fn patch(&self, body: &Bytes, order: &Order, model: &str) -> Written {
-        let mut edits: Vec<Edit> = order
+    pub fn patch(&self, body: &Bytes, order: &ParsedImageRequest, model: &str) -> ImageProviderRequest {
+        let mut edits: Vec<BodyEdit> = order
             .gateway_parts
             .iter()
-            .map(|at| Edit { at: at.clone(), with: Bytes::new() })
+            .map(|at| BodyEdit { range: at.clone(), replacement: Bytes::new() })
             .collect();
         if let Some(at) = order.model_range.clone().filter(|_| order.picture.model != model) {
             let with = match self {
-                Self::Generate | Self::Edit => json::quoted(model),
-                Self::Upload { .. } => Bytes::from(model.to_owned()),
+                Self::Generation | Self::JsonEdit => json::to_json_string(model),
+                Self::MultipartEdit { .. } => Bytes::from(model.to_owned()),
             };
-            edits.push(Edit { at, with });
+            edits.push(BodyEdit { range: at, replacement: with });
         }
         let path = if self.is_edit() { EDITS_PATH } else { GENERATIONS_PATH };
-        let outgoing = Outgoing { path: path.to_owned(), body: Segments::edited(body, edits) };
-        let kind = matches!(self, Self::Upload { .. }).then(|| self.content_type());
-        Written { kind, ..Written::json(outgoing) }
+        let outgoing = ProviderRequest { path: path.to_owned(), body: BodySegments::with_edits(body, edits) };
+        let kind = matches!(self, Self::MultipartEdit { .. }).then(|| self.content_type());
+        ImageProviderRequest { content_type: kind, ..ImageProviderRequest::json(outgoing) }
     }
 }

@@ -4,29 +4,29 @@
 //! are in a field of another family. See
 //! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
-use canon::{Delivery, Extent, Fault, Lossy, Picture, Source};
+use canon::{ImageDelivery, ImageSize, ApiError, Lossy, ImageRequest, MediaSource};
 use serde_json::Value;
 
 use super::image_info;
 use super::multipart::FormWriter;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, ORIGIN};
-use super::provider::Written;
-use crate::Outgoing;
-use crate::fields::Object;
-use crate::json::Segments;
+use super::provider::ImageProviderRequest;
+use crate::ProviderRequest;
+use crate::fields::ObjectWriter;
+use crate::json::BodySegments;
 
 pub(super) fn write(
-    picture: &Picture,
+    picture: &ImageRequest,
     model: &str,
     word: &str,
-) -> Result<Lossy<Vec<Written>>, Fault> {
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let fields = fields(picture, model);
     if picture.inputs.is_empty() {
-        let body: Value = fields.with(&picture.extras, ORIGIN).into();
-        return Ok((vec![Written::at(GENERATIONS_PATH, &body)], Vec::new()));
+        let body: Value = fields.with_extras(&picture.extras, ORIGIN).into();
+        return Ok((vec![ImageProviderRequest::at(GENERATIONS_PATH, &body)], Vec::new()));
     }
     let mut form = FormWriter::new(word);
-    for (name, value) in fields.with(&picture.extras, ORIGIN).into_map() {
+    for (name, value) in fields.with_extras(&picture.extras, ORIGIN).into_map() {
         match value {
             Value::String(text) => form.text(&name, &text),
             other => form.text(&name, &other.to_string()),
@@ -39,32 +39,32 @@ pub(super) fn write(
     if let Some(mask) = &picture.mask {
         add_file(&mut form, "mask", "mask", mask)?;
     }
-    let kind = Some(form.content_type());
-    let outgoing = Outgoing { path: EDITS_PATH.to_owned(), body: Segments::whole(form.finish()) };
-    Ok((vec![Written { outgoing, kind, headers: &[] }], Vec::new()))
+    let content_type = Some(form.content_type());
+    let outgoing = ProviderRequest { path: EDITS_PATH.to_owned(), body: BodySegments::single(form.finish()) };
+    Ok((vec![ImageProviderRequest { outgoing, content_type, headers: &[] }], Vec::new()))
 }
 
-fn add_file(form: &mut FormWriter, name: &str, title: &str, source: &Source) -> Result<(), Fault> {
-    let (Source::Inline { mime, data }, title) = (source, title) else {
-        return Err(Fault::internal("an input image was not fetched before its upload"));
+fn add_file(form: &mut FormWriter, name: &str, title: &str, source: &MediaSource) -> Result<(), ApiError> {
+    let (MediaSource::Inline { mime, data }, title) = (source, title) else {
+        return Err(ApiError::internal("an input image was not fetched before its upload"));
     };
     let bytes = image_info::decode(data)
-        .ok_or_else(|| Fault::internal("the base64 of an input image cannot be decoded"))?;
+        .ok_or_else(|| ApiError::internal("the base64 of an input image cannot be decoded"))?;
     let ending = mime.rsplit('/').next().unwrap_or("png");
     form.file(name, &format!("{title}.{ending}"), mime, &bytes);
     Ok(())
 }
 
-fn fields(picture: &Picture, model: &str) -> Object {
-    let Picture {
+fn fields(picture: &ImageRequest, model: &str) -> ObjectWriter {
+    let ImageRequest {
         model: _,
         prompt,
         inputs: _,
         mask: _,
         edit: _,
         count,
-        extent,
-        ratio,
+        size: extent,
+        aspect_ratio: ratio,
         quality,
         format,
         compression,
@@ -72,37 +72,37 @@ fn fields(picture: &Picture, model: &str) -> Object {
         moderation,
         fidelity,
         style,
-        negative,
+        negative_prompt: negative,
         seed,
         guidance,
         watermark,
-        delivery: None | Some(Delivery::Base64 | Delivery::Link),
+        delivery: None | Some(ImageDelivery::Base64 | ImageDelivery::Url),
         stream,
-        partials,
+        partial_images: partials,
         user,
         safety_identifier,
         extras: _,
     } = picture;
-    let size = (*extent != Extent::Auto).then(|| extent.to_string());
-    Object::new()
+    let size = (*extent != ImageSize::Auto).then(|| extent.to_string());
+    ObjectWriter::new()
         .set("model", model)
         .set("prompt", prompt.as_str())
-        .maybe("n", (*count > 1).then_some(*count))
-        .maybe("size", size)
-        .maybe("aspect_ratio", ratio.as_deref())
-        .maybe("quality", quality.as_deref())
-        .maybe("output_format", format.as_deref())
-        .maybe("output_compression", *compression)
-        .maybe("background", background.as_deref())
-        .maybe("moderation", moderation.as_deref())
-        .maybe("input_fidelity", fidelity.as_deref())
-        .maybe("style", style.as_deref())
-        .maybe("negative_prompt", negative.as_deref())
-        .maybe("seed", *seed)
-        .maybe("guidance_scale", *guidance)
-        .maybe("watermark", *watermark)
-        .maybe("stream", stream.then_some(true))
-        .maybe("partial_images", *partials)
-        .maybe("user", user.as_deref())
-        .maybe("safety_identifier", safety_identifier.as_deref())
+        .set_some("n", (*count > 1).then_some(*count))
+        .set_some("size", size)
+        .set_some("aspect_ratio", ratio.as_deref())
+        .set_some("quality", quality.as_deref())
+        .set_some("output_format", format.as_deref())
+        .set_some("output_compression", *compression)
+        .set_some("background", background.as_deref())
+        .set_some("moderation", moderation.as_deref())
+        .set_some("input_fidelity", fidelity.as_deref())
+        .set_some("style", style.as_deref())
+        .set_some("negative_prompt", negative.as_deref())
+        .set_some("seed", *seed)
+        .set_some("guidance_scale", *guidance)
+        .set_some("watermark", *watermark)
+        .set_some("stream", stream.then_some(true))
+        .set_some("partial_images", *partials)
+        .set_some("user", user.as_deref())
+        .set_some("safety_identifier", safety_identifier.as_deref())
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, DecodePaddingMode::Indifferent};
-use canon::{Made, Source};
+use canon::{GeneratedImage, MediaSource};
 
 /// Properties found in the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl ImageInfo {
 const MAX_HEADER_BYTES: usize = 256 << 10;
 
 /// Reads the header of an image. `None` for an unsupported format.
-pub fn measure(bytes: &[u8]) -> Option<ImageInfo> {
+pub fn image_info(bytes: &[u8]) -> Option<ImageInfo> {
     let bytes = bytes.get(..MAX_HEADER_BYTES.min(bytes.len()))?;
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Some(png(bytes));
@@ -51,7 +51,7 @@ pub fn base64_image_info(data: &str) -> Option<ImageInfo> {
     // Four characters encode three bytes, and only whole groups can be decoded (RFC 4648).
     let most = (MAX_HEADER_BYTES / 3 * 4).min(data.len()) / 4 * 4;
     let head = data.get(..most)?;
-    measure(&LENIENT_BASE64.decode(head).ok()?)
+    image_info(&LENIENT_BASE64.decode(head).ok()?)
 }
 
 /// Standard alphabet, with optional padding.
@@ -72,10 +72,10 @@ pub fn encode(bytes: &[u8]) -> String {
 }
 
 /// Measures a generated image if it is inline.
-pub fn generated_image_info(made: &Made) -> Option<ImageInfo> {
+pub fn generated_image_info(made: &GeneratedImage) -> Option<ImageInfo> {
     match made {
-        Made::Picture { source: Source::Inline { data, .. }, .. } => base64_image_info(data),
-        Made::Picture { .. } | Made::Failed { .. } => None,
+        GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => base64_image_info(data),
+        GeneratedImage::Image { .. } | GeneratedImage::Failed { .. } => None,
     }
 }
 
@@ -144,18 +144,18 @@ mod tests {
     fn reads_format_and_size() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0\x08\x06".to_vec();
         let expected = ImageInfo { format: "png", size: Some((1_024, 768)), alpha: true };
-        assert_eq!(measure(&png), Some(expected));
+        assert_eq!(image_info(&png), Some(expected));
         assert_eq!(base64_image_info(&encode(&png)), Some(expected));
         png[25] = 2;
-        assert!(!measure(&png).unwrap().alpha);
+        assert!(!image_info(&png).unwrap().alpha);
         let jpeg = b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\x01\0\x02\0";
-        assert_eq!(measure(jpeg).unwrap().size, Some((512, 256)));
+        assert_eq!(image_info(jpeg).unwrap().size, Some((512, 256)));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\x10\0\0\0\x3f\0\0\x1f\0\0";
         let expected = ImageInfo { format: "webp", size: Some((64, 32)), alpha: true };
-        assert_eq!(measure(webp), Some(expected));
-        assert_eq!(measure(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
-        assert_eq!(measure(b"<svg/>"), None);
-        assert_eq!(measure(b"MM\0*"), None);
+        assert_eq!(image_info(webp), Some(expected));
+        assert_eq!(image_info(b"GIF89a\x02\0\x01\0").unwrap().size, Some((2, 1)));
+        assert_eq!(image_info(b"<svg/>"), None);
+        assert_eq!(image_info(b"MM\0*"), None);
     }
 
     proptest! {
@@ -163,7 +163,7 @@ mod tests {
         fn never_panics_on_arbitrary_bytes(front in 0_usize..4, rest in prop::collection::vec(any::<u8>(), 0..64)) {
             let fronts: [&[u8]; 4] =
                 [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b"GIF89a"];
-            measure(&[fronts[front], &rest].concat());
+            image_info(&[fronts[front], &rest].concat());
         }
     }
 }

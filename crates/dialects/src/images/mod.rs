@@ -2,9 +2,9 @@
 //! provider families behind them.
 //!
 //! Reference: <https://platform.openai.com/docs/api-reference/images>. Callers use one format
-//! (`Form`), providers use several (`Spoken`). Requests to the GPT image models are passed
+//! (`ImageRequestForm`), providers use several (`ImageProtocol`). Requests to the GPT image models are passed
 //! through. The others are written from [`canon::Picture`], and fields they do not have are
-//! recorded as losses. Some answer with a task that must be polled (`Answer::Later`).
+//! recorded as losses. Some answer with a task that must be polled (`ImageAnswer::AsyncDelivery`).
 
 mod aspect_ratio;
 mod form;
@@ -26,12 +26,12 @@ mod tests;
 mod write_reply;
 mod xai;
 
-pub use form::Form;
-pub use image_info::{ImageInfo, base64_image_info, decode, encode, generated_image_info, measure};
+pub use form::ImageRequestForm;
+pub use image_info::{ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info};
 pub use multipart::boundary;
-pub use parsed_request::{Later, OURS, Order};
-pub use protocol::Spoken;
-pub use provider::{Answer, Written};
+pub use parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
+pub use protocol::ImageProtocol;
+pub use provider::{ImageAnswer, ImageProviderRequest};
 pub use rules::{check_inputs, parse_size};
-pub use stream::{completed, failed, sniffer};
+pub use stream::{write_stream, write_stream_error, stream_meter};
 pub use write_reply::write as write_reply;

@@ -4,7 +4,7 @@
 //! caller's form on with one value replaced.
 
 use bytes::Bytes;
-use canon::Fault;
+use canon::ApiError;
 use memchr::memmem::Finder;
 use std::ops::Range;
 
@@ -29,12 +29,12 @@ pub(super) struct FormPart {
     pub(super) part_range: Range<usize>,
 }
 
-fn malformed(why: &str) -> Fault {
-    Fault::invalid("", format!("the form cannot be read: {why}"))
+fn malformed(why: &str) -> ApiError {
+    ApiError::invalid("", format!("the form cannot be read: {why}"))
 }
 
 /// Returns the boundary from a `multipart/form-data` content type. `None` for other content types.
-pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
+pub fn boundary(content_type: &str) -> Option<Result<String, ApiError>> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case("multipart/form-data") {
         return None;
@@ -53,7 +53,7 @@ pub fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
 }
 
 /// Returns the parts of a form in order.
-pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, Fault> {
+pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiError> {
     let mark = format!("--{boundary}");
     let between = format!("\r\n{mark}");
     let finder = Finder::new(between.as_bytes());
@@ -104,7 +104,7 @@ pub(super) fn read(body: &Bytes, boundary: &str) -> Result<Vec<FormPart>, Fault>
 }
 
 /// Returns the name of a part, and true if it is a file.
-fn read_part_header(head: &[u8]) -> Result<(String, bool), Fault> {
+fn read_part_header(head: &[u8]) -> Result<(String, bool), ApiError> {
     let head =
         std::str::from_utf8(head).map_err(|_| malformed("the header of a part is not text"))?;
     let (mut name, mut file) = (None, false);

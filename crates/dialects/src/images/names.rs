@@ -1,9 +1,9 @@
 //! Constants that the readers and the writers of image requests share.
 
-use canon::Origin;
+use canon::WireFormat;
 
 /// This format, as other formats name it.
-pub(super) const ORIGIN: Origin = Origin::Images;
+pub(super) const ORIGIN: WireFormat = WireFormat::Images;
 
 /// Path for new images, <https://platform.openai.com/docs/api-reference/images/create>.
 pub(super) const GENERATIONS_PATH: &str = "/v1/images/generations";

@@ -3,29 +3,29 @@
 //!
 //! See <https://ai.google.dev/gemini-api/docs/image-generation>.
 
-use canon::{Fault, Kind, Losses, Lossy, Made, MediaKind, Picture, Pictures, Source, Usage, Why};
+use canon::{ApiError, PartKind, Losses, Lossy, GeneratedImage, MediaKind, ImageRequest, ImageReply, MediaSource, Usage, FinishReason};
 use serde_json::{Value, json};
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
 use super::names::ORIGIN;
-use super::provider::Written;
+use super::provider::ImageProviderRequest;
 use crate::Dialect as _;
-use crate::fields::Object;
-use crate::judge::refuse;
-use crate::native::Native;
+use crate::fields::ObjectWriter;
+use crate::checks::invalid_field;
+use crate::native::NativeDialect;
 
 const NO_SUCH_FIELD: &str = "the native format has no such field";
 
-pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
-    let Picture {
+pub(super) fn write(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+    let ImageRequest {
         model: _,
         prompt,
         inputs,
         mask,
         edit: _,
         count,
-        extent,
-        ratio: _,
+        size: extent,
+        aspect_ratio: _,
         quality,
         format,
         compression,
@@ -33,13 +33,13 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         moderation,
         fidelity,
         style,
-        negative,
+        negative_prompt: negative,
         seed,
         guidance,
         watermark,
         delivery: _,
         stream: _,
-        partials: _,
+        partial_images: _,
         user,
         safety_identifier,
         extras,
@@ -66,12 +66,12 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
         "size",
         "the native format takes an aspect ratio and a size class, not pixels",
     );
-    for name in extras.for_origin(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
+    for name in extras.for_format(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
         losses.add(name, NO_SUCH_FIELD);
     }
     let ratio = aspect_ratio::ratio_of(picture, &NATIVE_RATIOS).map_err(|()| {
         let known = NATIVE_RATIOS.join(", ");
-        refuse(
+        invalid_field(
             "size",
             &format!("has an aspect ratio this model does not support; supported: {known}"),
         )
@@ -79,68 +79,68 @@ pub(super) fn write(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>
     let ratio = ratio.filter(|word| *word != "auto");
     // 1K is the default, and some models reject `imageSize`.
     let class = aspect_ratio::class_of(extent).filter(|word| word != "1K");
-    let config = Object::new().maybe("aspectRatio", ratio).maybe("imageSize", class).into_map();
-    let generation = Object::new()
+    let config = ObjectWriter::new().set_some("aspectRatio", ratio).set_some("imageSize", class).into_map();
+    let generation = ObjectWriter::new()
         .set("responseModalities", json!(["TEXT", "IMAGE"]))
-        .maybe("imageConfig", (!config.is_empty()).then_some(config))
-        .maybe("seed", *seed);
+        .set_some("imageConfig", (!config.is_empty()).then_some(config))
+        .set_some("seed", *seed);
     let mut parts = vec![json!({ "text": prompt })];
     for source in inputs {
-        let Source::Inline { mime, data } = source else {
-            return Err(Fault::internal("an input image was not fetched before it was sent"));
+        let MediaSource::Inline { mime, data } = source else {
+            return Err(ApiError::internal("an input image was not fetched before it was sent"));
         };
         parts.push(json!({ "inlineData": { "mimeType": mime, "data": data } }));
     }
     let contents = json!([{ "role": "user", "parts": parts }]);
     let body: Value =
-        Object::new().set("contents", contents).set("generationConfig", generation).into();
-    let one = Written::at(format!("/v1beta/models/{model}:generateContent"), &body);
+        ObjectWriter::new().set("contents", contents).set("generationConfig", generation).into();
+    let one = ImageProviderRequest::at(format!("/v1beta/models/{model}:generateContent"), &body);
     let all = (0..(*count).max(1)).map(|_| one.clone()).collect();
     Ok((all, losses.into_vec()))
 }
 
-pub(super) fn read(body: &[u8]) -> Result<Pictures, Fault> {
-    let reply = Native.read_reply(body)?;
+pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {
+    let reply = NativeDialect.read_reply(body)?;
     let mut made = Vec::new();
     for candidate in reply.candidates {
         let (mut picture, mut text) = (None, String::new());
         for part in candidate.parts {
             // Images inside thoughts are drafts. The last other image is the answer.
-            let thought = part.extras.get(canon::Origin::Native, "thought").is_some();
+            let thought = part.extras.get(canon::WireFormat::Native, "thought").is_some();
             match part.kind {
-                Kind::Media(media) if media.kind == MediaKind::Image && !thought => {
+                PartKind::Media(media) if media.kind == MediaKind::Image && !thought => {
                     picture = Some(media.source);
                 }
-                Kind::Text { text: more, .. } | Kind::Refusal(more) => text.push_str(&more),
-                Kind::Media(_)
-                | Kind::Thought(_)
-                | Kind::ToolCall(_)
-                | Kind::ToolResult(_)
-                | Kind::Code(_)
-                | Kind::CodeOutcome(_)
-                | Kind::Search(_)
-                | Kind::Foreign { .. } => {}
+                PartKind::Text { text: more, .. } | PartKind::Refusal(more) => text.push_str(&more),
+                PartKind::Media(_)
+                | PartKind::Thought(_)
+                | PartKind::ToolCall(_)
+                | PartKind::ToolResult(_)
+                | PartKind::CodeExecution(_)
+                | PartKind::CodeResult(_)
+                | PartKind::WebSearch(_)
+                | PartKind::Foreign { .. } => {}
             }
         }
         let finish = candidate.finish;
-        let filtered = finish.as_ref().is_some_and(|finish| finish.why == Why::Filtered);
+        let filtered = finish.as_ref().is_some_and(|finish| finish.reason == FinishReason::ContentFilter);
         let excerpt: String = text.trim().chars().take(300).collect();
         made.push(match picture {
-            Some(source) => Made::Picture { source, revised: None, size: None },
-            None if filtered => Made::Failed {
+            Some(source) => GeneratedImage::Image { source, revised: None, size: None },
+            None if filtered => GeneratedImage::Failed {
                 code: "content_policy_violation".to_owned(),
                 say: "the provider's content policy blocked the image".to_owned(),
             },
-            None if !excerpt.is_empty() => Made::Failed {
+            None if !excerpt.is_empty() => GeneratedImage::Failed {
                 code: "no_image".to_owned(),
                 say: format!("the model answered with text and no image: {excerpt}"),
             },
-            None => Made::Failed {
+            None => GeneratedImage::Failed {
                 code: "no_image".to_owned(),
                 say: "the model made no picture".to_owned(),
             },
         });
     }
     let usage = reply.usage.filter(|usage| *usage != Usage::default());
-    Ok(Pictures { created: reply.created, made, usage, ..Pictures::default() })
+    Ok(ImageReply { created: reply.created, images: made, usage, ..ImageReply::default() })
 }

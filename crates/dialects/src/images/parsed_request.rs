@@ -1,15 +1,15 @@
 //! A parsed image request.
 
-use canon::Picture;
+use canon::ImageRequest;
 use std::ops::Range;
 
 /// A parsed image request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct ParsedImageRequest {
     /// The requested images.
-    pub picture: Picture,
+    pub picture: ImageRequest,
     /// Options for asynchronous delivery.
-    pub later: Later,
+    pub delivery: AsyncDelivery,
     /// Byte range of the model name.
     pub(super) model_range: Option<Range<usize>>,
     /// Byte ranges of form parts that only the gateway reads.
@@ -18,21 +18,21 @@ pub struct Order {
     pub(super) is_gpt_body: bool,
 }
 
-impl Order {
+impl ParsedImageRequest {
     /// Returns true if the GPT family accepts the caller's body unchanged.
-    pub const fn is_plain(&self) -> bool {
+    pub const fn is_gpt_body(&self) -> bool {
         self.is_gpt_body
     }
 }
 
 /// Options for asynchronous delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Later {
+pub struct AsyncDelivery {
     /// True if the caller wants to poll for the result.
-    pub wanted: bool,
+    pub is_requested: bool,
     /// URL to notify when the task ends.
     pub webhook: Option<String>,
 }
 
 /// Fields only the gateway reads. The GPT image models reject the first one.
-pub const OURS: [&str; 4] = ["response_format", "async", "webhook", "webhook_url"];
+pub const GATEWAY_FIELDS: [&str; 4] = ["response_format", "async", "webhook", "webhook_url"];

@@ -1,54 +1,54 @@
 //! Request formats of image providers.
 
-use canon::{Family, Fault, Lossy, Origin, Picture};
+use canon::{ImageFamily, ApiError, Lossy, WireFormat, ImageRequest};
 
-use super::provider::{Answer, Written};
+use super::provider::{ImageAnswer, ImageProviderRequest};
 use super::{gpt, native, seedream, tasks, xai};
 
 /// Request format of a lane for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoken {
+pub enum ImageProtocol {
     /// `generateContent` of the native format.
     Native,
     /// The images endpoint, in the variant of that family.
-    Images(Family),
+    Images(ImageFamily),
 }
 
-impl Spoken {
+impl ImageProtocol {
     /// Returns the wire format whose errors and paths apply.
-    pub const fn origin(self) -> Origin {
+    pub const fn origin(self) -> WireFormat {
         match self {
-            Self::Native => Origin::Native,
-            Self::Images(_) => Origin::Images,
+            Self::Native => WireFormat::Native,
+            Self::Images(_) => WireFormat::Images,
         }
     }
 
     /// Returns true if the caller's body can be passed through.
-    pub const fn is_callers(self) -> bool {
-        matches!(self, Self::Images(Family::Gpt))
+    pub const fn passes_through(self) -> bool {
+        matches!(self, Self::Images(ImageFamily::Gpt))
     }
 
     /// Returns true if the lane can stream.
-    pub const fn streams(self) -> bool {
-        matches!(self, Self::Images(Family::Gpt | Family::Seedream))
+    pub const fn can_stream(self) -> bool {
+        matches!(self, Self::Images(ImageFamily::Gpt | ImageFamily::Seedream))
     }
 
     /// Writes the requests for a lane: one for all images, or one per image if the lane generates
     /// one at a time. `word` is random and becomes part of the form boundary.
     pub fn write(
         self,
-        picture: &Picture,
+        picture: &ImageRequest,
         model: &str,
         word: &str,
-    ) -> Result<Lossy<Vec<Written>>, Fault> {
+    ) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
         match self {
             Self::Native => native::write(picture, model),
-            Self::Images(Family::Gpt) => gpt::write(picture, model, word),
-            Self::Images(Family::Seedream) => seedream::write(picture, model),
-            Self::Images(Family::Xai) => xai::write(picture, model),
-            Self::Images(Family::Dashscope) => tasks::write_dashscope(picture, model),
-            Self::Images(Family::Flux) => tasks::write_flux(picture, model),
-            Self::Images(Family::Predictions) => tasks::write_predictions(picture, model),
+            Self::Images(ImageFamily::Gpt) => gpt::write(picture, model, word),
+            Self::Images(ImageFamily::Seedream) => seedream::write(picture, model),
+            Self::Images(ImageFamily::Xai) => xai::write(picture, model),
+            Self::Images(ImageFamily::Dashscope) => tasks::write_dashscope(picture, model),
+            Self::Images(ImageFamily::Flux) => tasks::write_flux(picture, model),
+            Self::Images(ImageFamily::Predictions) => tasks::write_predictions(picture, model),
         }
     }
 
@@ -61,9 +61,9 @@ impl Spoken {
     }
 
     /// Reads a provider's answer. An error object in place of one becomes that error.
-    pub fn read(self, body: &[u8]) -> Result<Answer, Fault> {
+    pub fn read(self, body: &[u8]) -> Result<ImageAnswer, ApiError> {
         match self {
-            Self::Native => native::read(body).map(Answer::Now),
+            Self::Native => native::read(body).map(ImageAnswer::Finished),
             Self::Images(family) => tasks::read(family, body),
         }
     }

@@ -1,43 +1,43 @@
 //! Requests to image providers, and their answers.
 
-use canon::{Fault, Pictures, Trouble};
+use canon::{ApiError, ImageReply, ErrorKind};
 
-use crate::Outgoing;
-use crate::json::Segments;
+use crate::ProviderRequest;
+use crate::json::BodySegments;
 
 /// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct ImageProviderRequest {
     /// Path and body.
-    pub outgoing: Outgoing,
+    pub outgoing: ProviderRequest,
     /// Content type, if it is not JSON.
-    pub kind: Option<String>,
+    pub content_type: Option<String>,
     /// Additional headers.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
-impl Written {
-    pub(super) const fn json(outgoing: Outgoing) -> Self {
-        Self { outgoing, kind: None, headers: &[] }
+impl ImageProviderRequest {
+    pub(super) const fn json(outgoing: ProviderRequest) -> Self {
+        Self { outgoing, content_type: None, headers: &[] }
     }
 
     pub(super) fn at(path: impl Into<String>, body: &serde_json::Value) -> Self {
-        let body = Segments::whole(body.to_string());
-        Self::json(Outgoing { path: path.into(), body })
+        let body = BodySegments::single(body.to_string());
+        Self::json(ProviderRequest { path: path.into(), body })
     }
 }
 
 /// A provider's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum ImageAnswer {
     /// The images.
-    Now(Pictures),
+    Finished(ImageReply),
     /// A pending task, with the path or URL to poll.
-    Later(String),
+    Pending(String),
 }
 
 /// Error for a body that is not an answer.
-pub(super) fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("no pictures: {why}"))
+pub(super) fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("no pictures: {why}"))
 }

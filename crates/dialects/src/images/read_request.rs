@@ -1,18 +1,18 @@
 //! Reads an image request into canon, from JSON or from a form.
 
 use bytes::Bytes;
-use canon::{Delivery, Extent, Fault, Picture, Source};
+use canon::{ImageDelivery, ImageSize, ApiError, ImageRequest, MediaSource};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::image_info::{decode, encode, measure};
+use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
-use super::parsed_request::{Later, OURS, Order};
+use super::parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::{multipart, rules};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 use crate::json;
-use crate::judge::{self, refuse};
+use crate::checks::{self, invalid_field};
 
 /// Numeric fields of a form, where all values are text.
 const NUMBER_FIELDS: [&str; 6] =
@@ -26,17 +26,17 @@ struct ImageModelView<'a> {
 }
 
 /// Reads a JSON body.
-pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
-    let text = json::text(body)?;
-    let raw: &RawValue = json::read(text)?;
+pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiError> {
+    let text = json::checked_text(body)?;
+    let raw: &RawValue = json::parse(text)?;
     if !raw.get().starts_with('{') {
-        return Err(Fault::invalid("", "the body must be a JSON object"));
+        return Err(ApiError::invalid("", "the body must be a JSON object"));
     }
-    let head: ImageModelView<'_> = json::read(text)?;
-    judge::model(head.model)?;
+    let head: ImageModelView<'_> = json::parse(text)?;
+    checks::check_model(head.model)?;
     let model_range = head.model.map(|model| json::range_of(text, model));
-    let value: Value = json::read(text)?;
-    let mut fields = Fields::new(value, &Path::Root)?;
+    let value: Value = json::parse(text)?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
     let mut inputs = Vec::new();
     // `images` is the field of the GPT family, `image` that of Seedream and Grok.
     let images_field = fields.take("images");
@@ -51,13 +51,13 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<Order, Fault> {
     };
     let (picture, later) = read(fields, inputs, mask, edit)?;
     // Images given by URL may have to be fetched first.
-    let inline = |source: &Source| matches!(source, Source::Inline { .. });
+    let inline = |source: &MediaSource| matches!(source, MediaSource::Inline { .. });
     let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
-    Ok(Order { picture, later, model_range, gateway_parts: Vec::new(), is_gpt_body })
+    Ok(ParsedImageRequest { picture, delivery: later, model_range, gateway_parts: Vec::new(), is_gpt_body })
 }
 
 /// Reads a form body.
-pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
+pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, ApiError> {
     let mut map = Map::new();
     let (mut inputs, mut mask, mut model_range, mut gateway_parts) =
         (Vec::new(), None, None, Vec::new());
@@ -66,31 +66,31 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<Order, Fault> {
         let file = name.split('[').next().unwrap_or_default();
         match file {
             "image" | "images" => inputs.push(uploaded(name, &part.value)?),
-            "mask" if mask.is_some() => return Err(refuse("mask", "is there twice")),
+            "mask" if mask.is_some() => return Err(invalid_field("mask", "is there twice")),
             "mask" => mask = Some(uploaded(name, &part.value)?),
-            _ if part.file => return Err(refuse(name, "is not a supported file field")),
+            _ if part.file => return Err(invalid_field(name, "is not a supported file field")),
             _ => {
                 let text = std::str::from_utf8(&part.value)
-                    .map_err(|_| refuse(name, "must be UTF-8 text"))?;
-                if OURS.contains(&name) {
+                    .map_err(|_| invalid_field(name, "must be UTF-8 text"))?;
+                if GATEWAY_FIELDS.contains(&name) {
                     gateway_parts.push(part.part_range.clone());
                 }
                 if name == "model" {
                     model_range = Some(part.value_range.clone());
                 }
                 if map.insert(name.to_owned(), typed_value(name, text)).is_some() {
-                    return Err(refuse(name, "is there twice"));
+                    return Err(invalid_field(name, "is there twice"));
                 }
             }
         }
     }
-    let fields = Fields::of(map, &Path::Root);
+    let fields = ObjectReader::of(map, &JsonPath::Root);
     let (picture, later) = read(fields, inputs, mask, true)?;
-    if picture.model.is_empty() || picture.model.len() > judge::LONGEST_MODEL {
-        let most = judge::LONGEST_MODEL;
-        return Err(refuse("model", &format!("must have 1 to {most} bytes")));
+    if picture.model.is_empty() || picture.model.len() > checks::MAX_MODEL_BYTES {
+        let most = checks::MAX_MODEL_BYTES;
+        return Err(invalid_field("model", &format!("must have 1 to {most} bytes")));
     }
-    Ok(Order { picture, later, model_range, gateway_parts, is_gpt_body: true })
+    Ok(ParsedImageRequest { picture, delivery: later, model_range, gateway_parts, is_gpt_body: true })
 }
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
@@ -102,18 +102,18 @@ fn typed_value(name: &str, text: &str) -> Value {
         .unwrap_or_else(|| Value::from(text))
 }
 
-fn uploaded(name: &str, bytes: &Bytes) -> Result<Source, Fault> {
+fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {
     let info =
-        measure(bytes).ok_or_else(|| refuse(name, "must be a PNG, JPEG, WebP or GIF file"))?;
-    Ok(Source::Inline { mime: info.mime(), data: encode(bytes) })
+        image_info(bytes).ok_or_else(|| invalid_field(name, "must be a PNG, JPEG, WebP or GIF file"))?;
+    Ok(MediaSource::Inline { mime: info.mime(), data: encode(bytes) })
 }
 
 fn read(
-    mut fields: Fields<'_>,
-    inputs: Vec<Source>,
-    mask: Option<Source>,
+    mut fields: ObjectReader<'_>,
+    inputs: Vec<MediaSource>,
+    mask: Option<MediaSource>,
     edit: bool,
-) -> Result<(Picture, Later), Fault> {
+) -> Result<(ImageRequest, AsyncDelivery), ApiError> {
     let model = fields.required("model")?;
     let prompt = fields.required("prompt")?;
     let count = match fields.count("n")? {
@@ -126,7 +126,7 @@ fn read(
             })?,
     };
     let extent = match fields.string("size")? {
-        None => Extent::Auto,
+        None => ImageSize::Auto,
         Some(word) => rules::parse_size(&word).ok_or_else(|| {
             fields.fault(
                 "size",
@@ -136,27 +136,27 @@ fn read(
     };
     let delivery = match fields.string("response_format")?.as_deref() {
         None => None,
-        Some("b64_json") => Some(Delivery::Base64),
-        Some("url") => Some(Delivery::Link),
+        Some("b64_json") => Some(ImageDelivery::Base64),
+        Some("url") => Some(ImageDelivery::Url),
         Some(_) => return Err(fields.fault("response_format", "must be `url` or `b64_json`")),
     };
-    let later = Later {
-        wanted: fields.flag("async")?.unwrap_or_default(),
+    let later = AsyncDelivery {
+        is_requested: fields.flag("async")?.unwrap_or_default(),
         webhook: match fields.string("webhook")? {
             Some(url) => Some(url),
             None => fields.string("webhook_url")?,
         },
     };
-    let picture = Picture {
+    let picture = ImageRequest {
         edit: edit || !inputs.is_empty(),
         model,
         prompt,
         inputs,
         mask,
         count,
-        extent,
+        size: extent,
         delivery,
-        ratio: fields.string("aspect_ratio")?,
+        aspect_ratio: fields.string("aspect_ratio")?,
         quality: fields.string("quality")?,
         format: fields.string("output_format")?,
         compression: fields.count("output_compression")?,
@@ -164,12 +164,12 @@ fn read(
         moderation: fields.string("moderation")?,
         fidelity: fields.string("input_fidelity")?,
         style: fields.string("style")?,
-        negative: fields.string("negative_prompt")?,
+        negative_prompt: fields.string("negative_prompt")?,
         seed: fields.integer("seed")?,
         guidance: fields.number("guidance_scale")?,
         watermark: fields.flag("watermark")?,
         stream: fields.flag("stream")?.unwrap_or_default(),
-        partials: fields.count("partial_images")?,
+        partial_images: fields.count("partial_images")?,
         user: fields.string("user")?,
         safety_identifier: fields.string("safety_identifier")?,
         extras: fields.extras(ORIGIN),
@@ -178,7 +178,7 @@ fn read(
 }
 
 /// Reads input images: one or a list, each a URL, a data URI (RFC 2397), or an object with one.
-fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(), Fault> {
+fn sources(value: Option<Value>, name: &str, into: &mut Vec<MediaSource>) -> Result<(), ApiError> {
     match value {
         None => {}
         Some(Value::Array(items)) => {
@@ -191,37 +191,37 @@ fn sources(value: Option<Value>, name: &str, into: &mut Vec<Source>) -> Result<(
     Ok(())
 }
 
-fn source(value: Value, path: &str) -> Result<Source, Fault> {
+fn source(value: Value, path: &str) -> Result<MediaSource, ApiError> {
     let shape = "must be a URL or a data URI, directly or as `image_url`";
     let url = match value {
         Value::String(url) => url,
         Value::Object(mut map) => {
             if map.contains_key("file_id") {
                 let why = "names a file stored by a provider, which cannot be read here";
-                return Err(refuse(&format!("{path}.file_id"), why));
+                return Err(invalid_field(&format!("{path}.file_id"), why));
             }
             match map.shift_remove("image_url").or_else(|| map.shift_remove("url")) {
                 Some(Value::String(url)) => url,
                 Some(Value::Object(mut inner)) => match inner.shift_remove("url") {
                     Some(Value::String(url)) => url,
-                    _ => return Err(refuse(path, shape)),
+                    _ => return Err(invalid_field(path, shape)),
                 },
-                _ => return Err(refuse(path, shape)),
+                _ => return Err(invalid_field(path, shape)),
             }
         }
-        _ => return Err(refuse(path, shape)),
+        _ => return Err(invalid_field(path, shape)),
     };
     let Some(rest) = url.strip_prefix("data:") else {
         if url.starts_with("https://") || url.starts_with("http://") {
-            return Ok(Source::Url { url, mime: None });
+            return Ok(MediaSource::Url { url, mime: None });
         }
-        return Err(refuse(path, shape));
+        return Err(invalid_field(path, shape));
     };
     let data = rest.split_once(";base64,").map(|(_, data)| data);
     let whole = data.and_then(|data| Some((decode(data)?, data)));
-    let info = whole.and_then(|(bytes, data)| Some((measure(&bytes)?, data)));
+    let info = whole.and_then(|(bytes, data)| Some((image_info(&bytes)?, data)));
     match info {
-        Some((info, data)) => Ok(Source::Inline { mime: info.mime(), data: data.to_owned() }),
-        None => Err(refuse(path, "must be a PNG, JPEG, WebP or GIF file in base64")),
+        Some((info, data)) => Ok(MediaSource::Inline { mime: info.mime(), data: data.to_owned() }),
+        None => Err(invalid_field(path, "must be a PNG, JPEG, WebP or GIF file in base64")),
     }
 }

@@ -1,11 +1,11 @@
 //! Checks that lead to status 400 for all models. Limits of a single model are checked where the
 //! catalog is known.
 
-use canon::{Extent, Fault, Picture, Source};
+use canon::{ImageSize, ApiError, ImageRequest, MediaSource};
 
 use super::aspect_ratio;
 use super::image_info::{self, ImageInfo};
-use crate::judge::refuse;
+use crate::checks::invalid_field;
 
 /// Maximum number of images per request.
 pub(super) const MAX_IMAGES: u32 = 10;
@@ -21,9 +21,9 @@ const MAX_PARTIAL_IMAGES: u64 = 3;
 const MAX_INPUT_PIXELS: u64 = 100_000_000;
 
 /// Parses a size. `None` if it is malformed.
-pub fn parse_size(word: &str) -> Option<Extent> {
+pub fn parse_size(word: &str) -> Option<ImageSize> {
     if word == "auto" {
-        return Some(Extent::Auto);
+        return Some(ImageSize::Auto);
     }
     let side = |word: &str| {
         let digits =
@@ -31,22 +31,22 @@ pub fn parse_size(word: &str) -> Option<Extent> {
         digits.then(|| word.parse::<u32>().ok()).flatten().filter(|side| *side > 0)
     };
     if let Some((width, height)) = word.split_once('x') {
-        return Some(Extent::Pixels(side(width)?, side(height)?));
+        return Some(ImageSize::Pixels(side(width)?, side(height)?));
     }
     let class = match word.strip_suffix('K') {
         Some(thousands) => side(thousands).is_some_and(|thousands| thousands <= 8),
         None => word == "512",
     };
-    class.then(|| Extent::Class(word.to_owned()))
+    class.then(|| ImageSize::Class(word.to_owned()))
 }
 
 /// Applies the rules.
-pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
+pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
     if picture.prompt.trim().is_empty() {
-        return Err(refuse("prompt", "must not be empty"));
+        return Err(invalid_field("prompt", "must not be empty"));
     }
     if picture.prompt.chars().count() > MAX_PROMPT_CHARS {
-        return Err(refuse("prompt", &format!("must have at most {MAX_PROMPT_CHARS} characters")));
+        return Err(invalid_field("prompt", &format!("must have at most {MAX_PROMPT_CHARS} characters")));
     }
     one_of("quality", picture.quality.as_deref(), &QUALITY_WORDS)?;
     one_of("output_format", picture.format.as_deref(), &["png", "jpeg", "webp"])?;
@@ -54,31 +54,31 @@ pub(super) fn check(picture: &Picture) -> Result<(), Fault> {
     one_of("moderation", picture.moderation.as_deref(), &["auto", "low"])?;
     one_of("input_fidelity", picture.fidelity.as_deref(), &["low", "high"])?;
     if picture.compression.is_some_and(|quality| quality > 100) {
-        return Err(refuse("output_compression", "must be from 0 to 100"));
+        return Err(invalid_field("output_compression", "must be from 0 to 100"));
     }
-    if picture.partials.is_some_and(|partials| partials > MAX_PARTIAL_IMAGES) {
-        return Err(refuse("partial_images", &format!("must be from 0 to {MAX_PARTIAL_IMAGES}")));
+    if picture.partial_images.is_some_and(|partials| partials > MAX_PARTIAL_IMAGES) {
+        return Err(invalid_field("partial_images", &format!("must be from 0 to {MAX_PARTIAL_IMAGES}")));
     }
     let transparent = picture.background.as_deref() == Some("transparent");
     if transparent && picture.format.as_deref() == Some("jpeg") {
         let why = "is `transparent`, which JPEG does not support: use `png` or `webp`";
-        return Err(refuse("background", why));
+        return Err(invalid_field("background", why));
     }
     for (name, value) in
         [("user", &picture.user), ("safety_identifier", &picture.safety_identifier)]
     {
         if value.as_ref().is_some_and(|value| value.len() > MAX_USER_BYTES) {
-            return Err(refuse(name, &format!("must be at most {MAX_USER_BYTES} bytes")));
+            return Err(invalid_field(name, &format!("must be at most {MAX_USER_BYTES} bytes")));
         }
     }
-    if let Some(ratio) = &picture.ratio {
+    if let Some(ratio) = &picture.aspect_ratio {
         let Some(ratio_value) = aspect_ratio::read_ratio(ratio) else {
-            return Err(refuse("aspect_ratio", "must be WIDTH:HEIGHT, such as `16:9`"));
+            return Err(invalid_field("aspect_ratio", "must be WIDTH:HEIGHT, such as `16:9`"));
         };
-        if let (Some(ratio_value), Extent::Pixels(width, height)) = (ratio_value, &picture.extent)
+        if let (Some(ratio_value), ImageSize::Pixels(width, height)) = (ratio_value, &picture.size)
             && !aspect_ratio::is_near(ratio_value, f64::from(*width) / f64::from(*height))
         {
-            return Err(refuse("aspect_ratio", "contradicts `size`"));
+            return Err(invalid_field("aspect_ratio", "contradicts `size`"));
         }
     }
     check_inputs(picture)
@@ -88,12 +88,12 @@ const QUALITY_WORDS: [&str; 8] =
     ["auto", "low", "medium", "high", "xhigh", "max", "standard", "hd"];
 
 /// Checks the number and size of the input images and the mask. Runs again after fetching.
-pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
+pub fn check_inputs(picture: &ImageRequest) -> Result<(), ApiError> {
     if picture.edit && picture.inputs.is_empty() {
-        return Err(refuse("image", "is required: an edit needs an input image"));
+        return Err(invalid_field("image", "is required: an edit needs an input image"));
     }
     if picture.inputs.len() > MAX_INPUT_IMAGES {
-        return Err(refuse("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
+        return Err(invalid_field("image", &format!("must be at most {MAX_INPUT_IMAGES} images")));
     }
     let info: Vec<Option<ImageInfo>> = picture.inputs.iter().map(inline_info).collect();
     for (at, info) in info.iter().enumerate() {
@@ -102,37 +102,37 @@ pub fn check_inputs(picture: &Picture) -> Result<(), Fault> {
             .is_some_and(|(width, height)| u64::from(width) * u64::from(height) > MAX_INPUT_PIXELS)
         {
             let why = format!("must have at most {MAX_INPUT_PIXELS} pixels");
-            return Err(refuse(&format!("image[{at}]"), &why));
+            return Err(invalid_field(&format!("image[{at}]"), &why));
         }
     }
     let Some(mask) = picture.mask.as_ref().and_then(inline_info) else { return Ok(()) };
     if !mask.alpha {
         let why = "must have transparent pixels: they mark the area to edit";
-        return Err(refuse("mask", why));
+        return Err(invalid_field("mask", why));
     }
     let first = info.first().copied().flatten().and_then(|info| info.size);
     match (first, mask.size) {
         (Some(first), Some(mask)) if first != mask => {
             let (width, height) = first;
             let why = format!("must have the size of the first image, {width}x{height}");
-            Err(refuse("mask", &why))
+            Err(invalid_field("mask", &why))
         }
         _ => Ok(()),
     }
 }
 
-fn inline_info(source: &Source) -> Option<ImageInfo> {
+fn inline_info(source: &MediaSource) -> Option<ImageInfo> {
     match source {
-        Source::Inline { data, .. } => image_info::base64_image_info(data),
-        Source::Url { .. } | Source::File { .. } | Source::Text(_) => None,
+        MediaSource::Inline { data, .. } => image_info::base64_image_info(data),
+        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
     }
 }
 
-fn one_of(name: &str, word: Option<&str>, words: &[&str]) -> Result<(), Fault> {
+fn one_of(name: &str, word: Option<&str>, words: &[&str]) -> Result<(), ApiError> {
     match word {
         Some(word) if !words.contains(&word) => {
             let list = words.join("`, `");
-            Err(refuse(name, &format!("must be one of `{list}`")))
+            Err(invalid_field(name, &format!("must be one of `{list}`")))
         }
         Some(_) | None => Ok(()),
     }

@@ -3,16 +3,16 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/images-streaming>.
 
-use canon::{Family, Fault, Made, Picture, Pictures, Source, Trouble, Usage};
+use canon::{ImageFamily, ApiError, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage};
 use serde_json::{Value, json};
 
 use super::image_info::base64_image_info;
 use super::provider::unreadable;
 use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
-use crate::fields::Object;
-use crate::frame::Frame;
-use crate::{Dialect as _, Said, Sniffer, Verdict};
+use crate::fields::ObjectWriter;
+use crate::sse::StreamFrame;
+use crate::{Dialect as _, ReplyMeter, StreamMeter, FrameAction};
 
 /// Estimated tokens of a partial image, and of an image without reported usage.
 const PARTIAL_IMAGE_TOKENS: u64 = 100;
@@ -27,9 +27,9 @@ fn write_event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-/// Writes the `completed` event of one image, or an `error` event.
+/// Writes the `write_stream` event of one image, or an `error` event.
 fn write_completed(
-    made: &Made,
+    made: &GeneratedImage,
     properties: &ImageProperties,
     usage: Option<&Usage>,
     edit: bool,
@@ -38,8 +38,8 @@ fn write_completed(
 ) {
     let name = format!("{}.completed", event_prefix(edit));
     match made {
-        Made::Picture { source: Source::Inline { data, .. }, .. } => {
-            let body: Value = Object::new()
+        GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => {
+            let body: Value = ObjectWriter::new()
                 .set("type", name.as_str())
                 .set("b64_json", data.as_str())
                 .set("created_at", now)
@@ -47,12 +47,12 @@ fn write_completed(
                 .set("quality", properties.quality.as_deref().unwrap_or("auto"))
                 .set("background", properties.background.as_deref().unwrap_or("auto"))
                 .set("output_format", properties.format.as_deref().unwrap_or("png"))
-                .maybe("usage", usage.map(write_usage))
+                .set_some("usage", usage.map(write_usage))
                 .into();
             write_event(&name, &body, out);
         }
-        Made::Picture { .. } => {}
-        Made::Failed { code, say } => {
+        GeneratedImage::Image { .. } => {}
+        GeneratedImage::Failed { code, say } => {
             let body = json!({ "type": "error", "error":
                 { "type": "image_generation_error", "code": code, "message": say, "param": null } });
             write_event("error", &body, out);
@@ -61,11 +61,11 @@ fn write_completed(
 }
 
 /// Writes a whole reply as a stream: one event per image, with the usage on the last one.
-pub fn completed(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
+pub fn write_stream(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> Vec<u8> {
     let properties = ImageProperties::of(pictures, picture);
     let mut out = Vec::new();
-    let last = pictures.made.iter().rposition(Made::is_picture);
-    for (at, made) in pictures.made.iter().enumerate().filter(|(_, made)| made.is_picture()) {
+    let last = pictures.images.iter().rposition(GeneratedImage::is_image);
+    for (at, made) in pictures.images.iter().enumerate().filter(|(_, made)| made.is_image()) {
         let usage = pictures.usage.as_ref().filter(|_| Some(at) == last);
         write_completed(made, &properties, usage, picture.edit, now, &mut out);
     }
@@ -73,8 +73,8 @@ pub fn completed(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
 }
 
 /// Writes the event that ends a failed stream.
-pub fn failed(fault: &Fault) -> Vec<u8> {
-    let (_, body) = crate::chat::Chat.write_fault(fault, "");
+pub fn write_stream_error(fault: &ApiError) -> Vec<u8> {
+    let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
     let mut error: Value = serde_json::from_slice(&body).unwrap_or_default();
     if let Some(error) = error.as_object_mut() {
         error.shift_insert(0, "type".to_owned(), Value::from("error"));
@@ -85,23 +85,23 @@ pub fn failed(fault: &Fault) -> Vec<u8> {
 }
 
 /// Returns the meter for a stream of that family.
-pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> {
+pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Box<dyn StreamMeter> {
     match family {
-        Family::Seedream => Box::new(SeedreamStreamMeter {
+        ImageFamily::Seedream => Box::new(SeedreamStreamMeter {
             picture: picture.clone(),
             now,
             held: None,
             made: 0,
             out: Vec::new(),
             done: false,
-            totals: Said::default(),
+            totals: ReplyMeter::default(),
             failed: None,
         }),
-        Family::Gpt | Family::Xai | Family::Dashscope | Family::Flux | Family::Predictions => {
+        ImageFamily::Gpt | ImageFamily::Xai | ImageFamily::Dashscope | ImageFamily::Flux | ImageFamily::Predictions => {
             Box::new(GptImageStreamMeter {
                 expected: picture.count.into(),
                 made: 0,
-                totals: Said::default(),
+                totals: ReplyMeter::default(),
             })
         }
     }
@@ -111,7 +111,7 @@ pub fn sniffer(family: Family, picture: &Picture, now: i64) -> Box<dyn Sniffer> 
 struct GptImageStreamMeter {
     expected: u64,
     made: u64,
-    totals: Said,
+    totals: ReplyMeter,
 }
 
 /// Fields of an event that are read.
@@ -127,29 +127,29 @@ struct ImageEventView<'a> {
     b64_json: Option<std::borrow::Cow<'a, str>>,
 }
 
-fn error_in(data: &[u8]) -> Fault {
-    use crate::Passage as _;
-    let read = crate::chat::Chat.sniff_reply(data);
+fn error_in(data: &[u8]) -> ApiError {
+    use crate::PassThrough as _;
+    let read = crate::chat::ChatDialect.meter_reply(data);
     read.err().unwrap_or_else(|| unreadable("an error without a message"))
 }
 
-impl Sniffer for GptImageStreamMeter {
+impl StreamMeter for GptImageStreamMeter {
     /// Images are not cut: money for the whole image is reserved.
-    fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
+    fn write_truncated(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         if frame.data.trim_ascii() == b"[DONE]" {
-            return if self.totals.finished { Verdict::Last } else { Verdict::Swallow };
+            return if self.totals.is_finished { FrameAction::Last } else { FrameAction::Drop };
         }
         let Ok(head) = serde_json::from_slice::<ImageEventView<'_>>(&frame.data) else {
-            return Verdict::Fault(unreadable("an event that is not JSON"));
+            return FrameAction::Error(unreadable("an event that is not JSON"));
         };
         let name = frame.event.as_deref().unwrap_or_default();
         if head.error.is_some() || name == b"error" || head.kind == "error" {
-            return Verdict::Fault(error_in(&frame.data));
+            return FrameAction::Error(error_in(&frame.data));
         }
         if head.b64_json.is_some_and(|data| base64_image_info(&data).is_none()) {
-            return Verdict::Fault(unreadable("the image data is not an image"));
+            return FrameAction::Error(unreadable("the image data is not an image"));
         }
         let name = if head.kind.is_empty() { String::from_utf8_lossy(name) } else { head.kind };
         if name.ends_with(".partial_image") {
@@ -158,18 +158,18 @@ impl Sniffer for GptImageStreamMeter {
         if name.ends_with(".completed") {
             self.made += 1;
             let reported = head.usage.as_ref().and_then(tasks::usage);
-            self.totals.estimated |= reported.is_none();
+            self.totals.is_estimated |= reported.is_none();
             let reported = reported
                 .unwrap_or(Usage { output: self.made * DEFAULT_IMAGE_TOKENS, ..Usage::default() });
             let before = self.totals.usage.unwrap_or_default();
             self.totals.usage = Some(Usage { images: self.made, ..before.merged(reported) });
             // The last image ends the stream, even if no further event follows.
-            self.totals.finished = self.made >= self.expected;
+            self.totals.is_finished = self.made >= self.expected;
         }
-        Verdict::Forward
+        FrameAction::Forward
     }
 
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         if let Some(name) = &frame.event {
             out.extend_from_slice(b"event: ");
             out.extend_from_slice(name);
@@ -178,40 +178,40 @@ impl Sniffer for GptImageStreamMeter {
         frame.write_data(out);
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.totals
     }
 
-    fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
-        Some(failed(fault))
+    fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+        Some(write_stream_error(fault))
     }
 }
 
 /// Rewrites a Seedream stream. Each event holds a whole image; the final event has the usage and no
 /// image. The last image is held back until then.
 struct SeedreamStreamMeter {
-    picture: Picture,
+    picture: ImageRequest,
     now: i64,
-    held: Option<Made>,
+    held: Option<GeneratedImage>,
     made: u64,
     out: Vec<u8>,
     done: bool,
-    totals: Said,
-    failed: Option<Made>,
+    totals: ReplyMeter,
+    failed: Option<GeneratedImage>,
 }
 
 impl SeedreamStreamMeter {
     fn write_held(&mut self, usage: Option<&Usage>) {
         if let Some(made) = self.held.take() {
             let properties = ImageProperties::of(
-                &Pictures { made: vec![made.clone()], ..Pictures::default() },
+                &ImageReply { images: vec![made.clone()], ..ImageReply::default() },
                 &self.picture,
             );
             write_completed(&made, &properties, usage, self.picture.edit, self.now, &mut self.out);
         }
     }
 
-    fn rewrite(&mut self, frame: &Frame) -> Result<(), Fault> {
+    fn rewrite(&mut self, frame: &StreamFrame) -> Result<(), ApiError> {
         let value: Value =
             serde_json::from_slice(&frame.data).map_err(|e| unreadable(&e.to_string()))?;
         let named = value.get("type").and_then(Value::as_str).map(str::to_owned);
@@ -225,7 +225,7 @@ impl SeedreamStreamMeter {
                 let source = tasks::inline(data)?;
                 let size = value.get("size").and_then(Value::as_str).map(str::to_owned);
                 self.write_held(None);
-                self.held = Some(Made::Picture { source, revised: None, size });
+                self.held = Some(GeneratedImage::Image { source, revised: None, size });
                 self.made += 1;
                 // The image is billed even if the usage never arrives.
                 self.totals.usage = Some(Usage { images: self.made, ..Usage::default() });
@@ -235,7 +235,7 @@ impl SeedreamStreamMeter {
                     let reported = value.get("error").and_then(|error| error.get(name)?.as_str());
                     reported.unwrap_or_default().to_owned()
                 };
-                self.failed = Some(Made::Failed { code: word("code"), say: word("message") });
+                self.failed = Some(GeneratedImage::Failed { code: word("code"), say: word("message") });
             }
             "completed" => {
                 let usage = value.get("usage").and_then(tasks::usage);
@@ -244,12 +244,12 @@ impl SeedreamStreamMeter {
                 self.write_held(usage.as_ref());
                 self.done = true;
                 match &self.failed {
-                    Some(Made::Failed { code, say }) if self.made == 0 => {
+                    Some(GeneratedImage::Failed { code, say }) if self.made == 0 => {
                         let trouble =
-                            if tasks::is_policy(code) { Trouble::Policy } else { Trouble::Invalid };
-                        return Err(Fault::new(trouble, say.clone()));
+                            if tasks::is_policy(code) { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+                        return Err(ApiError::new(trouble, say.clone()));
                     }
-                    Some(_) | None => self.totals.finished = true,
+                    Some(_) | None => self.totals.is_finished = true,
                 }
             }
             _ if value.get("error").is_some() => return Err(error_in(&frame.data)),
@@ -259,32 +259,32 @@ impl SeedreamStreamMeter {
     }
 }
 
-impl Sniffer for SeedreamStreamMeter {
+impl StreamMeter for SeedreamStreamMeter {
     /// Images are not cut: money for the whole image is reserved.
-    fn cut(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
+    fn write_truncated(&mut self, _usage: &Usage, _out: &mut Vec<u8>) {}
 
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         if frame.data.trim_ascii() == b"[DONE]" {
-            return if self.done { Verdict::Last } else { Verdict::Swallow };
+            return if self.done { FrameAction::Last } else { FrameAction::Drop };
         }
         self.out.clear();
         match self.rewrite(frame) {
-            Err(fault) => Verdict::Fault(fault),
-            Ok(()) if self.done => Verdict::Last,
-            Ok(()) if self.out.is_empty() => Verdict::Swallow,
-            Ok(()) => Verdict::Forward,
+            Err(fault) => FrameAction::Error(fault),
+            Ok(()) if self.done => FrameAction::Last,
+            Ok(()) if self.out.is_empty() => FrameAction::Drop,
+            Ok(()) => FrameAction::Forward,
         }
     }
 
-    fn write(&self, _frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, _frame: &StreamFrame, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.out);
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.totals
     }
 
-    fn last_words(&self, fault: &Fault) -> Option<Vec<u8>> {
-        Some(failed(fault))
+    fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+        Some(write_stream_error(fault))
     }
 }

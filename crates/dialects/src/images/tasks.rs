@@ -4,18 +4,18 @@
 //! error. The names are data ([`ReplyPointers`]); the states are read by one function.
 
 use canon::{
-    Extent, Family, Fault, Losses, Lossy, Made, Picture, Pictures, Source, Trouble, Usage,
+    ImageSize, ImageFamily, ApiError, Losses, Lossy, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
 };
 use serde_json::{Value, json};
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
 use super::image_info;
 use super::names::{NO_SUCH_FIELD, ORIGIN};
-use super::provider::{Answer, Written, unreadable};
+use super::provider::{ImageAnswer, ImageProviderRequest, unreadable};
 use super::seedream::{note_gpt_fields, uri};
-use crate::Passage as _;
-use crate::fields::Object;
-use crate::judge::refuse;
+use crate::PassThrough as _;
+use crate::fields::ObjectWriter;
+use crate::checks::invalid_field;
 
 /// JSON pointers (RFC 6901) into a reply.
 struct ReplyPointers {
@@ -70,12 +70,12 @@ const PREDICTIONS: ReplyPointers = ReplyPointers {
     error: &["/error"],
 };
 
-const fn pointers_of(family: Family) -> &'static ReplyPointers {
+const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
     match family {
-        Family::Gpt | Family::Seedream | Family::Xai => &GATEWAY,
-        Family::Dashscope => &DASHSCOPE,
-        Family::Flux => &FLUX,
-        Family::Predictions => &PREDICTIONS,
+        ImageFamily::Gpt | ImageFamily::Seedream | ImageFamily::Xai => &GATEWAY,
+        ImageFamily::Dashscope => &DASHSCOPE,
+        ImageFamily::Flux => &FLUX,
+        ImageFamily::Predictions => &PREDICTIONS,
     }
 }
 
@@ -96,7 +96,7 @@ fn read_state(word: &str) -> TaskState {
 }
 
 /// Reads the reply to a request or to a poll.
-pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
+pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     let pointers = pointers_of(family);
     let at = |candidates: &[&str]| {
@@ -106,7 +106,7 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
     match reported.map(read_state) {
         Some(TaskState::Waiting) => return pending(pointers, &value),
         // The first reply has no state, only the URL to poll.
-        None if family == Family::Flux => return pending(pointers, &value),
+        None if family == ImageFamily::Flux => return pending(pointers, &value),
         Some(TaskState::Failed) => {
             return Err(task_failed(reported.unwrap_or_default(), at(pointers.error)));
         }
@@ -116,40 +116,40 @@ pub(super) fn read(family: Family, body: &[u8]) -> Result<Answer, Fault> {
         Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,
         Some(one @ (Value::String(_) | Value::Object(_))) => vec![read_image(one)?],
         Some(_) | None => {
-            let read = crate::chat::Chat.sniff_reply(body);
+            let read = crate::chat::ChatDialect.meter_reply(body);
             return Err(read.err().unwrap_or_else(|| unreadable("there are no images in it")));
         }
     };
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    Ok(Answer::Now(Pictures {
+    Ok(ImageAnswer::Finished(ImageReply {
         created: value.get("created").and_then(Value::as_i64),
-        made,
+        images: made,
         usage: value.get("usage").and_then(usage),
         background: word("background"),
         format: word("output_format"),
         quality: word("quality"),
         size: word("size"),
-        extras: canon::Extras::none(),
+        extras: canon::ExtraFields::new(),
     }))
 }
 
 /// Progress of a task in percent, if reported.
-pub(super) fn progress(family: Family, body: &[u8]) -> Option<u8> {
+pub(super) fn progress(family: ImageFamily, body: &[u8]) -> Option<u8> {
     #[derive(serde::Deserialize)]
     struct TaskProgress {
         progress: Option<f64>,
     }
     let reported = serde_json::from_slice::<TaskProgress>(body).ok()?.progress?;
-    let hundredths = if family == Family::Flux { reported * 100.0 } else { reported };
+    let hundredths = if family == ImageFamily::Flux { reported * 100.0 } else { reported };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
     (0.0..=100.0).contains(&hundredths).then_some(hundredths as u8)
 }
 
-fn pending(pointers: &ReplyPointers, value: &Value) -> Result<Answer, Fault> {
+fn pending(pointers: &ReplyPointers, value: &Value) -> Result<ImageAnswer, ApiError> {
     let text =
         |pointer: &&str| value.pointer(pointer).and_then(Value::as_str).filter(|s| !s.is_empty());
     if let Some(url) = pointers.poll.iter().find_map(text) {
-        return Ok(Answer::Later(url.to_owned()));
+        return Ok(ImageAnswer::Pending(url.to_owned()));
     }
     let id = text(&pointers.id).ok_or_else(|| unreadable("a task without an id"))?;
     // The id becomes part of a request path, so it must not change that path.
@@ -157,10 +157,10 @@ fn pending(pointers: &ReplyPointers, value: &Value) -> Result<Answer, Fault> {
     if id.len() > 1_024 || !id.chars().all(plain) || id.chars().all(|c| c == '.') {
         return Err(unreadable("a task id that is not safe in a path"));
     }
-    Ok(Answer::Later(format!("{}{id}", pointers.path)))
+    Ok(ImageAnswer::Pending(format!("{}{id}", pointers.path)))
 }
 
-fn task_failed(state: &str, error: Option<&Value>) -> Fault {
+fn task_failed(state: &str, error: Option<&Value>) -> ApiError {
     let word = |pointers: [&str; 2]| {
         let reported = pointers.iter().find_map(|name| error?.get(name)?.as_str());
         reported.or_else(|| error?.as_str()).unwrap_or_default().to_owned()
@@ -173,10 +173,10 @@ fn task_failed(state: &str, error: Option<&Value>) -> Fault {
         } else {
             message
         };
-        return Fault::new(Trouble::Policy, say).code("content_policy_violation");
+        return ApiError::new(ErrorKind::ContentPolicy, say).with_code("content_policy_violation");
     }
-    Fault::new(Trouble::Unavailable, "the provider could not generate the image, retry later")
-        .note(format!("a task ended as {state}: {code} {message}"))
+    ApiError::new(ErrorKind::Unavailable, "the provider could not generate the image, retry later")
+        .with_log_note(format!("a task ended as {state}: {code} {message}"))
 }
 
 /// Returns true if a provider's message is about a content policy.
@@ -188,17 +188,17 @@ pub(super) fn is_policy(words: &str) -> bool {
 }
 
 /// Reads one generated image.
-fn read_image(item: &Value) -> Result<Made, Fault> {
+fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
     let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let failure = |error: &Value| {
         let word = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        Made::Failed { code: word("code").to_owned(), say: word("message").to_owned() }
+        GeneratedImage::Failed { code: word("code").to_owned(), say: word("message").to_owned() }
     };
     if let Some(error) = item.get("error").filter(|error| !error.is_null()) {
         return Ok(failure(error));
     }
     if item.get("respect_moderation") == Some(&Value::Bool(false)) {
-        return Ok(Made::Failed {
+        return Ok(GeneratedImage::Failed {
             code: "content_policy_violation".to_owned(),
             say: "the provider's content policy blocked the image".to_owned(),
         });
@@ -209,7 +209,7 @@ fn read_image(item: &Value) -> Result<Made, Fault> {
     } else if let Some(url) = url {
         match url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
             Some((_, data)) => inline(data)?,
-            None => Source::Url { url: url.to_owned(), mime: None },
+            None => MediaSource::Url { url: url.to_owned(), mime: None },
         }
     } else if text("code").is_some() {
         return Ok(failure(item));
@@ -217,14 +217,14 @@ fn read_image(item: &Value) -> Result<Made, Fault> {
         return Err(unreadable("an entry with neither an image nor an error"));
     };
     let (revised, size) = (text("revised_prompt"), text("size"));
-    Ok(Made::Picture { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
+    Ok(GeneratedImage::Image { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
 }
 
 /// Checks that base64 data is an image. Anything else is not forwarded as one.
-pub(super) fn inline(data: &str) -> Result<Source, Fault> {
+pub(super) fn inline(data: &str) -> Result<MediaSource, ApiError> {
     let info = image_info::base64_image_info(data)
         .ok_or_else(|| unreadable("the image data is not an image"))?;
-    Ok(Source::Inline { mime: info.mime(), data: data.to_owned() })
+    Ok(MediaSource::Inline { mime: info.mime(), data: data.to_owned() })
 }
 
 /// Token usage, if reported.
@@ -245,86 +245,86 @@ pub(super) fn usage(value: &Value) -> Option<Usage> {
 }
 
 /// Losses of all task providers.
-fn common_losses(picture: &Picture) -> Losses {
+fn common_losses(picture: &ImageRequest) -> Losses {
     let mut losses = Losses::new();
     note_gpt_fields(picture, &mut losses);
     losses.add_if(picture.guidance.is_some(), "guidance_scale", NO_SUCH_FIELD);
-    for name in picture.extras.for_origin(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
+    for name in picture.extras.for_format(ORIGIN).into_iter().flat_map(serde_json::Map::keys) {
         losses.add(name, NO_SUCH_FIELD);
     }
     losses
 }
 
 pub(super) fn write_dashscope(
-    picture: &Picture,
+    picture: &ImageRequest,
     model: &str,
-) -> Result<Lossy<Vec<Written>>, Fault> {
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = common_losses(picture);
     losses.add_if(!picture.inputs.is_empty(), "image", NO_SUCH_FIELD);
     losses.add_if(picture.format.is_some(), "output_format", NO_SUCH_FIELD);
-    losses.add_if(picture.ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
-    let size = match &picture.extent {
-        Extent::Auto => None,
-        Extent::Pixels(width, height) => Some(format!("{width}*{height}")),
-        Extent::Class(_) => {
-            return Err(refuse("size", "must be WIDTHxHEIGHT for this model"));
+    losses.add_if(picture.aspect_ratio.is_some(), "aspect_ratio", NO_SUCH_FIELD);
+    let size = match &picture.size {
+        ImageSize::Auto => None,
+        ImageSize::Pixels(width, height) => Some(format!("{width}*{height}")),
+        ImageSize::Class(_) => {
+            return Err(invalid_field("size", "must be WIDTHxHEIGHT for this model"));
         }
     };
-    let input = Object::new()
+    let input = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
-        .maybe("negative_prompt", picture.negative.as_deref());
-    let parameters = Object::new()
-        .maybe("size", size)
+        .set_some("negative_prompt", picture.negative_prompt.as_deref());
+    let parameters = ObjectWriter::new()
+        .set_some("size", size)
         .set("n", picture.count)
-        .maybe("seed", picture.seed)
-        .maybe("watermark", picture.watermark);
+        .set_some("seed", picture.seed)
+        .set_some("watermark", picture.watermark);
     let body: Value =
-        Object::new().set("model", model).set("input", input).set("parameters", parameters).into();
+        ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters).into();
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
     let headers = &[("x-dashscope-async", "enable")];
-    Ok((vec![Written { headers, ..Written::at(path, &body) }], losses.into_vec()))
+    Ok((vec![ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) }], losses.into_vec()))
 }
 
-pub(super) fn write_flux(picture: &Picture, model: &str) -> Result<Lossy<Vec<Written>>, Fault> {
+pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = common_losses(picture);
-    losses.add_if(picture.negative.is_some(), "negative_prompt", NO_SUCH_FIELD);
+    losses.add_if(picture.negative_prompt.is_some(), "negative_prompt", NO_SUCH_FIELD);
     losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
     let (mut width, mut height) = (None, None);
-    match &picture.extent {
-        Extent::Auto => {}
-        Extent::Pixels(w, h) => (width, height) = (Some(*w), Some(*h)),
-        Extent::Class(_) => {
-            return Err(refuse("size", "must be WIDTHxHEIGHT for this model"));
+    match &picture.size {
+        ImageSize::Auto => {}
+        ImageSize::Pixels(w, h) => (width, height) = (Some(*w), Some(*h)),
+        ImageSize::Class(_) => {
+            return Err(invalid_field("size", "must be WIDTHxHEIGHT for this model"));
         }
     }
-    let mut body = Object::new()
+    let mut body = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
-        .maybe("width", width)
-        .maybe("height", height)
-        .maybe("aspect_ratio", picture.ratio.as_deref())
-        .maybe("seed", picture.seed)
-        .maybe("output_format", picture.format.as_deref());
+        .set_some("width", width)
+        .set_some("height", height)
+        .set_some("aspect_ratio", picture.aspect_ratio.as_deref())
+        .set_some("seed", picture.seed)
+        .set_some("output_format", picture.format.as_deref());
     for (at, source) in picture.inputs.iter().enumerate() {
         let name =
             if at == 0 { "input_image".to_owned() } else { format!("input_image_{}", at + 1) };
         let value = match source {
-            Source::Inline { data, .. } => data.clone(),
-            Source::Url { .. } | Source::File { .. } | Source::Text(_) => uri(source)?,
+            MediaSource::Inline { data, .. } => data.clone(),
+            MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => uri(source)?,
         };
         body = body.set(&name, value);
     }
-    let one = Written::at(format!("/v1/{model}"), &body.into());
+    let one = ImageProviderRequest::at(format!("/v1/{model}"), &body.into());
     Ok(((0..picture.count).map(|_| one.clone()).collect(), losses.into_vec()))
 }
 
 pub(super) fn write_predictions(
-    picture: &Picture,
+    picture: &ImageRequest,
     model: &str,
-) -> Result<Lossy<Vec<Written>>, Fault> {
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = common_losses(picture);
     losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
     losses.add_if(
-        matches!(picture.extent, Extent::Pixels(..)),
+        matches!(picture.size, ImageSize::Pixels(..)),
         "size",
         "this family of models takes an aspect ratio, not pixels",
     );
@@ -336,15 +336,15 @@ pub(super) fn write_predictions(
         "image",
         "this family of models takes a single input image",
     );
-    let input = Object::new()
+    let input = ObjectWriter::new()
         .set("prompt", picture.prompt.as_str())
-        .maybe("negative_prompt", picture.negative.as_deref())
-        .maybe("aspect_ratio", ratio)
-        .maybe("num_outputs", (picture.count > 1).then_some(picture.count))
-        .maybe("seed", picture.seed)
-        .maybe("output_format", format)
-        .maybe("image", image);
+        .set_some("negative_prompt", picture.negative_prompt.as_deref())
+        .set_some("aspect_ratio", ratio)
+        .set_some("num_outputs", (picture.count > 1).then_some(picture.count))
+        .set_some("seed", picture.seed)
+        .set_some("output_format", format)
+        .set_some("image", image);
     let body = json!({ "input": Value::from(input) });
     let path = format!("/v1/models/{model}/predictions");
-    Ok((vec![Written::at(path, &body)], losses.into_vec()))
+    Ok((vec![ImageProviderRequest::at(path, &body)], losses.into_vec()))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
-use canon::{Extent, Family, Fault, Made, Source, Trouble};
+use canon::{ImageSize, ImageFamily, ApiError, GeneratedImage, MediaSource, ErrorKind};
 use serde_json::{Value, json};
 
 /// Header of a PNG with one pixel.
@@ -14,7 +14,7 @@ pub(super) fn png(width: u32, height: u32, alpha: bool) -> Vec<u8> {
     file
 }
 
-fn read(form: &Form, body: &Value) -> Result<Order, Fault> {
+fn read(form: &ImageRequestForm, body: &Value) -> Result<ParsedImageRequest, ApiError> {
     form.read(&Bytes::from(body.to_string()))
 }
 
@@ -60,8 +60,8 @@ fn errors_name_the_invalid_field() {
         (json!({ "image": [{ "file_id": "f" }] }), "image[0].file_id"),
     ];
     for (more, path) in cases {
-        let fault = read(&Form::Generate, &ask(more.clone())).unwrap_err();
-        assert_eq!(fault.path(), Some(path), "{more}");
+        let fault = read(&ImageRequestForm::Generation, &ask(more.clone())).unwrap_err();
+        assert_eq!(fault.param(), Some(path), "{more}");
     }
     for size in [
         "0x0",
@@ -79,13 +79,13 @@ fn errors_name_the_invalid_field() {
         "9K",
         "K",
     ] {
-        let fault = read(&Form::Generate, &ask(json!({ "size": size }))).unwrap_err();
-        assert_eq!(fault.path(), Some("size"), "{size}");
+        let fault = read(&ImageRequestForm::Generation, &ask(json!({ "size": size }))).unwrap_err();
+        assert_eq!(fault.param(), Some("size"), "{size}");
     }
-    let fault = read(&Form::Edit, &ask(json!({}))).unwrap_err();
-    assert_eq!(fault.path(), Some("image"));
+    let fault = read(&ImageRequestForm::JsonEdit, &ask(json!({}))).unwrap_err();
+    assert_eq!(fault.param(), Some("image"));
     for body in ["[]", "5", "{", ""] {
-        assert!(Form::Generate.read(&Bytes::from(body)).is_err(), "{body}");
+        assert!(ImageRequestForm::Generation.read(&Bytes::from(body)).is_err(), "{body}");
     }
 }
 
@@ -104,14 +104,14 @@ fn form_and_json_read_the_same() {
     form.file("mask", "mask.png", "image/png", &png(4, 4, true));
     let boundary = "portunus-x".to_owned();
     let body = form.finish();
-    let upload = Form::Upload { boundary };
+    let upload = ImageRequestForm::MultipartEdit { boundary };
     let order = upload.read(&body).unwrap();
     let uri = format!("data:image/png;base64,{}", encode(&file));
     let mask = format!("data:image/png;base64,{}", encode(&png(4, 4, true)));
     let same = ask(json!({ "n": 2, "stream": true, "response_format": "b64_json",
         "images": [{ "image_url": uri }, { "image_url": { "url": uri } }, uri],
         "mask": { "image_url": mask } }));
-    assert_eq!(order.picture, read(&Form::Edit, &same).unwrap().picture);
+    assert_eq!(order.picture, read(&ImageRequestForm::JsonEdit, &same).unwrap().picture);
 
     let sent = upload.patch(&body, &order, "other").outgoing.body.to_vec();
     let again = upload.read(&Bytes::from(sent)).unwrap().picture;
@@ -127,18 +127,18 @@ fn forms_and_json_have_the_same_rules() {
         if let Some((name, bytes)) = file {
             form.file(name, "x.png", "image/png", bytes);
         }
-        Form::Upload { boundary: "portunus-x".to_owned() }.read(&form.finish())
+        ImageRequestForm::MultipartEdit { boundary: "portunus-x".to_owned() }.read(&form.finish())
     };
     let file = png(4, 4, false);
     let good = [("model", "m"), ("prompt", "a")];
     assert!(form(&good, Some(("image", &file))).is_ok());
-    assert_eq!(form(&good, None).unwrap_err().path(), Some("image"));
-    assert_eq!(form(&good, Some(("image", b"text"))).unwrap_err().path(), Some("image"));
-    assert_eq!(form(&good, Some(("photo", &file))).unwrap_err().path(), Some("photo"));
+    assert_eq!(form(&good, None).unwrap_err().param(), Some("image"));
+    assert_eq!(form(&good, Some(("image", b"text"))).unwrap_err().param(), Some("image"));
+    assert_eq!(form(&good, Some(("photo", &file))).unwrap_err().param(), Some("photo"));
     let twice = [("model", "m"), ("model", "m"), ("prompt", "a")];
-    assert_eq!(form(&twice, Some(("image", &file))).unwrap_err().path(), Some("model"));
+    assert_eq!(form(&twice, Some(("image", &file))).unwrap_err().param(), Some("model"));
     let two = [("model", "m"), ("prompt", "a"), ("n", "two")];
-    assert_eq!(form(&two, Some(("image", &file))).unwrap_err().path(), Some("n"));
+    assert_eq!(form(&two, Some(("image", &file))).unwrap_err().param(), Some("n"));
 }
 
 #[test]
@@ -147,42 +147,42 @@ fn mask_must_fit_the_first_image() {
     let judge = |mask: &[u8]| {
         let body = ask(json!({ "images": [{ "image_url": uri(&png(8, 4, false)) }],
             "mask": { "image_url": uri(mask) } }));
-        read(&Form::Edit, &body).map(|_| ()).map_err(|fault| fault.path().map(str::to_owned))
+        read(&ImageRequestForm::JsonEdit, &body).map(|_| ()).map_err(|fault| fault.param().map(str::to_owned))
     };
     assert_eq!(judge(&png(8, 4, true)), Ok(()));
     assert_eq!(judge(&png(8, 4, false)), Err(Some("mask".to_owned())));
     assert_eq!(judge(&png(4, 8, true)), Err(Some("mask".to_owned())));
     let large = json!({ "images": [{ "image_url": uri(&png(65_535, 65_535, false)) }] });
-    let fault = read(&Form::Edit, &ask(large)).unwrap_err();
-    assert_eq!(fault.path(), Some("image[0]"));
+    let fault = read(&ImageRequestForm::JsonEdit, &ask(large)).unwrap_err();
+    assert_eq!(fault.param(), Some("image[0]"));
 }
 
 #[test]
 fn patch_replaces_only_the_model() {
     let body = Bytes::from_static(b"{ \"x\":1,\"prompt\" : \"a\", \"model\":\"m\" }");
-    let order = Form::Generate.read(&body).unwrap();
-    assert!(order.is_plain());
-    let sent = Form::Generate.patch(&body, &order, "up").outgoing;
+    let order = ImageRequestForm::Generation.read(&body).unwrap();
+    assert!(order.is_gpt_body());
+    let sent = ImageRequestForm::Generation.patch(&body, &order, "up").outgoing;
     assert_eq!(sent.path, "/v1/images/generations");
     assert_eq!(sent.body.to_vec(), b"{ \"x\":1,\"prompt\" : \"a\", \"model\":\"up\" }");
     let named = ask(json!({ "image": "https://x.example/a.png" }));
-    assert!(!read(&Form::Generate, &named).unwrap().is_plain());
+    assert!(!read(&ImageRequestForm::Generation, &named).unwrap().is_gpt_body());
 }
 
-fn written(spoken: Spoken, more: Value) -> (Vec<Written>, Vec<String>) {
-    let order = read(&Form::Generate, &ask(more)).unwrap();
+fn written(spoken: ImageProtocol, more: Value) -> (Vec<ImageProviderRequest>, Vec<String>) {
+    let order = read(&ImageRequestForm::Generation, &ask(more)).unwrap();
     let (written, losses) = spoken.write(&order.picture, "up", "w").unwrap();
-    (written, losses.into_iter().map(|loss| loss.what).collect())
+    (written, losses.into_iter().map(|loss| loss.path).collect())
 }
 
-fn body_of(written: &Written) -> Value {
+fn body_of(written: &ImageProviderRequest) -> Value {
     serde_json::from_slice(&written.outgoing.body.to_vec()).unwrap()
 }
 
 #[test]
 fn writes_the_request_of_every_family() {
     let (all, losses) =
-        written(Spoken::Native, json!({ "size": "2048x2048", "n": 2, "quality": "high" }));
+        written(ImageProtocol::Native, json!({ "size": "2048x2048", "n": 2, "quality": "high" }));
     assert_eq!((all.len(), losses), (2, vec!["quality".to_owned()]));
     assert_eq!(all[0].outgoing.path, "/v1beta/models/up:generateContent");
     assert_eq!(
@@ -190,13 +190,13 @@ fn writes_the_request_of_every_family() {
         json!({ "responseModalities": ["TEXT", "IMAGE"],
             "imageConfig": { "aspectRatio": "1:1", "imageSize": "2K" } })
     );
-    let order = read(&Form::Generate, &ask(json!({ "size": "1000x100" }))).unwrap();
-    let fault = Spoken::Native.write(&order.picture, "up", "w").unwrap_err();
-    assert_eq!(fault.path(), Some("size"));
+    let order = read(&ImageRequestForm::Generation, &ask(json!({ "size": "1000x100" }))).unwrap();
+    let fault = ImageProtocol::Native.write(&order.picture, "up", "w").unwrap_err();
+    assert_eq!(fault.param(), Some("size"));
 
     let uri = format!("data:image/png;base64,{}", encode(&png(4, 4, false)));
     let (all, losses) = written(
-        Spoken::Images(Family::Seedream),
+        ImageProtocol::Images(ImageFamily::Seedream),
         json!({ "size": "2K", "n": 3, "image": uri, "seed": 7, "style": "vivid" }),
     );
     assert_eq!(losses, ["style"]);
@@ -208,90 +208,90 @@ fn writes_the_request_of_every_family() {
             "response_format": "b64_json" })
     );
 
-    let (all, losses) = written(Spoken::Images(Family::Xai), json!({ "size": "1536x1024" }));
+    let (all, losses) = written(ImageProtocol::Images(ImageFamily::Xai), json!({ "size": "1536x1024" }));
     assert_eq!(losses, ["size"]);
     assert_eq!(body_of(&all[0])["aspect_ratio"], "3:2");
 
     let (all, losses) =
-        written(Spoken::Images(Family::Dashscope), json!({ "size": "512x768", "n": 2 }));
+        written(ImageProtocol::Images(ImageFamily::Dashscope), json!({ "size": "512x768", "n": 2 }));
     assert!(losses.is_empty());
     assert_eq!(body_of(&all[0])["parameters"], json!({ "size": "512*768", "n": 2 }));
     assert_eq!(all[0].headers, [("x-dashscope-async", "enable")]);
 
-    let (all, _) = written(Spoken::Images(Family::Flux), json!({ "size": "512x768", "n": 2 }));
+    let (all, _) = written(ImageProtocol::Images(ImageFamily::Flux), json!({ "size": "512x768", "n": 2 }));
     assert_eq!((all.len(), all[0].outgoing.path.as_str()), (2, "/v1/up"));
     assert_eq!(body_of(&all[1]), json!({ "prompt": "a cat", "width": 512, "height": 768 }));
 
-    let (all, _) = written(Spoken::Images(Family::Predictions), json!({ "aspect_ratio": "16:9" }));
+    let (all, _) = written(ImageProtocol::Images(ImageFamily::Predictions), json!({ "aspect_ratio": "16:9" }));
     assert_eq!(all[0].outgoing.path, "/v1/models/up/predictions");
     assert_eq!(body_of(&all[0])["input"], json!({ "prompt": "a cat", "aspect_ratio": "16:9" }));
 
-    let (all, losses) = written(Spoken::Images(Family::Gpt), json!({ "image": uri, "n": 2 }));
+    let (all, losses) = written(ImageProtocol::Images(ImageFamily::Gpt), json!({ "image": uri, "n": 2 }));
     assert!(losses.is_empty());
-    let boundary = boundary(all[0].kind.as_deref().unwrap()).unwrap().unwrap();
+    let boundary = boundary(all[0].content_type.as_deref().unwrap()).unwrap().unwrap();
     let sent = Bytes::from(all[0].outgoing.body.to_vec());
-    let again = Form::Upload { boundary }.read(&sent).unwrap().picture;
+    let again = ImageRequestForm::MultipartEdit { boundary }.read(&sent).unwrap().picture;
     assert_eq!((again.count, again.inputs.len()), (2, 1));
-    assert_eq!(again.extent, Extent::Auto);
+    assert_eq!(again.size, ImageSize::Auto);
 }
 
 #[test]
 fn reads_task_states() {
-    let read = |family, body: Value| Spoken::Images(family).read(body.to_string().as_bytes());
-    let later = |path: &str| Ok(Answer::Later(path.to_owned()));
+    let read = |family, body: Value| ImageProtocol::Images(family).read(body.to_string().as_bytes());
+    let later = |path: &str| Ok(ImageAnswer::Pending(path.to_owned()));
     assert_eq!(
-        read(Family::Seedream, json!({ "id": "t1", "status": "pending" })),
+        read(ImageFamily::Seedream, json!({ "id": "t1", "status": "pending" })),
         later("/v1/images/generations/t1")
     );
     assert_eq!(
         read(
-            Family::Dashscope,
+            ImageFamily::Dashscope,
             json!({ "output": { "task_id": "a-1", "task_status": "PENDING" } })
         ),
         later("/api/v1/tasks/a-1")
     );
     let url = "https://api.eu.bfl.ai/v1/get_result?id=1";
-    assert_eq!(read(Family::Flux, json!({ "id": "1", "polling_url": url })), later(url));
+    assert_eq!(read(ImageFamily::Flux, json!({ "id": "1", "polling_url": url })), later(url));
     assert_eq!(
         read(
-            Family::Predictions,
+            ImageFamily::Predictions,
             json!({ "id": "1", "status": "starting", "urls": { "get": url } })
         ),
         later(url)
     );
     for id in ["../x", "..", "a b", "a?b", ""] {
-        assert!(read(Family::Seedream, json!({ "id": id, "status": "queued" })).is_err(), "{id}");
+        assert!(read(ImageFamily::Seedream, json!({ "id": id, "status": "queued" })).is_err(), "{id}");
     }
     let link = "https://x.example/a.png";
-    let made = |answer: Result<Answer, Fault>| match answer.unwrap() {
-        Answer::Now(pictures) => pictures.made,
-        Answer::Later(path) => panic!("still to be asked at {path}"),
+    let made = |answer: Result<ImageAnswer, ApiError>| match answer.unwrap() {
+        ImageAnswer::Finished(pictures) => pictures.images,
+        ImageAnswer::Pending(path) => panic!("still to be asked at {path}"),
     };
-    let there = Made::Picture {
-        source: Source::Url { url: link.to_owned(), mime: None },
+    let there = GeneratedImage::Image {
+        source: MediaSource::Url { url: link.to_owned(), mime: None },
         revised: None,
         size: None,
     };
-    let failed = Made::Failed { code: "DataInspectionFailed".to_owned(), say: "no".to_owned() };
+    let failed = GeneratedImage::Failed { code: "DataInspectionFailed".to_owned(), say: "no".to_owned() };
     let results = json!({ "output": { "task_status": "SUCCEEDED", "results":
         [{ "url": link }, { "code": "DataInspectionFailed", "message": "no" }] } });
-    assert_eq!(made(read(Family::Dashscope, results)), [there.clone(), failed]);
+    assert_eq!(made(read(ImageFamily::Dashscope, results)), [there.clone(), failed]);
     let ready = json!({ "status": "Ready", "result": { "sample": link } });
-    assert_eq!(made(read(Family::Flux, ready)), std::slice::from_ref(&there));
+    assert_eq!(made(read(ImageFamily::Flux, ready)), std::slice::from_ref(&there));
     let output = json!({ "status": "succeeded", "output": [link] });
-    assert_eq!(made(read(Family::Predictions, output)), [there]);
-    let fault = read(Family::Flux, json!({ "status": "Content Moderated" })).unwrap_err();
-    assert_eq!(fault.trouble(), Trouble::Policy);
-    let fault = read(Family::Predictions, json!({ "status": "failed", "error": "x" })).unwrap_err();
-    assert_eq!(fault.trouble(), Trouble::Unavailable);
+    assert_eq!(made(read(ImageFamily::Predictions, output)), [there]);
+    let fault = read(ImageFamily::Flux, json!({ "status": "Content Moderated" })).unwrap_err();
+    assert_eq!(fault.kind(), ErrorKind::ContentPolicy);
+    let fault = read(ImageFamily::Predictions, json!({ "status": "failed", "error": "x" })).unwrap_err();
+    assert_eq!(fault.kind(), ErrorKind::Unavailable);
 }
 
 #[test]
 fn rejects_data_that_is_not_an_image() {
     let body = json!({ "data": [{ "b64_json": encode(b"<svg/>") }] });
-    let fault = Spoken::Images(Family::Gpt).read(body.to_string().as_bytes()).unwrap_err();
-    assert_eq!(fault.trouble(), Trouble::Unavailable);
+    let fault = ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    assert_eq!(fault.kind(), ErrorKind::Unavailable);
     let body = json!({ "error": { "message": "no", "type": "invalid_request_error" } });
-    let fault = Spoken::Images(Family::Gpt).read(body.to_string().as_bytes()).unwrap_err();
-    assert_eq!(fault.trouble(), Trouble::Invalid);
+    let fault = ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    assert_eq!(fault.kind(), ErrorKind::InvalidRequest);
 }

@@ -1,24 +1,24 @@
 //! Writes the reply to the caller.
 
-use canon::{Made, Picture, Pictures, Source, Usage};
+use canon::{GeneratedImage, ImageRequest, ImageReply, MediaSource, Usage};
 use serde_json::{Value, json};
 
 use super::image_info;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 /// Writes the reply. `now` is used if the provider sent no timestamp.
-pub fn write(pictures: &Pictures, picture: &Picture, now: i64) -> Vec<u8> {
-    let data: Vec<Value> = pictures.made.iter().map(entry).collect();
+pub fn write(pictures: &ImageReply, picture: &ImageRequest, now: i64) -> Vec<u8> {
+    let data: Vec<Value> = pictures.images.iter().map(entry).collect();
     let ImageProperties { background, format, quality, size } =
         ImageProperties::of(pictures, picture);
-    let body: Value = Object::new()
+    let body: Value = ObjectWriter::new()
         .set("created", pictures.created.unwrap_or(now))
-        .maybe("background", background)
+        .set_some("background", background)
         .set("data", data)
-        .maybe("output_format", format)
-        .maybe("quality", quality)
-        .maybe("size", size)
-        .maybe("usage", pictures.usage.as_ref().map(usage))
+        .set_some("output_format", format)
+        .set_some("quality", quality)
+        .set_some("size", size)
+        .set_some("usage", pictures.usage.as_ref().map(usage))
         .into();
     body.to_string().into_bytes()
 }
@@ -33,12 +33,12 @@ pub(super) struct ImageProperties {
 
 impl ImageProperties {
     /// Takes each property from the provider's reply, or else from the first image.
-    pub(super) fn of(pictures: &Pictures, picture: &Picture) -> Self {
-        let first = pictures.made.iter().find(|made| made.is_picture());
+    pub(super) fn of(pictures: &ImageReply, picture: &ImageRequest) -> Self {
+        let first = pictures.images.iter().find(|made| made.is_image());
         let info = first.and_then(image_info::generated_image_info);
         let reported_size = first.and_then(|made| match made {
-            Made::Picture { size, .. } => size.clone(),
-            Made::Failed { .. } => None,
+            GeneratedImage::Image { size, .. } => size.clone(),
+            GeneratedImage::Failed { .. } => None,
         });
         let measured_size = info.and_then(|info| info.size).map(|(w, h)| format!("{w}x{h}"));
         let requested_background = picture.background.clone().filter(|word| word != "auto");
@@ -57,17 +57,17 @@ impl ImageProperties {
     }
 }
 
-fn entry(made: &Made) -> Value {
+fn entry(made: &GeneratedImage) -> Value {
     match made {
-        Made::Picture { source, revised, size } => {
+        GeneratedImage::Image { source, revised, size } => {
             let object = match source {
-                Source::Inline { data, .. } => Object::new().set("b64_json", data.as_str()),
-                Source::Url { url, .. } => Object::new().set("url", url.as_str()),
-                Source::File { .. } | Source::Text(_) => Object::new(),
+                MediaSource::Inline { data, .. } => ObjectWriter::new().set("b64_json", data.as_str()),
+                MediaSource::Url { url, .. } => ObjectWriter::new().set("url", url.as_str()),
+                MediaSource::File { .. } | MediaSource::Text(_) => ObjectWriter::new(),
             };
-            object.maybe("revised_prompt", revised.as_deref()).maybe("size", size.as_deref()).into()
+            object.set_some("revised_prompt", revised.as_deref()).set_some("size", size.as_deref()).into()
         }
-        Made::Failed { code, say } => json!({ "error": { "code": code, "message": say } }),
+        GeneratedImage::Failed { code, say } => json!({ "error": { "code": code, "message": say } }),
     }
 }
 

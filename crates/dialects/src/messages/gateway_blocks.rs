@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use super::names::{FOREIGN_SEARCH, FOREIGN_SIGNATURE, GATEWAY_ID_PREFIX, UNSIGNED_THOUGHT};
 use super::signatures;
-use crate::json::{Edit, range_of};
+use crate::json::{BodyEdit, range_of};
 
 /// Stands in a turn of which nothing is left, because an empty turn is refused too.
 const PLACEHOLDER_BLOCK: &str = r#"{"type":"text","text":"…"}"#;
@@ -76,7 +76,7 @@ impl HistoryBlockView<'_> {
 const UNSIGNED_LOSS: (&str, &str) = ("thought", UNSIGNED_THOUGHT);
 
 /// Returns the edits that remove the blocks, and the losses.
-pub(super) fn removal_edits(text: &str) -> (Vec<Edit>, Losses) {
+pub(super) fn removal_edits(text: &str) -> (Vec<BodyEdit>, Losses) {
     let mut losses = Losses::new();
     let Ok(body) = serde_json::from_str::<HistoryView<'_>>(text) else {
         return (Vec::new(), losses);
@@ -87,7 +87,7 @@ pub(super) fn removal_edits(text: &str) -> (Vec<Edit>, Losses) {
     (edits, losses)
 }
 
-fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<Edit> {
+fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<BodyEdit> {
     let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
     let mut stays = |block: &&str| {
         let lost =
@@ -102,5 +102,5 @@ fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<E
         return None;
     }
     let inside = if kept.is_empty() { PLACEHOLDER_BLOCK.to_owned() } else { kept.join(",") };
-    Some(Edit { at: range_of(text, content), with: Bytes::from(format!("[{inside}]")) })
+    Some(BodyEdit { range: range_of(text, content), replacement: Bytes::from(format!("[{inside}]")) })
 }

@@ -29,63 +29,63 @@ mod write_request;
 mod write_request_blocks;
 mod write_stream;
 
-pub use names::BETA;
+pub use names::BETA_HEADER;
 
-use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
-use canon::{Chat, Fault, Lossy, Origin, Reply};
+use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
+use canon::{ChatRequest, ApiError, Lossy, WireFormat, ChatReply};
 
 /// The messages format.
 #[derive(Clone, Copy, Debug)]
-pub struct Messages;
+pub struct MessagesDialect;
 
 /// Returns true if the header enables thinking between tool calls,
 /// <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking>.
-pub fn is_interleaved(betas: &str) -> bool {
+pub fn enables_interleaved_thinking(betas: &str) -> bool {
     betas.split(',').any(|beta| beta.trim().starts_with("interleaved-thinking-"))
 }
 
-impl Dialect for Messages {
-    fn origin(&self) -> Origin {
+impl Dialect for MessagesDialect {
+    fn origin(&self) -> WireFormat {
         names::ORIGIN
     }
 
-    fn ends(&self) -> Ends {
-        Ends { stop_texts: usize::MAX, tells_stop: true, least_output: 1 }
+    fn stop_support(&self) -> StopSupport {
+        StopSupport { max_stop_texts: usize::MAX, reports_stop_text: true, min_output_tokens: 1 }
     }
 
-    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+    fn request_headers(&self) -> &'static [(&'static str, &'static str)] {
         &[("anthropic-version", "2023-06-01")]
     }
 
-    fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {
+    fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
         read_request::read(body)
     }
 
-    fn write_request(&self, chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
         write_request::write(chat, lane)
     }
 
-    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn stream_reader(&self) -> Box<dyn StreamReader> {
         Box::new(read_stream::MessagesStreamReader::default())
     }
 
-    fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
+    fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
         Box::new(write_stream::MessagesStreamWriter::new(chat, stamp))
     }
 
-    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
         fault::read(status, body)
     }
 
-    fn write_fault(&self, fault: &Fault, request_id: &str) -> (u16, Vec<u8>) {
+    fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
         fault::write(fault, Some(request_id))
     }
 }

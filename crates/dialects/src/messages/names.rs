@@ -1,16 +1,16 @@
 //! Constants that the readers and the writers of the messages format share.
 
-use canon::Origin;
+use canon::WireFormat;
 
 /// This format, as other formats name it.
-pub(super) const ORIGIN: Origin = Origin::Messages;
+pub(super) const ORIGIN: WireFormat = WireFormat::Messages;
 
 /// The path of the endpoint, <https://docs.anthropic.com/en/api/messages>.
 pub(super) const PATH: &str = "/v1/messages";
 
 /// The header in which a caller enables beta features,
 /// <https://docs.anthropic.com/en/api/beta-headers>.
-pub const BETA: &str = "anthropic-beta";
+pub const BETA_HEADER: &str = "anthropic-beta";
 
 /// The extra under which a whole block is kept.
 pub(super) const BLOCK_EXTRA: &str = "portunus.block";

@@ -2,7 +2,7 @@
 //! events.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble, Usage};
+use canon::{ApiError, ErrorKind, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,33 +11,33 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::names::{BETA, PATH};
+use super::names::{BETA_HEADER, PATH};
 use super::thinking::MIN_BUDGET_TOKENS;
-use super::{Messages, fault, read_stream, rules, wire, write_stream};
-use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
+use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
 
-impl Passage for Messages {
-    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-        rules::read_facts(body, target.interleaved)
+impl PassThrough for MessagesDialect {
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
+        rules::read_facts(body, target.interleaved_thinking)
     }
 
-    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &facts.marks;
+    fn patch(&self, body: &Bytes, facts: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+        let marks = &facts.patch_points;
         let mut edits = facts.edits.clone();
         if let Some(at) = &marks.model
             && facts.model != lane.model
         {
-            edits.push(Edit { at: at.clone(), with: json::quoted(lane.model) });
+            edits.push(BodyEdit { range: at.clone(), replacement: json::to_json_string(lane.model) });
         }
-        if let (Some(limit), Some(at)) = (lane.limit, &marks.limit) {
-            edits.push(Edit { at: at.clone(), with: Bytes::from(limit.to_string()) });
+        if let (Some(limit), Some(at)) = (lane.max_payable_output, &marks.limit) {
+            edits.push(BodyEdit { range: at.clone(), replacement: Bytes::from(limit.to_string()) });
             edits.extend(lower_budget(body, limit));
         }
-        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+        ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 
-    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+    fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         #[derive(Deserialize)]
         struct MessagesReplyView<'a> {
             #[serde(borrow, default)]
@@ -57,27 +57,27 @@ impl Passage for Messages {
         let content = whole.content.ok_or_else(|| unreadable("there is no `content`"))?;
         let counts = whole.usage.and_then(wire::MessagesUsage::of);
         let usage = counts.as_ref().map(wire::MessagesUsage::read);
-        Ok(Said {
-            tier: counts.as_ref().and_then(wire::MessagesUsage::tier),
-            finished: whole.stop_reason.is_some(),
-            output_bytes: Said::bytes(usage, content.get(), &*TEXT_KEYS),
+        Ok(ReplyMeter {
+            service_tier: counts.as_ref().and_then(wire::MessagesUsage::tier),
+            is_finished: whole.stop_reason.is_some(),
+            output_bytes: ReplyMeter::reply_output_bytes(usage, content.get(), &*TEXT_KEYS),
             usage,
-            estimated: false,
+            is_estimated: false,
         })
     }
 
-    fn sniffer(&self, _facts: &Peek) -> Box<dyn Sniffer> {
+    fn stream_meter(&self, _facts: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(MessagesStreamMeter::default())
     }
 
-    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
+    fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
         let mut out = Vec::new();
         write_stream::write_error(&fault::write(fault, Some(request_id)).1, &mut out);
         out
     }
 
-    fn hands_on(&self) -> &'static [&'static str] {
-        &["anthropic-version", BETA]
+    fn forwarded_headers(&self) -> &'static [&'static str] {
+        &["anthropic-version", BETA_HEADER]
     }
 
     fn keep_alive(&self) -> &'static [u8] {
@@ -85,13 +85,13 @@ impl Passage for Messages {
     }
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a message: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a message: {why}"))
 }
 
 /// Lowers the thinking budget below a lowered output limit; the format refuses a larger budget.
-fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
+fn lower_budget(body: &Bytes, limit: u64) -> Option<BodyEdit> {
     #[derive(Deserialize)]
     struct ThinkingOnlyView<'a> {
         #[serde(borrow, default)]
@@ -114,7 +114,7 @@ fn lower_budget(body: &Bytes, limit: u64) -> Option<Edit> {
     } else {
         (json::range_of(text, whole), r#"{"type":"disabled"}"#.to_owned())
     };
-    Some(Edit { at, with: Bytes::from(with) })
+    Some(BodyEdit { range: at, replacement: Bytes::from(with) })
 }
 
 /// Meters the events of a messages stream. Most events are block deltas, of which only the text
@@ -125,7 +125,7 @@ struct MessagesStreamMeter {
     /// The index of the open block.
     open: Option<u64>,
     counts: Option<wire::MessagesUsage>,
-    said: Said,
+    said: ReplyMeter,
     /// The usage that the current event lacks, and the position to insert it. The official client
     /// fails on an event without usage.
     missing: Option<(usize, String)>,
@@ -191,35 +191,35 @@ impl MessagesStreamMeter {
         if let Some(later) = later {
             let counts = self.counts.take().unwrap_or_default().then(later);
             self.said.usage = Some(counts.read());
-            self.said.tier = counts.tier();
+            self.said.service_tier = counts.tier();
             self.counts = Some(counts);
         }
     }
 }
 
-impl Sniffer for MessagesStreamMeter {
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+impl StreamMeter for MessagesStreamMeter {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         let data = &frame.data[..];
         self.missing = None;
         let plain = data.starts_with(b"{\"type\":\"content_block_delta\"")
             || data.starts_with(b"{\"type\": \"content_block_delta\"");
         if plain {
-            self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
-            return Verdict::Forward;
+            self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
+            return FrameAction::Forward;
         }
         let event: MessagesEventView<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
             Err(e) => {
-                return Verdict::Fault(
-                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-                        .note(format!("unreadable messages event: {e}")),
+                return FrameAction::Error(
+                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+                        .with_log_note(format!("unreadable messages event: {e}")),
                 );
             }
         };
         let named = frame.event.as_deref().map(String::from_utf8_lossy);
         match event.r#type.or(named).as_deref() {
             Some("message_start") if self.begun => {
-                return Verdict::Fault(read_stream::second_start_error());
+                return FrameAction::Error(read_stream::second_start_error());
             }
             Some("message_start") => {
                 self.begun = true;
@@ -239,23 +239,23 @@ impl Sniffer for MessagesStreamMeter {
                     self.missing = object_end(data).map(|at| (at, guess));
                 }
                 self.count(event.usage.and_then(wire::MessagesUsage::of));
-                self.said.finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
+                self.said.is_finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
-            Some("message_stop") => return Verdict::Last,
+            Some("message_stop") => return FrameAction::Last,
             Some("error") => {
-                return Verdict::Fault(fault::read_object(&event.error.unwrap_or_default()));
+                return FrameAction::Error(fault::read_object(&event.error.unwrap_or_default()));
             }
             Some("content_block_stop") => self.open = None,
             Some("content_block_start" | "content_block_delta") => {
                 self.open = event.index.as_ref().and_then(Value::as_u64);
-                self.said.output_bytes += json::said_bytes(data, &*TEXT_KEYS);
+                self.said.output_bytes += json::total_text_bytes(data, &*TEXT_KEYS);
             }
             _ => {}
         }
-        Verdict::Forward
+        FrameAction::Forward
     }
 
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         // Clients ignore an event without an `event:` line.
         let name = match &frame.event {
             Some(name) => Some(Cow::Borrowed(&name[..])),
@@ -271,7 +271,7 @@ impl Sniffer for MessagesStreamMeter {
             Some([head, with.as_bytes(), tail].concat())
         });
         match complete {
-            Some(data) => Frame::data(data).write_data(out),
+            Some(data) => StreamFrame::data(data).write_data(out),
             None => frame.write_data(out),
         }
     }
@@ -280,12 +280,12 @@ impl Sniffer for MessagesStreamMeter {
         write_stream::write_stop(out);
     }
 
-    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         write_stream::write_truncated(self.open.take(), usage, out);
-        self.said.finished = true;
+        self.said.is_finished = true;
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.said
     }
 }
@@ -317,8 +317,8 @@ mod tests {
         ];
         let mut meter = MessagesStreamMeter::default();
         for (event, lacks) in events {
-            let frame = Frame::data(event);
-            assert_eq!(meter.frame(&frame), Verdict::Forward);
+            let frame = StreamFrame::data(event);
+            assert_eq!(meter.observe(&frame), FrameAction::Forward);
             let mut out = Vec::new();
             meter.write(&frame, &mut out);
             let out = String::from_utf8(out).unwrap();

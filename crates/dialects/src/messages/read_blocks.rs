@@ -2,21 +2,21 @@
 //!
 //! Canon expresses some blocks only in part, such as a search with its encrypted results. Such a
 //! block becomes the nearest part and is kept whole under [`BLOCK_EXTRA`], from which its own
-//! format writes it again. A block without any equivalent becomes `Kind::Foreign`.
+//! format writes it again. A block without any equivalent becomes `PartKind::Foreign`.
 
 use canon::{
-    CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Media, MediaKind, Part, Search,
-    Source, Thought, ToolCall, ToolResult,
+    CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, ApiError, PartKind, Media, MediaKind, Part, WebSearch,
+    MediaSource, Thought, ToolCall, ToolResult,
 };
 use serde_json::{Map, Value};
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
 use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Reads a turn's `content`: a string, or blocks.
-pub(super) fn content(fields: &mut Fields<'_>, side: BlockAuthor) -> Result<Vec<Part>, Fault> {
+pub(super) fn content(fields: &mut ObjectReader<'_>, side: BlockAuthor) -> Result<Vec<Part>, ApiError> {
     let path = fields.path().key("content");
     match fields.take("content") {
         None => Ok(Vec::new()),
@@ -31,7 +31,7 @@ pub(super) fn content(fields: &mut Fields<'_>, side: BlockAuthor) -> Result<Vec<
 }
 
 /// Reads one block.
-pub(super) fn read(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
+pub(super) fn read(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
     let word = value.get("type").and_then(Value::as_str).map(str::to_owned);
     match word.as_deref() {
         Some("text") => text(value, path),
@@ -55,17 +55,17 @@ pub(super) fn read(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<P
         }
         Some("server_tool_use" | "web_search_tool_result") => Ok(server_tool(value)),
         Some("code_execution_tool_result" | "bash_code_execution_tool_result") => {
-            Ok(with_block(Part::new(Kind::CodeOutcome(outcome(&value))), value))
+            Ok(with_block(Part::new(PartKind::CodeResult(outcome(&value))), value))
         }
-        Some(_) => Ok(Part::new(Kind::Foreign { origin: ORIGIN, value })),
+        Some(_) => Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value })),
         None => Err(path.fault("a block must be an object with a `type`")),
     }
 }
 
 /// Keeps the whole block in the extras of the part.
 fn with_block(mut part: Part, block: Value) -> Part {
-    part.cache = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
-    part.extras.put(ORIGIN, BLOCK_EXTRA, block);
+    part.cache_breakpoint = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
+    part.extras.insert(ORIGIN, BLOCK_EXTRA, block);
     part
 }
 
@@ -85,24 +85,24 @@ fn texts(content: Option<&Value>) -> String {
     }
 }
 
-fn cache(fields: &mut Fields<'_>) -> Option<CacheMark> {
+fn cache(fields: &mut ObjectReader<'_>) -> Option<CacheBreakpoint> {
     fields.take("cache_control").as_ref().map(wire::read_cache)
 }
 
 /// Builds the part with the remaining fields of its block.
-fn finish_part(kind: Kind, mut fields: Fields<'_>) -> Part {
+fn finish_part(kind: PartKind, mut fields: ObjectReader<'_>) -> Part {
     fields.take("type");
     let cache = cache(&mut fields);
-    Part { kind, seal: None, cache, extras: fields.extras(ORIGIN) }
+    Part { kind, signature: None, cache_breakpoint: cache, extras: fields.extras(ORIGIN) }
 }
 
-fn text(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn text(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     let text = fields.required("text")?;
     let length = text.chars().count();
     let citations = fields.list("citations")?.unwrap_or_default();
     let citations = citations.into_iter().map(|value| citation(value, length)).collect();
-    Ok(finish_part(Kind::Text { text, citations }, fields))
+    Ok(finish_part(PartKind::Text { text, citations }, fields))
 }
 
 /// Reads a citation (<https://docs.anthropic.com/en/docs/build-with-claude/citations>). The format
@@ -113,22 +113,22 @@ pub(super) fn citation(value: Value, length: usize) -> Citation {
     };
     let (url, title) = (text(&["url", "source"]), text(&["title", "document_title"]));
     let quote = text(&["cited_text"]);
-    let mut extras = Extras::none();
-    extras.put(ORIGIN, CITATION_EXTRA, value);
+    let mut extras = ExtraFields::new();
+    extras.insert(ORIGIN, CITATION_EXTRA, value);
     Citation { url, title, quote, span: Some((0, length)), extras }
 }
 
-fn image(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+fn image(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
     if !is_known_source(&value) {
-        return Ok(Part::new(Kind::Foreign { origin: ORIGIN, value }));
+        return Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value }));
     }
-    let mut fields = Fields::new(value, path)?;
+    let mut fields = ObjectReader::new(value, path)?;
     let source = source(&mut fields)?;
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
-    Ok(finish_part(Kind::Media(media), fields))
+    Ok(finish_part(PartKind::Media(media), fields))
 }
 
-fn document(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+fn document(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
     let content = value.get("source").filter(|source| text_of(source, "type") == "content");
     if let Some(source) = content {
         let inside = source.get("content");
@@ -136,21 +136,21 @@ fn document(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
             .and_then(Value::as_array)
             .is_none_or(|blocks| blocks.iter().all(|block| text_of(block, "type") == "text"));
         if only_text {
-            let source = Source::Text(texts(inside));
+            let source = MediaSource::Text(texts(inside));
             let title = value.get("title").and_then(Value::as_str).map(str::to_owned);
-            return Ok(with_block(Part::new(Kind::Media(document_media(source, title))), value));
+            return Ok(with_block(Part::new(PartKind::Media(document_media(source, title))), value));
         }
     }
     if !is_known_source(&value) {
-        return Ok(Part::new(Kind::Foreign { origin: ORIGIN, value }));
+        return Ok(Part::new(PartKind::Foreign { origin: ORIGIN, value }));
     }
-    let mut fields = Fields::new(value, path)?;
+    let mut fields = ObjectReader::new(value, path)?;
     let source = source(&mut fields)?;
     let title = fields.string("title")?;
-    Ok(finish_part(Kind::Media(document_media(source, title)), fields))
+    Ok(finish_part(PartKind::Media(document_media(source, title)), fields))
 }
 
-const fn document_media(source: Source, name: Option<String>) -> Media {
+const fn document_media(source: MediaSource, name: Option<String>) -> Media {
     Media { kind: MediaKind::Document, source, name, detail: None, clip: None }
 }
 
@@ -160,48 +160,48 @@ fn is_known_source(block: &Value) -> bool {
         .is_some_and(|source| matches!(text_of(source, "type"), "base64" | "url" | "file" | "text"))
 }
 
-fn source(fields: &mut Fields<'_>) -> Result<Source, Fault> {
+fn source(fields: &mut ObjectReader<'_>) -> Result<MediaSource, ApiError> {
     let path = fields.path().key("source");
-    let mut source = Fields::of(fields.object("source")?.unwrap_or_default(), &path);
+    let mut source = ObjectReader::of(fields.object("source")?.unwrap_or_default(), &path);
     Ok(match source.required("type")?.as_str() {
         "base64" => {
-            Source::Inline { mime: source.required("media_type")?, data: source.required("data")? }
+            MediaSource::Inline { mime: source.required("media_type")?, data: source.required("data")? }
         }
-        "url" => Source::Url { url: source.required("url")?, mime: None },
-        "file" => Source::File { origin: ORIGIN, id: source.required("file_id")? },
-        _ => Source::Text(source.required("data")?),
+        "url" => MediaSource::Url { url: source.required("url")?, mime: None },
+        "file" => MediaSource::File { origin: ORIGIN, id: source.required("file_id")? },
+        _ => MediaSource::Text(source.required("data")?),
     })
 }
 
-fn thought(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn thought(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     let redacted = fields.required("type")? == "redacted_thinking";
     let text = if redacted { None } else { fields.string("thinking")? };
     let token = fields.string(if redacted { "data" } else { "signature" })?;
     let seal = token.and_then(|token| signatures::read(token, side));
     let thought = Thought { text: text.unwrap_or_default(), redacted };
-    Ok(finish_part(Kind::Thought(thought), fields).sealed(seal))
+    Ok(finish_part(PartKind::Thought(thought), fields).with_signature(seal))
 }
 
-fn tool_use(value: Value, path: &Path<'_>) -> Result<Part, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn tool_use(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     let id = tool_names::read(fields.required("id")?);
     let name = tool_names::read(fields.required("name")?);
     let arguments = fields.object("input")?.map_or_else(|| "{}".to_owned(), to_text);
-    Ok(finish_part(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
+    Ok(finish_part(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }), fields))
 }
 
 fn to_text(object: Map<String, Value>) -> String {
     Value::Object(object).to_string()
 }
 
-fn tool_result(value: Value, path: &Path<'_>, side: BlockAuthor) -> Result<Part, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn tool_result(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Result<Part, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     let call = tool_names::read(fields.required("tool_use_id")?);
     let failed = fields.flag("is_error")?.unwrap_or(false);
     let parts = content(&mut fields, side)?;
-    let result = ToolResult { call, name: None, parts, object: None, failed };
-    Ok(finish_part(Kind::ToolResult(result), fields))
+    let result = ToolResult { call_id: call, name: None, parts, object: None, is_error: failed };
+    Ok(finish_part(PartKind::ToolResult(result), fields))
 }
 
 /// Reads a block of a tool that the provider ran. Canon has parts for searches and code only.
@@ -211,40 +211,40 @@ fn server_tool(value: Value) -> Part {
         |name: &str| value.get("input").and_then(|input| input.get(name)).and_then(Value::as_str);
     let code = |language: &str, code: &str| {
         let (language, code) = (language.to_owned(), code.to_owned());
-        Kind::Code(Code { id: id("id"), language, code })
+        PartKind::CodeExecution(CodeExecution { id: id("id"), language, code })
     };
     let kind = match (text_of(&value, "type"), text_of(&value, "name")) {
         ("web_search_tool_result", _) => {
             let found = value.get("content").and_then(Value::as_array).into_iter().flatten();
             let found =
                 found.map(|hit| (text_of(hit, "url").to_owned(), text_of(hit, "title").to_owned()));
-            Kind::Search(Search {
+            PartKind::WebSearch(WebSearch {
                 id: id("tool_use_id"),
                 queries: Vec::new(),
-                found: found.collect(),
+                results: found.collect(),
             })
         }
-        (_, "web_search") => Kind::Search(Search {
+        (_, "web_search") => PartKind::WebSearch(WebSearch {
             id: id("id"),
             queries: input("query").map(str::to_owned).into_iter().collect(),
-            found: Vec::new(),
+            results: Vec::new(),
         }),
         (_, "code_execution") => code("python", input("code").unwrap_or_default()),
         (_, "bash_code_execution") => code("bash", input("command").unwrap_or_default()),
-        _ => return Part::new(Kind::Foreign { origin: ORIGIN, value }),
+        _ => return Part::new(PartKind::Foreign { origin: ORIGIN, value }),
     };
     with_block(Part::new(kind), value)
 }
 
-fn outcome(block: &Value) -> CodeOutcome {
+fn outcome(block: &Value) -> CodeResult {
     let id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
     let Some(content) = block.get("content") else {
-        return CodeOutcome { id, ..CodeOutcome::default() };
+        return CodeResult { id, ..CodeResult::default() };
     };
     let code = content.get("return_code").and_then(Value::as_i64);
     let output = match content.get("error_code").and_then(Value::as_str) {
         Some(error) => error.to_owned(),
         None => format!("{}{}", text_of(content, "stdout"), text_of(content, "stderr")),
     };
-    CodeOutcome { id, output, failed: code != Some(0) }
+    CodeResult { id, output, is_error: code != Some(0) }
 }

@@ -1,25 +1,25 @@
 //! Reads a provider's whole reply into canon.
 
-use canon::{Candidate, Extras, Fault, Finish, Raw, Reply, Trouble};
+use canon::{ReplyCandidate, ExtraFields, ApiError, Finish, RawReason, ChatReply, ErrorKind};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
 use super::{fault, read_blocks, wire};
-use crate::fields::{Fields, Path};
-use crate::served::USAGE;
+use crate::fields::{ObjectReader, JsonPath};
+use crate::service_tier::USAGE_EXTRA;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
-pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut fields = Fields::new(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = fields.take("error") {
         return Err(fault::read_object(&error));
     }
     message(fields).map_err(|e| unreadable(&e.to_string()))
 }
 
-fn message(mut fields: Fields<'_>) -> Result<Reply, Fault> {
+fn message(mut fields: ObjectReader<'_>) -> Result<ChatReply, ApiError> {
     for fixed in ["type", "role"] {
         fields.take(fixed);
     }
@@ -27,7 +27,7 @@ fn message(mut fields: Fields<'_>) -> Result<Reply, Fault> {
     let Value::Array(blocks) = content else {
         return Err(fields.fault("content", "must be a list"));
     };
-    let path = Path::Root.key("content");
+    let path = JsonPath::Root.key("content");
     let parts = blocks
         .into_iter()
         .enumerate()
@@ -48,24 +48,24 @@ fn message(mut fields: Fields<'_>) -> Result<Reply, Fault> {
     let (id, model) = (fields.string("id")?, fields.string("model")?);
     let mut extras = fields.extras(ORIGIN);
     if !other_fields.is_empty() {
-        extras.put(ORIGIN, USAGE, Value::Object(other_fields));
+        extras.insert(ORIGIN, USAGE_EXTRA, Value::Object(other_fields));
     }
-    let candidate = Candidate {
+    let candidate = ReplyCandidate {
         index: 0,
         parts,
         finish,
         logprobs: Vec::new(),
-        extras: Extras::of(ORIGIN, own.unwrap_or_default()),
+        extras: ExtraFields::from_fields(ORIGIN, own.unwrap_or_default()),
     };
-    Ok(Reply { id, model, created: None, candidates: vec![candidate], usage, extras })
+    Ok(ChatReply { id, model, created: None, candidates: vec![candidate], usage, extras })
 }
 
 /// Reads the end of a reply.
 pub(super) fn finish(word: &str, stop: Option<String>) -> Finish {
-    Finish { why: wire::read_why(word), raw: Raw::new(ORIGIN, word), stop }
+    Finish { reason: wire::read_why(word), raw: RawReason::new(ORIGIN, word), stop_sequence: stop }
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a message: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a message: {why}"))
 }

@@ -1,49 +1,49 @@
 //! Reads a messages request into canon.
 
-use canon::{Chat, Extras, Fault, Format, Hints, Part, Role, Sampling, Schema, State, Tier, Turn};
+use canon::{ChatRequest, ExtraFields, ApiError, ResponseFormat, RequestHints, Part, Role, SamplingOptions, JsonSchema, ConversationState, ServiceTier, Turn};
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, ROLE_EXTRA};
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, thinking, tools, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 use crate::json;
 
 /// Reads a request. `rules` has checked it before; only types are checked here.
-pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
+    let text = json::checked_text(body)?;
     let value: Value = serde_json::from_str(text)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = Fields::new(value, &Path::Root)?;
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
     if fields.take("thread").is_some() {
         // Another provider holds the history of the thread, so the reply would ignore it. Clients
         // resend the whole history on this error.
-        return Err(Fault::invalid("thread", "`thread` is not supported for this model")
-            .code(fault::THREAD_UNSUPPORTED));
+        return Err(ApiError::invalid("thread", "`thread` is not supported for this model")
+            .with_code(fault::THREAD_UNSUPPORTED));
     }
     let model = fields.required("model")?;
     let mut turns = system(&mut fields)?;
     turns.extend(messages(fields.list("messages")?.unwrap_or_default())?);
     let tools = tools::read(fields.list("tools")?.unwrap_or_default())?;
     let choice = tools::read_choice(fields.object("tool_choice")?)?;
-    let sampling = Sampling {
+    let sampling = SamplingOptions {
         temperature: fields.number("temperature")?,
         top_p: fields.number("top_p")?,
         top_k: fields.integer("top_k")?,
-        stop: fields.strings("stop_sequences")?.unwrap_or_default(),
-        max_output: fields.count("max_tokens")?,
-        ..Sampling::default()
+        stop_sequences: fields.strings("stop_sequences")?.unwrap_or_default(),
+        max_output_tokens: fields.count("max_tokens")?,
+        ..SamplingOptions::default()
     };
     let mut config = fields.object("output_config")?.unwrap_or_default();
     let format = match (config.shift_remove("format"), fields.take("output_format")) {
         (Some(Value::Object(format)), _) | (_, Some(Value::Object(format))) => read_format(format),
-        _ => Format::Text,
+        _ => ResponseFormat::Text,
     };
     let (thinking, own_thinking) = thinking::read(fields.object("thinking")?, &mut config);
     let stream = fields.flag("stream")?.unwrap_or(false);
     let (hints, speed) = hints(&mut fields)?;
-    let mut rest = fields.rest();
+    let mut rest = fields.remaining();
     if let Some(speed) = speed {
         rest.insert("speed".to_owned(), speed);
     }
@@ -54,26 +54,26 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     if let Some(own) = own_thinking {
         rest.insert("thinking".to_owned(), own);
     }
-    Ok(Chat {
+    Ok(ChatRequest {
         model,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities: Vec::new(),
-        canvas: canon::Canvas::default(),
+        image_shape: canon::ImageShape::default(),
         stream,
-        state: State::default(),
+        state: ConversationState::default(),
         hints,
-        extras: Extras::of(ORIGIN, rest),
+        extras: ExtraFields::from_fields(ORIGIN, rest),
     })
 }
 
 /// Reads the instructions before the conversation.
-fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
-    let path = Path::Root.key("system");
+fn system(fields: &mut ObjectReader<'_>) -> Result<Vec<Turn>, ApiError> {
+    let path = JsonPath::Root.key("system");
     let parts = match fields.take("system") {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) => vec![Part::text(text)],
@@ -87,12 +87,12 @@ fn system(fields: &mut Fields<'_>) -> Result<Vec<Turn>, Fault> {
     Ok(if parts.is_empty() { Vec::new() } else { vec![Turn::new(Role::System, parts)] })
 }
 
-fn messages(list: Vec<Value>) -> Result<Vec<Turn>, Fault> {
-    let root = Path::Root.key("messages");
+fn messages(list: Vec<Value>) -> Result<Vec<Turn>, ApiError> {
+    let root = JsonPath::Root.key("messages");
     let mut turns = Vec::with_capacity(list.len());
     for (at, message) in list.into_iter().enumerate() {
         let path = root.item(at);
-        let mut fields = Fields::new(message, &path)?;
+        let mut fields = ObjectReader::new(message, &path)?;
         let role = match fields.required("role")?.as_str() {
             "user" => Role::User,
             "assistant" => Role::Assistant,
@@ -102,28 +102,28 @@ fn messages(list: Vec<Value>) -> Result<Vec<Turn>, Fault> {
         let parts = signatures::restore(read_blocks::content(&mut fields, BlockAuthor::History)?);
         let mut extras = fields.extras(ORIGIN);
         if role == Role::System {
-            extras.put(ORIGIN, ROLE_EXTRA, Value::from("system"));
+            extras.insert(ORIGIN, ROLE_EXTRA, Value::from("system"));
         }
         turns.push(Turn { role, parts, name: None, extras });
     }
     Ok(turns)
 }
 
-fn read_format(mut format: Map<String, Value>) -> Format {
+fn read_format(mut format: Map<String, Value>) -> ResponseFormat {
     let schema = format.shift_remove("schema");
     match (format.get("type").and_then(Value::as_str), schema) {
-        (Some("json_schema"), Some(schema)) => Format::Schema {
+        (Some("json_schema"), Some(schema)) => ResponseFormat::Schema {
             name: None,
             description: None,
-            schema: Schema::new(schema),
+            schema: JsonSchema::new(schema),
             strict: None,
         },
-        _ => Format::Text,
+        _ => ResponseFormat::Text,
     }
 }
 
 /// Reads the hints, and a `speed` that only this format knows.
-fn hints(fields: &mut Fields<'_>) -> Result<(Hints, Option<Value>), Fault> {
+fn hints(fields: &mut ObjectReader<'_>) -> Result<(RequestHints, Option<Value>), ApiError> {
     let mut metadata = fields.object("metadata")?.unwrap_or_default();
     let user = match metadata.shift_remove("user_id") {
         Some(Value::String(user)) => Some(user),
@@ -131,8 +131,8 @@ fn hints(fields: &mut Fields<'_>) -> Result<(Hints, Option<Value>), Fault> {
     };
     let tier = fields.string("service_tier")?.as_deref().map(wire::read_tier);
     let (tier, speed) = match (tier, fields.take("speed")) {
-        (None, Some(Value::String(word))) if word == "fast" => (Some(Tier::Fast), None),
+        (None, Some(Value::String(word))) if word == "fast" => (Some(ServiceTier::Fast), None),
         (tier, speed) => (tier, speed),
     };
-    Ok((Hints { user, metadata, tier, cache_key: None, verbosity: None }, speed))
+    Ok((RequestHints { user, metadata, service_tier: tier, cache_key: None, verbosity: None }, speed))
 }

@@ -4,16 +4,16 @@
 //! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
 //! then read as in a whole reply, so that a stream and a whole reply give the same parts.
 
-use canon::{Event, Fault, Growth, Opening, Part, Place, Trouble};
+use canon::{Event, ApiError, PartDelta, PartStart, Part, PartIndex, ErrorKind};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, read_reply, tool_names, wire};
-use crate::fields::Path;
-use crate::served::USAGE;
-use crate::{Frame, Reader};
+use crate::fields::JsonPath;
+use crate::service_tier::USAGE_EXTRA;
+use crate::{StreamFrame, StreamReader};
 
 /// Reads the events of a messages stream.
 #[derive(Default)]
@@ -56,8 +56,8 @@ enum BlockState {
     },
 }
 
-impl Reader for MessagesStreamReader {
-    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl StreamReader for MessagesStreamReader {
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.done {
             return Ok(());
         }
@@ -87,12 +87,12 @@ impl Reader for MessagesStreamReader {
         }
     }
 
-    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.ended {
             return Ok(());
         }
-        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
-            .note("the messages stream ended without a stop reason"))
+        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
+            .with_log_note("the messages stream ended without a stop reason"))
     }
 
     fn is_done(&self) -> bool {
@@ -100,9 +100,9 @@ impl Reader for MessagesStreamReader {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-        .note(format!("unreadable messages event: {error}"))
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+        .with_log_note(format!("unreadable messages event: {error}"))
 }
 
 fn value(raw: Option<&RawValue>) -> Value {
@@ -118,7 +118,7 @@ fn object(raw: Option<&RawValue>) -> Map<String, Value> {
 
 fn aside(candidate: Option<u32>, name: &str, value: Value) -> Option<Event> {
     let name = name.to_owned();
-    (!value.is_null()).then_some(Event::Aside { candidate, origin: ORIGIN, name, value })
+    (!value.is_null()).then_some(Event::Extra { candidate, origin: ORIGIN, name, value })
 }
 
 impl MessagesStreamReader {
@@ -126,7 +126,7 @@ impl MessagesStreamReader {
         &mut self,
         event: &wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         if self.begun {
             return Err(second_start_error());
         }
@@ -137,7 +137,7 @@ impl MessagesStreamReader {
             _ => None,
         };
         let (id, model) = (text("id"), text("model"));
-        out.push(Event::Begin { id, model, created: None });
+        out.push(Event::Start { id, model, created: None });
         if let Some(Value::Object(usage)) = message.shift_remove("usage") {
             self.count(usage, wire::MessagesUsage::opening, out);
         }
@@ -154,7 +154,7 @@ impl MessagesStreamReader {
     fn begin(&mut self, out: &mut Vec<Event>) {
         if !self.begun {
             self.begun = true;
-            out.push(Event::Begin { id: None, model: None, created: None });
+            out.push(Event::Start { id: None, model: None, created: None });
         }
     }
 
@@ -168,7 +168,7 @@ impl MessagesStreamReader {
             serde_json::from_value(Value::Object(usage.clone())).ok();
         if let Some(later) = later.map(trusted) {
             let counts = self.counts.take().unwrap_or_default().then(later);
-            out.push(Event::Count(counts.read()));
+            out.push(Event::Usage(counts.read()));
             self.counts = Some(counts);
         }
         for (name, value) in wire::other_fields(usage) {
@@ -185,7 +185,7 @@ impl MessagesStreamReader {
         &mut self,
         event: &wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         if self.ended {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl MessagesStreamReader {
         let block = match word.as_str() {
             "text" => {
                 let slot = self.slot();
-                out.push(Event::Open(Place::first(slot), Opening::Text));
+                out.push(Event::PartStart(PartIndex::first(slot), PartStart::Text));
                 let text_delta = text(&mut value, "text");
                 let length = text_delta.chars().count();
                 grow(slot, text_delta, out);
@@ -214,7 +214,7 @@ impl MessagesStreamReader {
             }
             "thinking" => {
                 let slot = self.slot();
-                out.push(Event::Open(Place::first(slot), Opening::Thought));
+                out.push(Event::PartStart(PartIndex::first(slot), PartStart::Thought));
                 let text_delta = text(&mut value, "thinking");
                 let signature = text(&mut value, "signature");
                 grow(slot, text_delta, out);
@@ -225,8 +225,8 @@ impl MessagesStreamReader {
                 let slot = self.slot();
                 let id = tool_names::read(text(&mut value, "id"));
                 let name = tool_names::read(text(&mut value, "name"));
-                let call = Opening::ToolCall { id, name, custom: false };
-                out.push(Event::Open(Place::first(slot), call));
+                let call = PartStart::ToolCall { id, name, custom: false };
+                out.push(Event::PartStart(PartIndex::first(slot), call));
                 let input = value.shift_remove("input").filter(|input| !input.is_null());
                 extras(slot, value, out);
                 BlockState::Call { slot, input, has_deltas: false }
@@ -242,7 +242,7 @@ impl MessagesStreamReader {
         event: &wire::MessagesEvent<'_>,
         text: &str,
         out: &mut Vec<Event>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         let index = event.index.unwrap_or(0);
         let Some(open) = self.open.iter_mut().find(|open| open.index == index) else {
             return Ok(());
@@ -289,21 +289,21 @@ impl MessagesStreamReader {
         Ok(())
     }
 
-    fn block_stop(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn block_stop(&mut self, index: u32, out: &mut Vec<Event>) -> Result<(), ApiError> {
         let Some(at) = self.open.iter().position(|open| open.index == index) else {
             return Ok(());
         };
         let slot = match self.open.remove(at).block {
             BlockState::Text { slot, length, citations } => {
-                let place = Place::first(slot);
+                let place = PartIndex::first(slot);
                 out.extend(citations.into_iter().map(|value| {
-                    Event::Grow(place, Growth::Citation(read_blocks::citation(value, length)))
+                    Event::PartDelta(place, PartDelta::Citation(read_blocks::citation(value, length)))
                 }));
                 slot
             }
             BlockState::Thought { slot, signature } => {
                 let seal = signatures::read(signature, BlockAuthor::Answer);
-                out.extend(seal.map(|seal| Event::Sealed(Place::first(slot), seal)));
+                out.extend(seal.map(|seal| Event::PartSignature(PartIndex::first(slot), seal)));
                 slot
             }
             BlockState::Call { slot, input, has_deltas } => {
@@ -319,21 +319,21 @@ impl MessagesStreamReader {
                     value.insert("input".to_owned(), input);
                 }
                 let part =
-                    read_blocks::read(Value::Object(value), &Path::Root, BlockAuthor::Answer)
+                    read_blocks::read(Value::Object(value), &JsonPath::Root, BlockAuthor::Answer)
                         .map_err(|e| {
-                            Fault::new(Trouble::Interrupted, "the provider sent a broken block")
-                                .note(e.to_string())
+                            ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
+                                .with_log_note(e.to_string())
                         })?;
                 let slot = self.slot();
-                let Part { kind, seal, cache, extras } = part;
-                let whole = Part { kind, seal: None, cache, extras };
-                let place = Place::first(slot);
-                out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
-                out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+                let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
+                let whole = Part { kind, signature: None, cache_breakpoint: cache, extras };
+                let place = PartIndex::first(slot);
+                out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
+                out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
                 slot
             }
         };
-        out.push(Event::Close(Place::first(slot)));
+        out.push(Event::PartEnd(PartIndex::first(slot)));
         Ok(())
     }
 
@@ -341,7 +341,7 @@ impl MessagesStreamReader {
         &mut self,
         event: wire::MessagesEvent<'_>,
         out: &mut Vec<Event>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         let delta = event.delta.unwrap_or_default();
         let usage = object(event.usage);
         if !usage.is_empty() {
@@ -360,24 +360,24 @@ impl MessagesStreamReader {
         self.ended = true;
         if !self.other_fields.is_empty() {
             let other_fields = Value::Object(std::mem::take(&mut self.other_fields));
-            out.extend(aside(None, USAGE, other_fields));
+            out.extend(aside(None, USAGE_EXTRA, other_fields));
         }
         out.extend(aside(Some(0), "stop_details", value(delta.stop_details)));
         let stop = delta.stop_sequence.map(|stop| stop.into_owned());
-        out.push(Event::End { candidate: 0, finish: read_reply::finish(&word, stop) });
+        out.push(Event::Finish { candidate: 0, finish: read_reply::finish(&word, stop) });
         Ok(())
     }
 }
 
 /// Returns the error for a second `message_start` within one stream.
-pub(super) fn second_start_error() -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider began a second answer within the first")
-        .note("a second message_start in one messages stream")
+pub(super) fn second_start_error() -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider began a second answer within the first")
+        .with_log_note("a second message_start in one messages stream")
 }
 
 fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
     if !text.is_empty() {
-        out.push(Event::Grow(Place::first(slot), Growth::Text(text)));
+        out.push(Event::PartDelta(PartIndex::first(slot), PartDelta::Text(text)));
     }
 }
 
@@ -385,9 +385,9 @@ fn grow(slot: u32, text: String, out: &mut Vec<Event>) {
 fn extras(slot: u32, fields: Map<String, Value>, out: &mut Vec<Event>) {
     for (name, value) in fields {
         if name != "type" && !value.is_null() {
-            out.push(Event::Grow(
-                Place::first(slot),
-                Growth::Extra { origin: ORIGIN, name, value },
+            out.push(Event::PartDelta(
+                PartIndex::first(slot),
+                PartDelta::Extra { origin: ORIGIN, name, value },
             ));
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::names::GATEWAY_ID_PREFIX;
 use super::signatures;
-use crate::heads::{self, Outline};
+use crate::value_view::{self, ValueView};
 use crate::text;
 
 #[derive(Debug, Deserialize)]
@@ -124,10 +124,10 @@ pub(super) enum ValueShape {
     Other,
 }
 
-impl<'de> Outline<'de> for ValueShape {
+impl<'de> ValueView<'de> for ValueShape {
     const EXPECTED: &'static str = "any value";
 
-    fn text(text: &str) -> Option<Self> {
+    fn from_text(text: &str) -> Option<Self> {
         let address = text.starts_with("https://") || text.starts_with("http://");
         Some(match text {
             "" => Self::Empty,
@@ -137,23 +137,23 @@ impl<'de> Outline<'de> for ValueShape {
         })
     }
 
-    fn nothing() -> Option<Self> {
+    fn from_null() -> Option<Self> {
         Some(Self::Absent)
     }
 
-    fn object<A: MapAccess<'de>>(mut fields: A) -> Result<Option<Self>, A::Error> {
+    fn from_object<A: MapAccess<'de>>(mut fields: A) -> Result<Option<Self>, A::Error> {
         while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Some(Self::Object))
     }
 
-    fn other() -> Option<Self> {
+    fn from_other() -> Option<Self> {
         Some(Self::Other)
     }
 }
 
 impl<'de> Deserialize<'de> for ValueShape {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read(from)
+        value_view::read(from)
     }
 }
 
@@ -177,10 +177,10 @@ pub(super) struct MessageListView<'a> {
     answered: HashSet<Cow<'a, str>>,
 }
 
-impl<'de> Outline<'de> for MessageListView<'de> {
+impl<'de> ValueView<'de> for MessageListView<'de> {
     const EXPECTED: &'static str = "a list of messages";
 
-    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut all = Self::default();
         while let Some(message) = items.next_element::<MessageView<'de>>()? {
             all.check(message);
@@ -192,7 +192,7 @@ impl<'de> Outline<'de> for MessageListView<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for MessageListView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<MessageListView<'de>, D>(from)
+        value_view::read::<MessageListView<'de>, D>(from)
     }
 }
 
@@ -226,18 +226,18 @@ pub(super) struct BlockListView<'a> {
     results: Vec<(usize, Cow<'a, str>)>,
 }
 
-impl<'de> Outline<'de> for MessagesContentView<'de> {
+impl<'de> ValueView<'de> for MessagesContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of blocks";
 
-    fn text(_text: &str) -> Option<Self> {
+    fn from_text(_text: &str) -> Option<Self> {
         Some(Self::Text)
     }
 
-    fn nothing() -> Option<Self> {
+    fn from_null() -> Option<Self> {
         Some(Self::Absent)
     }
 
-    fn list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut blocks = BlockListView::default();
         while let Some(block) = items.next_element::<BlockView<'de>>()? {
             blocks.check(block);
@@ -248,7 +248,7 @@ impl<'de> Outline<'de> for MessagesContentView<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for MessagesContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<MessagesContentView<'de>, D>(from)
+        value_view::read::<MessagesContentView<'de>, D>(from)
     }
 }
 
@@ -287,14 +287,14 @@ struct SourceView<'a> {
     file_id: ValueShape,
 }
 
-impl<'de> Outline<'de> for SourceView<'de> {
+impl<'de> ValueView<'de> for SourceView<'de> {
     const EXPECTED: &'static str = "a source object with a `type`";
 
-    fn text(_address: &str) -> Option<Self> {
+    fn from_text(_address: &str) -> Option<Self> {
         Some(Self::default())
     }
 
-    fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
+    fn from_object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         #[derive(Deserialize)]
         struct SourceFields<'a> {
             #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -317,7 +317,7 @@ impl<'de> Outline<'de> for SourceView<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for SourceView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<SourceView<'de>, D>(from)
+        value_view::read::<SourceView<'de>, D>(from)
     }
 }
 

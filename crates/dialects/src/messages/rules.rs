@@ -4,7 +4,7 @@
 //! Fields, block types and tools that the gateway does not know are left to the provider.
 //! Reference: <https://docs.anthropic.com/en/api/messages>.
 
-use canon::{Fault, Tier};
+use canon::{ApiError, ServiceTier};
 use serde_json::value::RawValue;
 
 use super::request_view::{
@@ -13,10 +13,10 @@ use super::request_view::{
 use super::thinking::MIN_BUDGET_TOKENS;
 use super::tool_names::MAX_NAME_BYTES;
 use super::{gateway_blocks, wire};
-use crate::Peek;
-use crate::dialect::{Marks, SEARCHES};
+use crate::RequestFacts;
+use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
 use crate::json;
-use crate::judge::{model, refuse, within};
+use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_MESSAGES: usize = 100_000;
 const MAX_TOOLS: usize = 999;
@@ -25,9 +25,9 @@ const MAX_USER_ID_BYTES: usize = 4_096;
 const LARGEST_MAX_TOKENS: u64 = 1 << 30;
 
 /// Collects the request facts and applies the rules of the format.
-pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<Peek, Fault> {
-    let text = json::text(body)?;
-    let view: MessagesRequestView<'_> = json::read(text)?;
+pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts, ApiError> {
+    let text = json::checked_text(body)?;
+    let view: MessagesRequestView<'_> = json::parse(text)?;
     let marks = marks(text, &view);
     let mut facts = check(&view, marks, interleaved)?;
     if view.messages.is_some_and(|messages| messages.has_gateway_blocks) {
@@ -36,13 +36,13 @@ pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<Peek, Fault> 
     Ok(facts)
 }
 
-fn marks(text: &str, view: &MessagesRequestView<'_>) -> Marks {
+fn marks(text: &str, view: &MessagesRequestView<'_>) -> PatchPoints {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    Marks { model: range(view.model), limit: range(view.max_tokens), ..Marks::of(text) }
+    PatchPoints { model: range(view.model), limit: range(view.max_tokens), ..PatchPoints::locate(text) }
 }
 
-fn check(view: &MessagesRequestView<'_>, marks: Marks, interleaved: bool) -> Result<Peek, Fault> {
-    let model = model(view.model)?;
+fn check(view: &MessagesRequestView<'_>, marks: PatchPoints, interleaved: bool) -> Result<RequestFacts, ApiError> {
+    let model = check_model(view.model)?;
     let limit = limit(view.max_tokens)?;
     messages(view)?;
     system(view.system.as_ref())?;
@@ -53,33 +53,33 @@ fn check(view: &MessagesRequestView<'_>, marks: Marks, interleaved: bool) -> Res
         && format.r#type.as_deref() == Some("json_schema")
         && format.schema != ValueShape::Object
     {
-        return Err(refuse("output_config.format.schema", "must be an object"));
+        return Err(invalid_field("output_config.format.schema", "must be an object"));
     }
     let _ = view.output_config.as_ref().map(|config| &config.effort);
     let user = view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_ref());
     if user.is_some_and(|user| user.len() > MAX_USER_ID_BYTES) {
         let why = format!("must be at most {MAX_USER_ID_BYTES} bytes");
-        return Err(refuse("metadata.user_id", &why));
+        return Err(invalid_field("metadata.user_id", &why));
     }
-    Ok(Peek {
+    Ok(RequestFacts {
         model,
         stream: view.stream.unwrap_or(false),
         wants_usage: true,
-        max_output: Some(limit),
+        max_output_tokens: Some(limit),
         candidates: 1,
-        tier: tier(view),
-        searches: searches(view),
-        marks,
-        ..Peek::default()
+        service_tier: tier(view),
+        max_searches: searches(view),
+        patch_points: marks,
+        ..RequestFacts::default()
     })
 }
 
 /// Returns the requested tier. The fast tier has a field of its own, `speed`.
-fn tier(view: &MessagesRequestView<'_>) -> Option<Tier> {
-    if json::word(view.speed).as_deref() == Some("fast") {
-        return Some(Tier::Fast);
+fn tier(view: &MessagesRequestView<'_>) -> Option<ServiceTier> {
+    if json::string_value(view.speed).as_deref() == Some("fast") {
+        return Some(ServiceTier::Fast);
     }
-    json::word(view.service_tier).as_deref().map(wire::read_tier)
+    json::string_value(view.service_tier).as_deref().map(wire::read_tier)
 }
 
 /// Returns the maximum number of searches. Every search tool may set its own `max_uses`.
@@ -88,90 +88,90 @@ fn searches(view: &MessagesRequestView<'_>) -> u64 {
     let search = tools
         .filter(|tool| tool.r#type.as_deref().is_some_and(|kind| kind.starts_with("web_search")));
     let most = search
-        .map(|tool| tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(SEARCHES));
+        .map(|tool| tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(DEFAULT_MAX_SEARCHES));
     most.fold(0, u64::saturating_add)
 }
 
 /// Checks the output limit. Zero is allowed: it only warms the prompt cache.
-fn limit(value: Option<&RawValue>) -> Result<u64, Fault> {
-    let value = value.ok_or_else(|| refuse("max_tokens", "is required"))?;
+fn limit(value: Option<&RawValue>) -> Result<u64, ApiError> {
+    let value = value.ok_or_else(|| invalid_field("max_tokens", "is required"))?;
     match serde_json::from_str::<u64>(value.get()) {
         Ok(limit @ 0..=LARGEST_MAX_TOKENS) => Ok(limit),
-        _ => Err(refuse("max_tokens", "must be a whole number of at least 1")),
+        _ => Err(invalid_field("max_tokens", "must be a whole number of at least 1")),
     }
 }
 
-fn messages(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
-    let messages = view.messages.as_ref().ok_or_else(|| refuse("messages", "is required"))?;
+fn messages(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
+    let messages = view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
     if messages.count == 0 {
-        return Err(refuse("messages", "must not be empty"));
+        return Err(invalid_field("messages", "must not be empty"));
     }
     if messages.count > MAX_MESSAGES {
-        return Err(refuse("messages", &format!("must have at most {MAX_MESSAGES} items")));
+        return Err(invalid_field("messages", &format!("must have at most {MAX_MESSAGES} items")));
     }
     // The provider holds the earlier turns of a thread, and their calls.
     let unmatched_result = messages.unmatched_result.as_ref().filter(|_| view.thread.is_none());
     match messages.first_error.as_ref().or(unmatched_result) {
-        Some((path, why)) => Err(refuse(path, why)),
+        Some((path, why)) => Err(invalid_field(path, why)),
         None => Ok(()),
     }
 }
 
-fn system(system: Option<&MessagesContentView<'_>>) -> Result<(), Fault> {
+fn system(system: Option<&MessagesContentView<'_>>) -> Result<(), ApiError> {
     let Some(MessagesContentView::Blocks(blocks)) = system else { return Ok(()) };
     if blocks.count > MAX_SYSTEM_BLOCKS {
-        return Err(refuse("system", &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks")));
+        return Err(invalid_field("system", &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks")));
     }
     if let Some((at, why)) = blocks.first_error {
-        return Err(refuse(&format!("system[{at}]"), why));
+        return Err(invalid_field(&format!("system[{at}]"), why));
     }
     match blocks.first_non_text {
-        Some(at) => Err(refuse(&format!("system[{at}]"), "must be a text block")),
+        Some(at) => Err(invalid_field(&format!("system[{at}]"), "must be a text block")),
         None => Ok(()),
     }
 }
 
-fn numbers(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
-    within("temperature", view.temperature, 0.0, 1.0)?;
-    within("top_p", view.top_p, 0.0, 1.0)?;
+fn numbers(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
+    check_range("temperature", view.temperature, 0.0, 1.0)?;
+    check_range("top_p", view.top_p, 0.0, 1.0)?;
     if view.top_k.is_some_and(|k| k < 0) {
-        return Err(refuse("top_k", "must not be below 0"));
+        return Err(invalid_field("top_k", "must not be below 0"));
     }
     let stops = view.stop_sequences.as_deref().unwrap_or_default();
     if stops.iter().any(|text| text.is_empty()) {
-        return Err(refuse("stop_sequences", "must not hold an empty string"));
+        return Err(invalid_field("stop_sequences", "must not hold an empty string"));
     }
     Ok(())
 }
 
-fn thinking(view: &MessagesRequestView<'_>, limit: u64) -> Result<(), Fault> {
+fn thinking(view: &MessagesRequestView<'_>, limit: u64) -> Result<(), ApiError> {
     let Some(thinking) = &view.thinking else { return Ok(()) };
     match thinking.r#type.as_deref() {
-        None => return Err(refuse("thinking.type", "is required")),
+        None => return Err(invalid_field("thinking.type", "is required")),
         Some("enabled") => {}
         Some(_) => return Ok(()),
     }
     let path = "thinking.budget_tokens";
-    let budget = thinking.budget_tokens.ok_or_else(|| refuse(path, "is required"))?;
+    let budget = thinking.budget_tokens.ok_or_else(|| invalid_field(path, "is required"))?;
     match serde_json::from_str::<u64>(budget.get()) {
         Ok(MIN_BUDGET_TOKENS..) => {}
         _ => {
-            return Err(refuse(
+            return Err(invalid_field(
                 path,
                 &format!("must be a whole number of at least {MIN_BUDGET_TOKENS}"),
             ));
         }
     }
     match serde_json::from_str::<u64>(budget.get()) {
-        Ok(budget) if budget >= limit => Err(refuse(path, "must be less than `max_tokens`")),
+        Ok(budget) if budget >= limit => Err(invalid_field(path, "must be less than `max_tokens`")),
         _ => Ok(()),
     }
 }
 
-fn tools(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
+fn tools(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
     let tools = view.tools.as_deref().unwrap_or_default();
     if tools.len() > MAX_TOOLS {
-        return Err(refuse("tools", &format!("must have at most {MAX_TOOLS} items")));
+        return Err(invalid_field("tools", &format!("must have at most {MAX_TOOLS} items")));
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     let mut complete = true;
@@ -180,7 +180,7 @@ fn tools(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
         let path = format!("tools[{at}].name");
         let Some(name) = tool.name.as_deref() else {
             if own {
-                return Err(refuse(&path, "is required"));
+                return Err(invalid_field(&path, "is required"));
             }
             // A tool set; only its server knows the names in it.
             complete = false;
@@ -189,13 +189,13 @@ fn tools(view: &MessagesRequestView<'_>) -> Result<(), Fault> {
         if own && !is_name(name) {
             let why =
                 format!("must have 1 to {MAX_NAME_BYTES} letters, digits, underscores or dashes");
-            return Err(refuse(&path, &why));
+            return Err(invalid_field(&path, &why));
         }
         if own && tool.input_schema != ValueShape::Object {
-            return Err(refuse(&format!("tools[{at}].input_schema"), "must be an object"));
+            return Err(invalid_field(&format!("tools[{at}].input_schema"), "must be an object"));
         }
         if names.contains(&name) {
-            return Err(refuse(&path, "is the name of another tool too"));
+            return Err(invalid_field(&path, "is the name of another tool too"));
         }
         names.push(name);
     }
@@ -214,20 +214,20 @@ fn check_choice(
     choice: &MessagesChoiceView<'_>,
     names: &[&str],
     complete: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let _ = choice.disable_parallel_tool_use;
     let none = names.is_empty() && complete;
     match (choice.r#type.as_deref(), choice.name.as_deref()) {
         (Some("auto" | "none"), _) => Ok(()),
-        (Some("any" | "tool"), _) if none => Err(refuse("tool_choice", "needs `tools`")),
+        (Some("any" | "tool"), _) if none => Err(invalid_field("tool_choice", "needs `tools`")),
         (Some("any"), _) => Ok(()),
-        (Some("tool"), None) => Err(refuse("tool_choice.name", "is required")),
+        (Some("tool"), None) => Err(invalid_field("tool_choice.name", "is required")),
         (Some("tool"), Some(name)) if complete && !names.contains(&name) => {
-            Err(refuse("tool_choice.name", "names a tool that is not in `tools`"))
+            Err(invalid_field("tool_choice.name", "names a tool that is not in `tools`"))
         }
         (Some("tool"), Some(_)) => Ok(()),
         (Some(_) | None, _) => {
-            Err(refuse("tool_choice.type", "must be one of `auto`, `any`, `tool`, `none`"))
+            Err(invalid_field("tool_choice.type", "must be one of `auto`, `any`, `tool`, `none`"))
         }
     }
 }
@@ -236,13 +236,13 @@ fn check_choice(
 mod tests {
     use super::*;
 
-    fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
+    fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
         super::read_facts(body, false)
     }
 
     fn refused(body: &str) -> (String, String) {
         let fault = read_facts(body.as_bytes()).expect_err(body);
-        (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+        (fault.param().unwrap_or_default().to_owned(), fault.message().to_owned())
     }
 
     /// Returns a valid request with the field added.
@@ -264,9 +264,9 @@ mod tests {
         let body = with(r#""stream":true"#);
         let facts = read_facts(body.as_bytes()).unwrap();
         assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
-        assert_eq!((facts.max_output, facts.candidates), (Some(2000), 1));
-        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"2000");
+        assert_eq!((facts.max_output_tokens, facts.candidates), (Some(2000), 1));
+        assert_eq!(&body.as_bytes()[facts.patch_points.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.patch_points.limit.unwrap()], b"2000");
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
                 && super::read_facts(long.as_bytes(), true).is_ok()
         );
         let warm = with("\"a\":1").replace("2000", "0");
-        assert_eq!(read_facts(warm.as_bytes()).unwrap().max_output, Some(0));
+        assert_eq!(read_facts(warm.as_bytes()).unwrap().max_output_tokens, Some(0));
         let thread = r#"{"model":"m","max_tokens":9,"thread":{"type":"continue"},"messages":[
             {"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}]}"#;
         assert!(read_facts(thread.as_bytes()).is_ok());

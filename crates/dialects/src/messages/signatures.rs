@@ -14,7 +14,7 @@
 //! | `call ID`  | the tool call with that id, anywhere in the turn                        |
 //! | `next`     | the part right after the carrier                                        |
 //! | `text`     | an empty text in the place of the carrier                               |
-//! | `text:A:B` | these characters of the text before the carrier, see `crate::stretch`   |
+//! | `text:A:B` | these characters of the text before the carrier, see `crate::signed_span`   |
 //!
 //! The carrier stands before its part, because clients cut thinking off the end of a turn. Only a
 //! signature that arrived after its text had begun follows the text: a text that continues stays
@@ -24,14 +24,14 @@
 //! the others back when the history is read, and drops a signature whose part the client left out.
 //! Carriers never reach a provider.
 
-use canon::{Kind, Media, MediaKind, Part, Seal, Source, Thought};
+use canon::{PartKind, Media, MediaKind, Part, Signature, MediaSource, Thought};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
 use super::names::ORIGIN;
 use super::tool_names;
-use crate::fields::Object;
-use crate::{envelope, stretch};
+use crate::fields::ObjectWriter;
+use crate::{envelope, signed_span};
 
 /// Separates target and token in a carrier; no provider's token contains it.
 const SEPARATOR: char = '\u{1}';
@@ -48,7 +48,7 @@ pub(super) fn is_wrapped(token: &str) -> bool {
 /// token.
 pub(super) fn is_carrier(token: &str) -> Option<bool> {
     let seal = envelope::unwrap(token, ORIGIN);
-    (seal != Seal::new(ORIGIN, token)).then(|| seal.open().1.starts_with(SEPARATOR))
+    (seal != Signature::new(ORIGIN, token)).then(|| seal.origin_and_token().1.starts_with(SEPARATOR))
 }
 
 /// The author of the blocks.
@@ -61,19 +61,19 @@ pub(super) enum BlockAuthor {
 }
 
 /// Reads the signature of a token in one of the two fields.
-pub(super) fn read(token: String, side: BlockAuthor) -> Option<Seal> {
+pub(super) fn read(token: String, side: BlockAuthor) -> Option<Signature> {
     if token.is_empty() {
         return None;
     }
     Some(match side {
         BlockAuthor::History => envelope::unwrap(&token, ORIGIN),
-        BlockAuthor::Answer => Seal::new(ORIGIN, token),
+        BlockAuthor::Answer => Signature::new(ORIGIN, token),
     })
 }
 
 /// Returns the token for a signature shown to a client.
-pub(super) fn write(seal: &Seal) -> String {
-    match seal.for_origin(ORIGIN) {
+pub(super) fn write(seal: &Signature) -> String {
+    match seal.for_format(ORIGIN) {
         Some(token) => token.to_owned(),
         None => envelope::wrap(seal),
     }
@@ -96,7 +96,7 @@ pub(super) enum SignatureTarget<'a> {
 pub(super) struct OpenText {
     /// The number of characters so far.
     chars: usize,
-    seals: Vec<(Seal, SignatureTarget<'static>)>,
+    seals: Vec<(Signature, SignatureTarget<'static>)>,
 }
 
 impl OpenText {
@@ -106,7 +106,7 @@ impl OpenText {
     }
 
     /// Adds text and the signature that covers it.
-    pub(super) fn add(&mut self, text: &str, seal: Option<Seal>) {
+    pub(super) fn add(&mut self, text: &str, seal: Option<Signature>) {
         let (start, length) = (self.chars, text.chars().count());
         self.chars += length;
         self.seals.extend(seal.map(|seal| (seal, SignatureTarget::Span(start, length))));
@@ -119,16 +119,16 @@ impl OpenText {
 }
 
 /// Returns the carrier of a signature.
-pub(super) fn carrier(seal: &Seal, target: &SignatureTarget<'_>) -> Value {
-    let (origin, token) = seal.open();
+pub(super) fn carrier(seal: &Signature, target: &SignatureTarget<'_>) -> Value {
+    let (origin, token) = seal.origin_and_token();
     let target = match target {
         SignatureTarget::Call(id) => format!("call {}", tool_names::write(id)),
         SignatureTarget::Next => "next".to_owned(),
         SignatureTarget::Text => "text".to_owned(),
-        SignatureTarget::Span(start, length) => stretch::name(*start, *length),
+        SignatureTarget::Span(start, length) => signed_span::span_name(*start, *length),
     };
-    let inside = Seal::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
-    Object::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
+    let inside = Signature::new(origin, format!("{SEPARATOR}{target}{SEPARATOR}{token}"));
+    ObjectWriter::new().set("type", "redacted_thinking").set("data", envelope::wrap(&inside)).into()
 }
 
 /// Puts the carried signatures of a turn back on their parts.
@@ -137,8 +137,8 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
         return parts;
     }
     let mut all: Vec<Part> = Vec::with_capacity(parts.len());
-    let mut calls: HashMap<String, VecDeque<Seal>> = HashMap::new();
-    let mut spans: Vec<(String, Seal)> = Vec::new();
+    let mut calls: HashMap<String, VecDeque<Signature>> = HashMap::new();
+    let mut spans: Vec<(String, Signature)> = Vec::new();
     let mut next = None;
     for mut part in parts {
         match carried_signature(&part) {
@@ -146,14 +146,14 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
                 split_signed_spans(&mut all, &mut spans);
                 if let Some(seal) = next.take() {
                     part.kind = image_from_markdown(part.kind);
-                    part.seal = Some(seal);
+                    part.signature = Some(seal);
                 }
                 all.push(part);
             }
             Some((target, seal)) => match target.as_str() {
                 "next" => next = Some(seal),
-                "text" => all.push(Part::text("").sealed(Some(seal))),
-                other if stretch::is_name(other) => spans.push((target, seal)),
+                "text" => all.push(Part::text("").with_signature(Some(seal))),
+                other if signed_span::is_span_name(other) => spans.push((target, seal)),
                 other => {
                     if let Some(id) = other.strip_prefix("call ") {
                         let id = tool_names::read(id.to_owned());
@@ -165,57 +165,57 @@ pub(super) fn restore(parts: Vec<Part>) -> Vec<Part> {
     }
     split_signed_spans(&mut all, &mut spans);
     for part in &mut all {
-        if let Kind::ToolCall(call) = &part.kind
+        if let PartKind::ToolCall(call) = &part.kind
             && let Some(seal) = calls.get_mut(&call.id).and_then(VecDeque::pop_front)
         {
-            part.seal = Some(seal);
+            part.signature = Some(seal);
         }
     }
     all
 }
 
 /// Splits the last text, so that each signed span is a part of its own.
-fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Seal)>) {
+fn split_signed_spans(all: &mut Vec<Part>, seals: &mut Vec<(String, Signature)>) {
     let seals = std::mem::take(seals);
     if seals.is_empty() {
         return;
     }
-    if let Some(text) = all.pop_if(|last| matches!(last.kind, Kind::Text { .. })) {
-        all.extend(stretch::cut_part(text, stretch::named(seals)));
+    if let Some(text) = all.pop_if(|last| matches!(last.kind, PartKind::Text { .. })) {
+        all.extend(signed_span::split_part(text, signed_span::parse_spans(seals)));
     }
 }
 
 /// Reads an image from its markdown form. The signature is valid only on the image.
-fn image_from_markdown(kind: Kind) -> Kind {
-    let Kind::Text { text, .. } = &kind else { return kind };
+fn image_from_markdown(kind: PartKind) -> PartKind {
+    let PartKind::Text { text, .. } = &kind else { return kind };
     let inside = text.strip_prefix("![image](data:").and_then(|rest| rest.strip_suffix(')'));
     let Some((mime, data)) = inside.and_then(|rest| rest.split_once(";base64,")) else {
         return kind;
     };
-    let source = Source::Inline { mime: mime.to_owned(), data: data.to_owned() };
+    let source = MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() };
     let kind = MediaKind::Image;
-    Kind::Media(Media { kind, source, name: None, detail: None, clip: None })
+    PartKind::Media(Media { kind, source, name: None, detail: None, clip: None })
 }
 
 /// Returns target and signature of a carrier; `None` for any other part.
-fn carried_signature(part: &Part) -> Option<(String, Seal)> {
-    let Kind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
-    let (origin, inside) = part.seal.as_ref()?.open();
+fn carried_signature(part: &Part) -> Option<(String, Signature)> {
+    let PartKind::Thought(Thought { redacted: true, .. }) = &part.kind else { return None };
+    let (origin, inside) = part.signature.as_ref()?.origin_and_token();
     let (target, token) = inside.strip_prefix(SEPARATOR)?.split_once(SEPARATOR)?;
-    Some((target.to_owned(), Seal::new(origin, token)))
+    Some((target.to_owned(), Signature::new(origin, token)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{read_blocks, write_reply_blocks};
     use super::*;
-    use crate::fields::Path;
-    use canon::{Losses, Origin, ToolCall};
+    use crate::fields::JsonPath;
+    use canon::{Losses, WireFormat, ToolCall};
 
     fn call(id: &str) -> Part {
         let (id, name) = (id.to_owned(), "f".to_owned());
         let arguments = r#"{"a":1}"#.to_owned();
-        Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+        Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
     }
 
     fn round_trip(parts: &[Part]) -> Vec<Part> {
@@ -223,43 +223,43 @@ mod tests {
         let blocks =
             write_reply_blocks::ReplyBlocks::new("x").write_all(parts.to_vec(), &mut losses);
         assert!(losses.is_empty(), "{losses:?}");
-        let read = |value| read_blocks::read(value, &Path::Root, BlockAuthor::History).unwrap();
+        let read = |value| read_blocks::read(value, &JsonPath::Root, BlockAuthor::History).unwrap();
         restore(blocks.into_iter().map(read).collect())
     }
 
     #[test]
     fn every_signature_is_restored_to_its_part() {
-        let seal = |origin, token: &str| Some(Seal::new(origin, token));
+        let seal = |origin, token: &str| Some(Signature::new(origin, token));
         let thought = |text: &str, redacted| {
-            Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
+            Part::new(PartKind::Thought(Thought { text: text.to_owned(), redacted }))
         };
         let parts = vec![
-            thought("hm", false).sealed(seal(Origin::Messages, "own")),
-            thought("", true).sealed(seal(Origin::Messages, "own, hidden")),
-            thought("so", false).sealed(seal(Origin::Native, "native")),
-            thought("", true).sealed(seal(Origin::Responses, "responses")),
-            Part::text("let me see").sealed(seal(Origin::Native, "on text")),
-            call("one").sealed(seal(Origin::Native, "on the first")),
+            thought("hm", false).with_signature(seal(WireFormat::Messages, "own")),
+            thought("", true).with_signature(seal(WireFormat::Messages, "own, hidden")),
+            thought("so", false).with_signature(seal(WireFormat::Native, "native")),
+            thought("", true).with_signature(seal(WireFormat::Responses, "responses")),
+            Part::text("let me see").with_signature(seal(WireFormat::Native, "on text")),
+            call("one").with_signature(seal(WireFormat::Native, "on the first")),
             call("two"),
-            call("th:ree").sealed(seal(Origin::Native, "on the third")),
-            Part::text("").sealed(seal(Origin::Native, "on nothing")),
+            call("th:ree").with_signature(seal(WireFormat::Native, "on the third")),
+            Part::text("").with_signature(seal(WireFormat::Native, "on nothing")),
         ];
         assert_eq!(round_trip(&parts), parts);
     }
 
     #[test]
     fn signature_finds_its_call_in_a_reordered_turn() {
-        let carried = carrier(&Seal::new(Origin::Native, "s"), &SignatureTarget::Call("two"));
-        let part = read_blocks::read(carried, &Path::Root, BlockAuthor::History).unwrap();
+        let carried = carrier(&Signature::new(WireFormat::Native, "s"), &SignatureTarget::Call("two"));
+        let part = read_blocks::read(carried, &JsonPath::Root, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
-        assert_eq!(restored[0].seal, Some(Seal::new(Origin::Native, "s")));
-        assert_eq!((restored.len(), restored[1].seal.as_ref()), (2, None));
+        assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));
+        assert_eq!((restored.len(), restored[1].signature.as_ref()), (2, None));
     }
 
     #[test]
     fn every_envelope_has_the_same_prefix() {
-        for origin in Origin::ALL {
-            let wrapped = envelope::wrap(&Seal::new(origin, "s"));
+        for origin in WireFormat::ALL {
+            let wrapped = envelope::wrap(&Signature::new(origin, "s"));
             assert!(wrapped.starts_with(ENVELOPE_PREFIX) && is_wrapped(&wrapped), "{origin}");
         }
         assert!(!is_wrapped("EqQBCgIYAg==") && !is_wrapped(ENVELOPE_PREFIX));
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn provider_tokens_are_never_unwrapped() {
-        let wrapped = envelope::wrap(&Seal::new(Origin::Native, "s"));
+        let wrapped = envelope::wrap(&Signature::new(WireFormat::Native, "s"));
         let read = read(wrapped.clone(), BlockAuthor::Answer);
-        assert_eq!(read, Some(Seal::new(Origin::Messages, wrapped)));
+        assert_eq!(read, Some(Signature::new(WireFormat::Messages, wrapped)));
     }
 }

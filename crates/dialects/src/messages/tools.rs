@@ -1,49 +1,49 @@
 //! Reads and writes tools and the tool choice.
 
 use canon::{
-    Choice, Extras, Fault, FunctionTool, Location, Losses, Schema, SearchTool, Tool, ToolChoice,
+    ToolChoiceMode, ExtraFields, ApiError, FunctionTool, UserLocation, Losses, JsonSchema, WebSearchTool, Tool, ToolChoice,
 };
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::{schema, tool_names, wire};
-use crate::fields::{Fields, Object, Path};
+use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
 const FETCH_TOOL_TYPE: &str = "web_fetch_20250910";
 
 /// Reads the tools of a request.
-pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
-    let root = Path::Root.key("tools");
+pub(super) fn read(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
+    let root = JsonPath::Root.key("tools");
     list.into_iter().enumerate().map(|(at, value)| read_tool(value, &root.item(at))).collect()
 }
 
-fn read_tool(value: Value, path: &Path<'_>) -> Result<Tool, Fault> {
+fn read_tool(value: Value, path: &JsonPath<'_>) -> Result<Tool, ApiError> {
     let word = value.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
     if word == "custom" {
         return function(value, path).map(Tool::Function);
     }
-    let rest = |value: Value| Ok::<_, Fault>(Fields::new(value, path)?.extras(ORIGIN));
+    let rest = |value: Value| Ok::<_, ApiError>(ObjectReader::new(value, path)?.extras(ORIGIN));
     if word.starts_with("web_search_") {
-        search(value, path).map(Tool::Search)
+        search(value, path).map(Tool::WebSearch)
     } else if word.starts_with("code_execution_") {
-        rest(value).map(Tool::Code)
+        rest(value).map(Tool::CodeExecution)
     } else if word.starts_with("web_fetch_") {
-        rest(value).map(Tool::Fetch)
+        rest(value).map(Tool::UrlFetch)
     } else {
         Ok(Tool::Foreign { origin: ORIGIN, value })
     }
 }
 
-fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn function(value: Value, path: &JsonPath<'_>) -> Result<FunctionTool, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     fields.take("type");
     Ok(FunctionTool {
         name: tool_names::read(fields.required("name")?),
         description: fields.string("description")?,
-        parameters: fields.take("input_schema").map(Schema::new),
+        parameters: fields.take("input_schema").map(JsonSchema::new),
         result: None,
         strict: fields.flag("strict")?,
         deferred: fields.flag("defer_loading")?.unwrap_or(false),
@@ -52,56 +52,56 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
     })
 }
 
-fn search(value: Value, path: &Path<'_>) -> Result<SearchTool, Fault> {
-    let mut fields = Fields::new(value, path)?;
+fn search(value: Value, path: &JsonPath<'_>) -> Result<WebSearchTool, ApiError> {
+    let mut fields = ObjectReader::new(value, path)?;
     let location = fields.object("user_location")?.map(|near| {
         let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
-        Location {
+        UserLocation {
             country: text("country"),
             region: text("region"),
             city: text("city"),
             timezone: text("timezone"),
         }
     });
-    Ok(SearchTool {
-        allowed: fields.strings("allowed_domains")?.unwrap_or_default(),
-        blocked: fields.strings("blocked_domains")?.unwrap_or_default(),
+    Ok(WebSearchTool {
+        allowed_domains: fields.strings("allowed_domains")?.unwrap_or_default(),
+        blocked_domains: fields.strings("blocked_domains")?.unwrap_or_default(),
         location,
         extras: fields.extras(ORIGIN),
     })
 }
 
 /// Reads the tool choice.
-pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoice, Fault> {
-    let path = Path::Root.key("tool_choice");
+pub(super) fn read_choice(choice: Option<Map<String, Value>>) -> Result<ToolChoice, ApiError> {
+    let path = JsonPath::Root.key("tool_choice");
     let Some(object) = choice else { return Ok(ToolChoice::default()) };
-    let mut fields = Fields::of(object, &path);
+    let mut fields = ObjectReader::of(object, &path);
     let parallel = fields.flag("disable_parallel_tool_use")?.map(|disabled| !disabled);
     let choice = match fields.required("type")?.as_str() {
-        "auto" => Choice::Auto,
-        "any" => Choice::Required,
-        "none" => Choice::Never,
-        "tool" => Choice::Named(tool_names::read(fields.required("name")?)),
-        _ => Choice::Unset,
+        "auto" => ToolChoiceMode::Auto,
+        "any" => ToolChoiceMode::Required,
+        "none" => ToolChoiceMode::Disabled,
+        "tool" => ToolChoiceMode::Tool(tool_names::read(fields.required("name")?)),
+        _ => ToolChoiceMode::Unset,
     };
-    Ok(ToolChoice { choice, parallel })
+    Ok(ToolChoice { mode: choice, parallel })
 }
 
 /// Writes tools and the tool choice. The format refuses a forced call while thinking is on.
 pub(super) fn write(
-    body: Object,
+    body: ObjectWriter,
     tools: &[Tool],
     choice: &ToolChoice,
     thinks: bool,
     losses: &mut Losses,
-) -> Result<Object, Fault> {
-    let ToolChoice { choice, parallel } = choice;
+) -> Result<ObjectWriter, ApiError> {
+    let ToolChoice { mode: choice, parallel } = choice;
     let only = match choice {
         // The format cannot choose among some tools, so the others are not offered.
-        Choice::Among { names, .. } => {
+        ToolChoiceMode::AnyOf { names, .. } => {
             Some(names.iter().map(String::as_str).collect::<HashSet<&str>>())
         }
-        Choice::Unset | Choice::Auto | Choice::Never | Choice::Required | Choice::Named(_) => None,
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Required | ToolChoiceMode::Tool(_) => None,
     };
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
@@ -117,25 +117,25 @@ pub(super) fn write(
         return Ok(body);
     }
     let object = write_choice(choice, *parallel, thinks, losses);
-    Ok(body.set("tools", list).maybe("tool_choice", object))
+    Ok(body.set("tools", list).set_some("tool_choice", object))
 }
 
 fn own_name(tool: &Tool) -> Option<&str> {
     match tool {
         Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. } => Some(name),
-        Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => None,
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => None,
     }
 }
 
 fn write_choice(
-    choice: &Choice,
+    choice: &ToolChoiceMode,
     parallel: Option<bool>,
     thinks: bool,
     losses: &mut Losses,
 ) -> Option<Value> {
     let forced = match choice {
-        Choice::Required | Choice::Named(_) | Choice::Among { required: true, .. } => true,
-        Choice::Unset | Choice::Auto | Choice::Never | Choice::Among { required: false, .. } => {
+        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { required: true, .. } => true,
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::AnyOf { required: false, .. } => {
             false
         }
     };
@@ -143,21 +143,21 @@ fn write_choice(
         losses.add("choice", "the messages format cannot force a tool call while thinking is on");
     }
     let kind = match choice {
-        _ if forced && thinks => Object::new().set("type", "auto"),
-        Choice::Unset if parallel != Some(false) => return None,
-        Choice::Unset | Choice::Auto | Choice::Among { required: false, .. } => {
-            Object::new().set("type", "auto")
+        _ if forced && thinks => ObjectWriter::new().set("type", "auto"),
+        ToolChoiceMode::Unset if parallel != Some(false) => return None,
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::AnyOf { required: false, .. } => {
+            ObjectWriter::new().set("type", "auto")
         }
-        Choice::Never => return Some(Object::new().set("type", "none").into()),
-        Choice::Required | Choice::Among { required: true, .. } => Object::new().set("type", "any"),
-        Choice::Named(name) => {
-            Object::new().set("type", "tool").set("name", tool_names::write(name).as_ref())
+        ToolChoiceMode::Disabled => return Some(ObjectWriter::new().set("type", "none").into()),
+        ToolChoiceMode::Required | ToolChoiceMode::AnyOf { required: true, .. } => ObjectWriter::new().set("type", "any"),
+        ToolChoiceMode::Tool(name) => {
+            ObjectWriter::new().set("type", "tool").set("name", tool_names::write(name).as_ref())
         }
     };
-    Some(kind.maybe("disable_parallel_tool_use", parallel.map(|parallel| !parallel)).into())
+    Some(kind.set_some("disable_parallel_tool_use", parallel.map(|parallel| !parallel)).into())
 }
 
-fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Value>, Fault> {
+fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Value>, ApiError> {
     Ok(Some(match tool {
         Tool::Function(tool) => write_function(tool, at, losses)?,
         Tool::Custom { name, description, grammar, extras } => {
@@ -167,20 +167,20 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
                 "tools.grammar",
                 "the messages format has no grammars",
             );
-            let input = Object::new().set("type", "string").set("description", "The tool's input.");
-            let schema = Object::new()
+            let input = ObjectWriter::new().set("type", "string").set("description", "The tool's input.");
+            let schema = ObjectWriter::new()
                 .set("type", "object")
-                .set("properties", Object::new().set("input", input))
+                .set("properties", ObjectWriter::new().set("input", input))
                 .set("required", vec!["input"]);
-            Object::new()
+            ObjectWriter::new()
                 .set("name", allowed_name(name, at)?)
-                .maybe("description", description.as_deref())
+                .set_some("description", description.as_deref())
                 .set("input_schema", schema)
                 .into()
         }
-        Tool::Search(tool) => write_search(tool, losses),
-        Tool::Code(extras) => server(CODE_TOOL_TYPE, "code_execution", extras, losses),
-        Tool::Fetch(extras) => server(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
+        Tool::WebSearch(tool) => write_search(tool, losses),
+        Tool::CodeExecution(extras) => server(CODE_TOOL_TYPE, "code_execution", extras, losses),
+        Tool::UrlFetch(extras) => server(FETCH_TOOL_TYPE, "web_fetch", extras, losses),
         Tool::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
         Tool::Foreign { .. } => {
             losses.add("tools", "a tool only the caller's format has");
@@ -189,10 +189,10 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
     }))
 }
 
-fn allowed_name(name: &str, at: usize) -> Result<String, Fault> {
+fn allowed_name(name: &str, at: usize) -> Result<String, ApiError> {
     let written = tool_names::write(name).into_owned();
     if written.is_empty() || written.len() > tool_names::MAX_NAME_BYTES {
-        return Err(Fault::invalid(
+        return Err(ApiError::invalid(
             format!("tools[{at}].name"),
             format!("the name of tool {at} cannot be written in the messages format"),
         ));
@@ -200,24 +200,24 @@ fn allowed_name(name: &str, at: usize) -> Result<String, Fault> {
     Ok(written)
 }
 
-fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result<Value, Fault> {
+fn write_function(tool: &FunctionTool, at: usize, losses: &mut Losses) -> Result<Value, ApiError> {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     wire::note_foreign(extras, "tools", losses);
     losses.add_if(result.is_some(), "tools.result", "the messages format declares no results");
     let shape = match parameters {
-        None => Object::new().set("type", "object").into(),
+        None => ObjectWriter::new().set("type", "object").into(),
         Some(schema) if *strict == Some(true) => object_schema(schema::restrict(&schema.json)),
         Some(schema) => object_schema(schema.json.clone()),
     };
-    Ok(Object::new()
+    Ok(ObjectWriter::new()
         .set("name", allowed_name(name, at)?)
-        .maybe("description", description.as_deref())
+        .set_some("description", description.as_deref())
         .set("input_schema", shape)
-        .maybe("strict", *strict)
-        .maybe("defer_loading", deferred.then_some(true))
-        .maybe("cache_control", cache.as_ref().map(wire::write_cache))
-        .with(extras, ORIGIN)
+        .set_some("strict", *strict)
+        .set_some("defer_loading", deferred.then_some(true))
+        .set_some("cache_control", cache.as_ref().map(wire::write_cache))
+        .with_extras(extras, ORIGIN)
         .into())
 }
 
@@ -228,41 +228,41 @@ fn object_schema(schema: Value) -> Value {
             fields.entry("type").or_insert_with(|| Value::from("object"));
             Value::Object(fields)
         }
-        _ => Object::new().set("type", "object").into(),
+        _ => ObjectWriter::new().set("type", "object").into(),
     }
 }
 
-fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
-    let SearchTool { allowed, blocked, location, extras } = tool;
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
     wire::note_foreign(extras, "tools", losses);
     let near = location.as_ref().map(|location| {
-        let Location { country, region, city, timezone } = location;
-        Object::new()
+        let UserLocation { country, region, city, timezone } = location;
+        ObjectWriter::new()
             .set("type", "approximate")
-            .maybe("country", country.as_deref())
-            .maybe("region", region.as_deref())
-            .maybe("city", city.as_deref())
-            .maybe("timezone", timezone.as_deref())
+            .set_some("country", country.as_deref())
+            .set_some("region", region.as_deref())
+            .set_some("city", city.as_deref())
+            .set_some("timezone", timezone.as_deref())
     });
     let list = |domains: &[String]| (!domains.is_empty()).then(|| domains.to_vec());
-    let tool = Object::new()
-        .maybe("allowed_domains", list(allowed))
-        .maybe("blocked_domains", list(blocked))
-        .maybe("user_location", near);
-    named(tool.with(extras, ORIGIN), SEARCH_TOOL_TYPE, "web_search")
+    let tool = ObjectWriter::new()
+        .set_some("allowed_domains", list(allowed))
+        .set_some("blocked_domains", list(blocked))
+        .set_some("user_location", near);
+    named(tool.with_extras(extras, ORIGIN), SEARCH_TOOL_TYPE, "web_search")
 }
 
-fn server(kind: &str, name: &str, extras: &Extras, losses: &mut Losses) -> Value {
+fn server(kind: &str, name: &str, extras: &ExtraFields, losses: &mut Losses) -> Value {
     wire::note_foreign(extras, "tools", losses);
-    named(Object::new().with(extras, ORIGIN), kind, name)
+    named(ObjectWriter::new().with_extras(extras, ORIGIN), kind, name)
 }
 
 /// Puts the dated type and the name first.
-fn named(tool: Object, kind: &str, name: &str) -> Value {
+fn named(tool: ObjectWriter, kind: &str, name: &str) -> Value {
     let mut fields = tool.into_map();
     let kind = fields.shift_remove("type").unwrap_or_else(|| Value::from(kind));
     let name = fields.shift_remove("name").unwrap_or_else(|| Value::from(name));
-    let mut all = Object::new().set("type", kind).set("name", name).into_map();
+    let mut all = ObjectWriter::new().set("type", kind).set("name", name).into_map();
     all.extend(fields);
     Value::Object(all)
 }

@@ -3,15 +3,15 @@
 //! Stream events are parsed into borrowed structs, because there is one per token. Whole requests
 //! and replies are read field by field, so that unknown fields are kept.
 
-use canon::{CacheMark, Extras, Losses, Origin, Tier, Usage, Why};
+use canon::{CacheBreakpoint, ExtraFields, Losses, WireFormat, ServiceTier, Usage, FinishReason};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use super::names::ORIGIN;
-use crate::fields::{self, Object};
-use crate::{served, text};
+use crate::fields::{self, ObjectWriter};
+use crate::{service_tier, text};
 
 /// One stream event.
 #[derive(Debug, Deserialize)]
@@ -183,12 +183,12 @@ impl MessagesUsage {
     }
 
     /// Returns the service tier, if it is reported.
-    pub(super) fn tier(&self) -> Option<Tier> {
+    pub(super) fn tier(&self) -> Option<ServiceTier> {
         if self.speed.as_ref().and_then(Value::as_str) == Some("fast") {
-            return Some(Tier::Fast);
+            return Some(ServiceTier::Fast);
         }
         let word = self.service_tier.as_ref().and_then(Value::as_str)?;
-        Some(served::read(ORIGIN, word))
+        Some(service_tier::read_tier(ORIGIN, word))
     }
 
     /// Converts to canon's convention.
@@ -279,24 +279,24 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
         seconds: _,
     } = combined(*usage, compacting(&runs), u64::saturating_sub);
     let written = cache_write.saturating_add(cache_write_long);
-    let mut object = Object::new()
+    let mut object = ObjectWriter::new()
         .set("input_tokens", input.saturating_sub(cache_read).saturating_sub(written))
         .set("cache_creation_input_tokens", written)
         .set("cache_read_input_tokens", cache_read);
     if whole {
-        let tiers = Object::new()
+        let tiers = ObjectWriter::new()
             .set("ephemeral_5m_input_tokens", cache_write)
             .set("ephemeral_1h_input_tokens", cache_write_long);
         object = object.set("cache_creation", tiers);
     }
     object = object.set("output_tokens", output);
     if thinking > 0 {
-        let details = Object::new().set("thinking_tokens", thinking);
+        let details = ObjectWriter::new().set("thinking_tokens", thinking);
         object = object.set("output_tokens_details", details);
     }
     let fetches = other_fields.and_then(|other_fields| other_fields.get("server_tool_use"));
     if searches > 0 || fetches.is_some() {
-        let mut server = Object::new().set("web_search_requests", searches).into_map();
+        let mut server = ObjectWriter::new().set("web_search_requests", searches).into_map();
         for (name, count) in fetches.and_then(Value::as_object).into_iter().flatten() {
             server.insert(name.clone(), count.clone());
         }
@@ -313,71 +313,71 @@ pub(super) fn write_usage(usage: &Usage, other_fields: Option<&Value>, whole: bo
 }
 
 /// Reads a stop reason, <https://docs.anthropic.com/en/api/handling-stop-reasons>.
-pub(super) fn read_why(word: &str) -> Why {
+pub(super) fn read_why(word: &str) -> FinishReason {
     match word {
-        "end_turn" => Why::Stop,
-        "stop_sequence" => Why::StopText,
-        "max_tokens" | "model_context_window_exceeded" => Why::Length,
-        "tool_use" => Why::ToolCalls,
-        "pause_turn" => Why::Paused,
-        "refusal" => Why::Filtered,
-        _ => Why::Other,
+        "end_turn" => FinishReason::Stop,
+        "stop_sequence" => FinishReason::StopSequence,
+        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
+        "tool_use" => FinishReason::ToolCalls,
+        "pause_turn" => FinishReason::Paused,
+        "refusal" => FinishReason::ContentFilter,
+        _ => FinishReason::Other,
     }
 }
 
 /// Returns the stop reason to write.
-pub(super) const fn write_why(why: Why) -> &'static str {
+pub(super) const fn write_why(why: FinishReason) -> &'static str {
     match why {
-        Why::Stop | Why::Malformed | Why::Other => "end_turn",
-        Why::StopText => "stop_sequence",
-        Why::Length => "max_tokens",
-        Why::ToolCalls => "tool_use",
-        Why::Filtered | Why::PromptBlocked => "refusal",
-        Why::Paused => "pause_turn",
+        FinishReason::Stop | FinishReason::Malformed | FinishReason::Other => "end_turn",
+        FinishReason::StopSequence => "stop_sequence",
+        FinishReason::Length => "max_tokens",
+        FinishReason::ToolCalls => "tool_use",
+        FinishReason::ContentFilter | FinishReason::PromptBlocked => "refusal",
+        FinishReason::Paused => "pause_turn",
     }
 }
 
 /// Reads a service tier, <https://docs.anthropic.com/en/api/service-tiers>.
-pub(super) fn read_tier(word: &str) -> Tier {
+pub(super) fn read_tier(word: &str) -> ServiceTier {
     match word {
-        "auto" => Tier::Auto,
-        "standard_only" => Tier::Standard,
-        other => Tier::Other(ORIGIN, other.to_owned()),
+        "auto" => ServiceTier::Auto,
+        "standard_only" => ServiceTier::Standard,
+        other => ServiceTier::Other(ORIGIN, other.to_owned()),
     }
 }
 
 /// Returns the service tier to write; `None` if the format has no equivalent. `auto` uses the
 /// account's priority capacity; the fast tier is set in `speed`.
-pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        Tier::Auto | Tier::Priority => Some("auto"),
-        Tier::Standard => Some("standard_only"),
-        Tier::Flex | Tier::Fast => None,
-        Tier::Other(Origin::Messages, word) => Some(word),
-        Tier::Other(Origin::Chat | Origin::Responses | Origin::Native | Origin::Images, _) => None,
+        ServiceTier::Auto | ServiceTier::Priority => Some("auto"),
+        ServiceTier::Standard => Some("standard_only"),
+        ServiceTier::Flex | ServiceTier::Fast => None,
+        ServiceTier::Other(WireFormat::Messages, word) => Some(word),
+        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses | WireFormat::Native | WireFormat::Images, _) => None,
     }
 }
 
 /// Notes the fields that only another format has.
-pub(super) fn note_foreign(extras: &Extras, of: &str, losses: &mut Losses) {
-    fields::note_foreign(extras, ORIGIN, of, losses);
+pub(super) fn note_foreign(extras: &ExtraFields, of: &str, losses: &mut Losses) {
+    fields::note_foreign_fields(extras, ORIGIN, of, losses);
 }
 
 /// Reads a prompt-cache breakpoint,
 /// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>.
-pub(super) fn read_cache(mark: &Value) -> CacheMark {
-    CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
+pub(super) fn read_cache(mark: &Value) -> CacheBreakpoint {
+    CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) }
 }
 
 /// Writes a prompt-cache breakpoint. The format has lifetimes of five minutes and one hour; other
 /// lifetimes are rounded up to one of them.
-pub(super) fn write_cache(mark: &CacheMark) -> Value {
-    let CacheMark { ttl } = mark;
+pub(super) fn write_cache(mark: &CacheBreakpoint) -> Value {
+    let CacheBreakpoint { ttl } = mark;
     let ttl = ttl.as_deref().map(|ttl| match minutes(ttl) {
         Some(0..=5) | None => "5m",
         Some(_) => "1h",
     });
-    Object::new().set("type", "ephemeral").maybe("ttl", ttl).into()
+    ObjectWriter::new().set("type", "ephemeral").set_some("ttl", ttl).into()
 }
 
 fn minutes(ttl: &str) -> Option<u64> {
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn cache_lifetime_is_rounded_up() {
-        let ttl = |ttl: &str| write_cache(&CacheMark { ttl: Some(ttl.to_owned()) })["ttl"].clone();
+        let ttl = |ttl: &str| write_cache(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone();
         assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
     }
 }

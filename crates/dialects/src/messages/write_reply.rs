@@ -1,34 +1,34 @@
 //! Writes a whole messages reply.
 
-use canon::{Candidate, Chat, Finish, Kind, Losses, Lossy, Part, Reply, Show, Why};
+use canon::{ReplyCandidate, ChatRequest, Finish, PartKind, Losses, Lossy, Part, ChatReply, ThinkingDisplay, FinishReason};
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::wire;
 use super::write_reply_blocks::ReplyBlocks;
-use crate::Stamp;
-use crate::fields::Object;
-use crate::served::{self, TIER, USAGE};
+use crate::ReplyStamp;
+use crate::fields::ObjectWriter;
+use crate::service_tier::{self, TIER_FIELD, USAGE_EXTRA};
 
 /// Writes a reply to the caller of `chat`.
-pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
-    let Reply { id: _, model: _, created: _, candidates, usage, extras } = reply;
+pub(super) fn write(reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    let ChatReply { id: _, model: _, created: _, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ORIGIN, &mut losses);
+    let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     losses.add_if(candidates.len() > 1, "candidates", "the messages format has a single candidate");
     let first = candidates.into_iter().min_by_key(|candidate| candidate.index).unwrap_or_default();
-    let Candidate { index: _, parts, finish, logprobs, extras: own } = first;
-    served::note(&own, ORIGIN, &mut losses);
+    let ReplyCandidate { index: _, parts, finish, logprobs, extras: own } = first;
+    service_tier::note_reply_extras(&own, ORIGIN, &mut losses);
     losses.add_if(!logprobs.is_empty(), "reply.logprobs", "the messages format has none");
-    let refused = parts.iter().any(|part| matches!(part.kind, Kind::Refusal(_)));
-    let hidden = chat.thinking.show == Some(Show::Hidden);
+    let refused = parts.iter().any(|part| matches!(part.kind, PartKind::Refusal(_)));
+    let hidden = chat.thinking.display == Some(ThinkingDisplay::Hidden);
     let parts = parts.into_iter().map(|part| if hidden { hide(part) } else { part }).collect();
     let blocks = ReplyBlocks::new(&stamp.id).write_all(parts, &mut losses);
     let (reason, stop) = finish_words(finish.as_ref(), refused, &mut losses);
-    let other_fields = extras.get(ORIGIN, USAGE);
+    let other_fields = extras.get(ORIGIN, USAGE_EXTRA);
     let usage = wire::write_usage(&usage.unwrap_or_default(), other_fields, true);
     let usage = with_tier(usage, tier);
-    let body: Value = Object::new()
+    let body: Value = ObjectWriter::new()
         .set("id", format!("msg_{}", stamp.id))
         .set("type", "message")
         .set("role", "assistant")
@@ -37,8 +37,8 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
         .set("stop_reason", reason)
         .set("stop_sequence", stop)
         .set("usage", usage)
-        .with(&own, ORIGIN)
-        .with(&extras, ORIGIN)
+        .with_extras(&own, ORIGIN)
+        .with_extras(&extras, ORIGIN)
         .into();
     (body.to_string().into_bytes(), losses.into_vec())
 }
@@ -46,14 +46,14 @@ pub(super) fn write(reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> 
 /// Adds the service tier that another format's reply reports.
 pub(super) fn with_tier(mut usage: Value, tier: Option<&'static str>) -> Value {
     if let (Value::Object(usage), Some(tier)) = (&mut usage, tier) {
-        usage.insert(TIER.to_owned(), Value::from(tier));
+        usage.insert(TIER_FIELD.to_owned(), Value::from(tier));
     }
     usage
 }
 
 /// Removes the text of a thought, for callers that asked not to see it.
 pub(super) fn hide(mut part: Part) -> Part {
-    if let Kind::Thought(thought) = &mut part.kind {
+    if let PartKind::Thought(thought) = &mut part.kind {
         thought.text.clear();
     }
     part
@@ -66,11 +66,11 @@ pub(super) fn finish_words(
     refused: bool,
     losses: &mut Losses,
 ) -> (Value, Value) {
-    let Some(Finish { why, raw, stop }) = finish else { return (Value::Null, Value::Null) };
-    let why = if refused && *why == Why::Stop { &Why::Filtered } else { why };
-    let word = raw.for_origin(ORIGIN).unwrap_or(wire::write_why(*why));
+    let Some(Finish { reason: why, raw, stop_sequence: stop }) = finish else { return (Value::Null, Value::Null) };
+    let why = if refused && *why == FinishReason::Stop { &FinishReason::ContentFilter } else { why };
+    let word = raw.for_format(ORIGIN).unwrap_or(wire::write_why(*why));
     losses.add_if(
-        *why == Why::Malformed,
+        *why == FinishReason::Malformed,
         "finish",
         "the messages format has no stop reason for malformed output",
     );

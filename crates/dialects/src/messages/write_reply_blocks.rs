@@ -1,14 +1,14 @@
 //! Writes parts as the blocks of a reply.
 
 use canon::{
-    Citation, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Search, Source, Thought,
+    Citation, CodeExecution, CodeResult, PartKind, Losses, Media, MediaKind, Part, WebSearch, MediaSource, Thought,
 };
 use serde_json::Value;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN};
 use super::signatures::{self, OpenText, SignatureTarget};
 use super::{wire, write_request_blocks};
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 const FOREIGN: &str = "a part only the provider's format has";
 
@@ -37,10 +37,10 @@ impl ReplyBlocks {
                 continue;
             }
             // A text that only a signature split stays one block.
-            let parted = matches!(&part.kind, Kind::Text { text, .. } if !text.is_empty())
+            let parted = matches!(&part.kind, PartKind::Text { text, .. } if !text.is_empty())
                 && part.extras.get(ORIGIN, BLOCK_EXTRA).is_none()
                 && parts.peek().is_some_and(|next| next.as_text().is_some());
-            let seal = if parted { part.seal.take() } else { None };
+            let seal = if parted { part.signature.take() } else { None };
             let at = blocks.len();
             self.write(&part, &mut blocks, losses);
             if blocks.len() == at {
@@ -49,7 +49,7 @@ impl ReplyBlocks {
             if let Some(before) = self.open_text.take() {
                 blocks.splice(at..at, before.carriers());
             }
-            if let Kind::Text { text, .. } | Kind::Refusal(text) = &part.kind
+            if let PartKind::Text { text, .. } | PartKind::Refusal(text) = &part.kind
                 && blocks.last().is_some_and(is_text)
             {
                 let open_text = self.open_text.insert(OpenText::default());
@@ -61,7 +61,7 @@ impl ReplyBlocks {
 
     /// Appends a part to the text of the last block, if it continues it. Returns true if it did.
     fn extend_text(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
-        let Part { kind: Kind::Text { text, citations }, seal, cache: _, extras } = part else {
+        let Part { kind: PartKind::Text { text, citations }, signature: seal, cache_breakpoint: _, extras } = part else {
             return false;
         };
         let Some(open_text) =
@@ -70,7 +70,7 @@ impl ReplyBlocks {
             return false;
         };
         let Some(Value::Object(block)) = blocks.last_mut() else { return false };
-        if extras.for_origin(ORIGIN).is_some() {
+        if extras.for_format(ORIGIN).is_some() {
             return false;
         }
         wire::note_foreign(extras, "part", losses);
@@ -91,42 +91,42 @@ impl ReplyBlocks {
     /// Writes one part: its block, preceded by a carrier if the block has no field for the
     /// signature.
     pub(super) fn write(&mut self, part: &Part, out: &mut Vec<Value>, losses: &mut Losses) {
-        let Part { kind, seal, cache: _, extras } = part;
+        let Part { kind, signature: seal, cache_breakpoint: _, extras } = part;
         wire::note_foreign(extras, "part", losses);
         let at = out.len();
         if let Some(block) = extras.get(ORIGIN, BLOCK_EXTRA) {
             out.push(block.clone());
         } else {
             match kind {
-                Kind::Text { text, citations } if !text.is_empty() => {
+                PartKind::Text { text, citations } if !text.is_empty() => {
                     out.push(text_block(text, citations, part, losses));
                 }
-                Kind::Refusal(text) if !text.is_empty() => {
+                PartKind::Refusal(text) if !text.is_empty() => {
                     out.push(text_block(text, &[], part, losses));
                 }
-                Kind::Text { .. } | Kind::Refusal(_) => {
+                PartKind::Text { .. } | PartKind::Refusal(_) => {
                     out.extend(
                         seal.iter().map(|seal| signatures::carrier(seal, &SignatureTarget::Text)),
                     );
                     return;
                 }
-                Kind::Thought(thought) => {
+                PartKind::Thought(thought) => {
                     out.extend(write_thought(thought, part, losses));
                     return;
                 }
-                Kind::ToolCall(call) => {
+                PartKind::ToolCall(call) => {
                     if let Some(seal) = seal {
                         out.push(signatures::carrier(seal, &SignatureTarget::Call(&call.id)));
                     }
-                    out.push(write_request_blocks::write_call(call).with(extras, ORIGIN).into());
+                    out.push(write_request_blocks::write_call(call).with_extras(extras, ORIGIN).into());
                     return;
                 }
-                Kind::Media(media) => out.extend(image_markdown(media, part, losses)),
-                Kind::Code(code) => out.push(self.code(code)),
-                Kind::CodeOutcome(outcome) => out.push(self.outcome(outcome)),
-                Kind::Search(search) => self.search(search, out),
-                Kind::Foreign { origin, value } if *origin == ORIGIN => out.push(value.clone()),
-                Kind::ToolResult(_) | Kind::Foreign { .. } => losses.add("reply.part", FOREIGN),
+                PartKind::Media(media) => out.extend(image_markdown(media, part, losses)),
+                PartKind::CodeExecution(code) => out.push(self.code(code)),
+                PartKind::CodeResult(outcome) => out.push(self.outcome(outcome)),
+                PartKind::WebSearch(search) => self.search(search, out),
+                PartKind::Foreign { origin, value } if *origin == ORIGIN => out.push(value.clone()),
+                PartKind::ToolResult(_) | PartKind::Foreign { .. } => losses.add("reply.part", FOREIGN),
             }
         }
         if let Some(seal) = seal {
@@ -149,30 +149,30 @@ impl ReplyBlocks {
         id
     }
 
-    fn code(&mut self, code: &Code) -> Value {
-        let Code { id, language, code } = code;
+    fn code(&mut self, code: &CodeExecution) -> Value {
+        let CodeExecution { id, language, code } = code;
         let id = self.begin(id.as_deref());
         let (name, field) = match language.to_ascii_lowercase().as_str() {
             "bash" | "sh" | "shell" => ("bash_code_execution", "command"),
             _ => ("code_execution", "code"),
         };
-        run(id, name, Object::new().set(field, code.as_str()))
+        run(id, name, ObjectWriter::new().set(field, code.as_str()))
     }
 
-    fn outcome(&mut self, outcome: &CodeOutcome) -> Value {
-        let CodeOutcome { id, output, failed } = outcome;
+    fn outcome(&mut self, outcome: &CodeResult) -> Value {
+        let CodeResult { id, output, is_error: failed } = outcome;
         let id = match (id, self.last.take()) {
             (None, Some(last)) => last,
             (id, _) => self.begin(id.as_deref()),
         };
         let (stdout, stderr) = if *failed { ("", output.as_str()) } else { (output.as_str(), "") };
-        let content = Object::new()
+        let content = ObjectWriter::new()
             .set("type", "code_execution_result")
             .set("stdout", stdout)
             .set("stderr", stderr)
             .set("return_code", i32::from(*failed))
             .set("content", Vec::<Value>::new());
-        Object::new()
+        ObjectWriter::new()
             .set("type", "code_execution_tool_result")
             .set("tool_use_id", id)
             .set("content", content)
@@ -181,15 +181,15 @@ impl ReplyBlocks {
 
     /// Writes queries and hits, which are two blocks in this format,
     /// <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-tool>.
-    fn search(&mut self, search: &Search, out: &mut Vec<Value>) {
-        let Search { id, queries, found } = search;
+    fn search(&mut self, search: &WebSearch, out: &mut Vec<Value>) {
+        let WebSearch { id, queries, results: found } = search;
         let id = self.begin(id.as_deref());
         let query = queries.join("; ");
-        out.push(run(id.clone(), "web_search", Object::new().set("query", query)));
+        out.push(run(id.clone(), "web_search", ObjectWriter::new().set("query", query)));
         let hits: Vec<Value> = found
             .iter()
             .map(|(url, title)| {
-                Object::new()
+                ObjectWriter::new()
                     .set("type", "web_search_result")
                     .set("url", url.as_str())
                     .set("title", title.as_str())
@@ -198,13 +198,13 @@ impl ReplyBlocks {
                     .into()
             })
             .collect();
-        let result = Object::new().set("type", "web_search_tool_result");
+        let result = ObjectWriter::new().set("type", "web_search_tool_result");
         out.push(result.set("tool_use_id", id).set("content", hits).into());
     }
 }
 
-fn run(id: String, name: &str, input: Object) -> Value {
-    Object::new()
+fn run(id: String, name: &str, input: ObjectWriter) -> Value {
+    ObjectWriter::new()
         .set("type", "server_tool_use")
         .set("id", id)
         .set("name", name)
@@ -220,8 +220,8 @@ fn plain(id: &str) -> String {
 fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Losses) -> Value {
     let cited: Vec<Value> =
         citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
-    let block = Object::new().set("type", "text").set("text", text);
-    block.maybe("citations", (!cited.is_empty()).then_some(cited)).with(&part.extras, ORIGIN).into()
+    let block = ObjectWriter::new().set("type", "text").set("text", text);
+    block.set_some("citations", (!cited.is_empty()).then_some(cited)).with_extras(&part.extras, ORIGIN).into()
 }
 
 /// Writes a citation. The format has no positions in the text, because each cited span is a block
@@ -237,7 +237,7 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
         Some(text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>())
     };
     let words = quote.clone().or_else(quoted).unwrap_or_default();
-    Object::new()
+    ObjectWriter::new()
         .set("type", "web_search_result_location")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().map_or(Value::Null, Value::from))
@@ -248,34 +248,34 @@ pub(super) fn write_citation(citation: &Citation, text: &str, losses: &mut Losse
 
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let token = part.seal.as_ref().map(signatures::write);
+    let token = part.signature.as_ref().map(signatures::write);
     let object = match (redacted, token) {
-        (true, Some(token)) => Object::new().set("type", "redacted_thinking").set("data", token),
+        (true, Some(token)) => ObjectWriter::new().set("type", "redacted_thinking").set("data", token),
         (true, None) => {
             losses.add("thought", "redacted thinking without a signature has nothing to show");
             return None;
         }
         (false, None) if text.is_empty() => return None,
-        (false, token) => Object::new()
+        (false, token) => ObjectWriter::new()
             .set("type", "thinking")
             .set("thinking", text.as_str())
             .set("signature", token.unwrap_or_default()),
     };
-    Some(object.with(&part.extras, ORIGIN).into())
+    Some(object.with_extras(&part.extras, ORIGIN).into())
 }
 
 /// Writes an image as markdown, because the format has no image block in replies.
 fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
     let url = match (kind, source) {
-        (MediaKind::Image, Source::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
-        (MediaKind::Image, Source::Url { url, mime: _ }) => url.clone(),
-        (MediaKind::Document, Source::Text(text)) => {
+        (MediaKind::Image, MediaSource::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
+        (MediaKind::Image, MediaSource::Url { url, mime: _ }) => url.clone(),
+        (MediaKind::Document, MediaSource::Text(text)) => {
             return Some(text_block(text, &[], part, losses));
         }
         (
             MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
-            Source::Inline { .. } | Source::Url { .. } | Source::File { .. } | Source::Text(_),
+            MediaSource::Inline { .. } | MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_),
         ) => {
             losses.add("reply.media", "replies of the messages format hold only text");
             return None;

@@ -1,34 +1,34 @@
 //! Writes a messages request.
 
 use canon::{
-    Chat, Fault, Format, Hints, Kind, Level, Losses, Lossy, Modality, Part, Role, Sampling, State,
-    Thinking, Tier, Turn,
+    ChatRequest, ApiError, ResponseFormat, RequestHints, PartKind, EffortLevel, Losses, Lossy, Modality, Part, Role, SamplingOptions, ConversationState,
+    ThinkingOptions, ServiceTier, Turn,
 };
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, PATH, ROLE_EXTRA};
 use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
 use super::{schema, tools, wire, write_request_blocks};
-use crate::fields::{Object, Path, number};
-use crate::json::Segments;
-use crate::steering::Steering;
-use crate::{Lane, Outgoing};
+use crate::fields::{ObjectWriter, JsonPath, number};
+use crate::json::BodySegments;
+use crate::thinking_controls::ThinkingControls;
+use crate::{LaneSettings, ProviderRequest};
 
 /// The output limit if neither caller nor catalog sets one; the format requires it.
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
-    let Chat {
+pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+    let ChatRequest {
         model: _,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities,
-        canvas,
+        image_shape: canvas,
         stream,
         state,
         hints,
@@ -41,7 +41,7 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         losses.add(name, "only the caller's format has this field");
     }
     losses.add_if(
-        *canvas != canon::Canvas::default(),
+        *canvas != canon::ImageShape::default(),
         "canvas",
         "the messages format replies only in text",
     );
@@ -50,14 +50,14 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         "modalities",
         "the messages format replies only in text",
     );
-    let steering = Steering::of(lane);
+    let steering = ThinkingControls::for_lane(lane);
     let WrittenConversation { mut system, messages } = conversation(turns, &mut losses)?;
     let mut config = match extras.get(ORIGIN, "output_config") {
         Some(Value::Object(config)) => config.clone(),
         _ => Map::new(),
     };
     write_format(format, &mut config, &mut system, &mut losses);
-    let set = lane.limit.or(sampling.max_output).or(lane.max_output);
+    let set = lane.max_payable_output.or(sampling.max_output_tokens).or(lane.model_max_output);
     let room = ThinkingLimits {
         max_tokens: set.unwrap_or(DEFAULT_MAX_TOKENS),
         free: set.is_none(),
@@ -70,35 +70,35 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fau
         config.entry("effort").or_insert_with(|| Value::from(word));
     }
 
-    let body = Object::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
+    let body = ObjectWriter::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
     let body =
-        body.maybe("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
+        body.set_some("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
     let body = body.set("messages", messages);
     let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
     let body =
         write_sampling(body, sampling, asked.on, ThinkingSupport::of(&steering), &mut losses);
     let body = body
-        .maybe("thinking", asked.thinking)
-        .maybe("output_config", (!config.is_empty()).then_some(config));
+        .set_some("thinking", asked.thinking)
+        .set_some("output_config", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
-    let body = body.maybe("stream", stream.then_some(true)).with(extras, ORIGIN);
+    let body = body.set_some("stream", stream.then_some(true)).with_extras(extras, ORIGIN);
     let body = Value::from(body).to_string();
-    Ok((Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec()))
+    Ok((ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec()))
 }
 
 /// Returns the thinking fields. The caller's own fields win over canon.
 fn thinking_request(
-    thinking: Thinking,
+    thinking: ThinkingOptions,
     own: Option<&Value>,
     room: ThinkingLimits,
-    steering: &Steering,
+    steering: &ThinkingControls,
     losses: &mut Losses,
 ) -> ThinkingRequest {
     match own {
         Some(own) => ThinkingRequest {
             thinking: Some(own.clone()),
             max_tokens: room.max_tokens,
-            on: thinking.level != Some(Level::Off),
+            on: thinking.level != Some(EffortLevel::Off),
             ..ThinkingRequest::default()
         },
         None => thinking::write(thinking, room, steering, losses),
@@ -140,7 +140,7 @@ impl PendingMessage {
         let Self { role, mut results, rest, extras } = self;
         results.extend(rest);
         let message =
-            Object::new().set("role", role).set("content", write_request_blocks::content(results));
+            ObjectWriter::new().set("role", role).set("content", write_request_blocks::content(results));
         let mut fields = message.into_map();
         for (name, value) in extras {
             fields.entry(name).or_insert(value);
@@ -149,8 +149,8 @@ impl PendingMessage {
     }
 }
 
-fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversation, Fault> {
-    let root = Path::Root.key("turns");
+fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversation, ApiError> {
+    let root = JsonPath::Root.key("turns");
     let mut system = Vec::new();
     let mut messages: Vec<PendingMessage> = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
@@ -190,7 +190,7 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
                 let result = kind(&block) == Some("tool_result");
                 if result { message.results.push(block) } else { message.rest.push(block) }
             }
-            for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+            for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
                 if name == ROLE_EXTRA {
                     continue;
                 }
@@ -202,12 +202,12 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
     if messages.is_empty() && !system.is_empty() {
         losses.add("turn.system", "a conversation of instructions alone is sent as user text");
         let content = write_request_blocks::content(std::mem::take(&mut system));
-        messages.push(Object::new().set("role", "user").set("content", content).into());
+        messages.push(ObjectWriter::new().set("role", "user").set("content", content).into());
     }
     Ok(WrittenConversation { system, messages })
 }
 
-fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Value>, Fault> {
+fn blocks(parts: &[Part], path: &JsonPath<'_>, losses: &mut Losses) -> Result<Vec<Value>, ApiError> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
@@ -218,12 +218,12 @@ fn blocks(parts: &[Part], path: &Path<'_>, losses: &mut Losses) -> Result<Vec<Va
 /// Writes an assistant turn. The format takes no media in it.
 fn assistant_blocks(
     parts: &[Part],
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ApiError> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
-        if matches!(part.kind, Kind::Media(_)) {
+        if matches!(part.kind, PartKind::Media(_)) {
             losses.add("turn.media", "assistant turns hold no media in this format");
         } else {
             blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
@@ -234,7 +234,7 @@ fn assistant_blocks(
 
 /// Writes instructions, which hold only text.
 fn instructions(parts: &[Part], losses: &mut Losses) -> Vec<Value> {
-    let path = Path::Root.key("system");
+    let path = JsonPath::Root.key("system");
     parts
         .iter()
         .filter_map(|part| {
@@ -257,22 +257,22 @@ fn with_system_tags(mut block: Value) -> Value {
 }
 
 fn write_format(
-    format: &Format,
+    format: &ResponseFormat,
     config: &mut Map<String, Value>,
     system: &mut Vec<Value>,
     losses: &mut Losses,
 ) {
     match format {
-        Format::Text => {}
-        Format::Json => {
+        ResponseFormat::Text => {}
+        ResponseFormat::Json => {
             losses.add(
                 "format.json",
                 "the messages format has no JSON mode, so the prompt asks for JSON",
             );
             let words = "Answer with a single JSON object and nothing else.";
-            system.push(Object::new().set("type", "text").set("text", words).into());
+            system.push(ObjectWriter::new().set("type", "text").set("text", words).into());
         }
-        Format::Schema { name: _, description, schema, strict } => {
+        ResponseFormat::Schema { name: _, description, schema, strict } => {
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
@@ -282,28 +282,28 @@ fn write_format(
             if let (Some(words), Value::Object(fields)) = (description, &mut shape) {
                 fields.entry("description").or_insert_with(|| Value::from(words.as_str()));
             }
-            let format = Object::new().set("type", "json_schema").set("schema", shape);
+            let format = ObjectWriter::new().set("type", "json_schema").set("schema", shape);
             config.insert("format".to_owned(), format.into());
         }
     }
 }
 
 fn write_sampling(
-    body: Object,
-    sampling: &Sampling,
+    body: ObjectWriter,
+    sampling: &SamplingOptions,
     thinks: bool,
     generation: ThinkingSupport,
     losses: &mut Losses,
-) -> Object {
-    let Sampling {
+) -> ObjectWriter {
+    let SamplingOptions {
         temperature,
         top_p,
         top_k,
         presence_penalty,
         frequency_penalty,
         seed,
-        stop,
-        max_output: _,
+        stop_sequences: stop,
+        max_output_tokens: _,
         candidates,
         logprobs,
     } = sampling;
@@ -335,15 +335,15 @@ fn write_sampling(
         losses.add_if(thinks || refusing, "sampling.top_k", "this model takes no such field here");
         !thinks && !refusing
     });
-    body.maybe("temperature", temperature.map(|value| number(value.clamp(0.0, 1.0))))
-        .maybe("top_p", top_p.map(number))
-        .maybe("top_k", top_k)
-        .maybe("stop_sequences", (!stop.is_empty()).then(|| stop.clone()))
+    body.set_some("temperature", temperature.map(|value| number(value.clamp(0.0, 1.0))))
+        .set_some("top_p", top_p.map(number))
+        .set_some("top_k", top_k)
+        .set_some("stop_sequences", (!stop.is_empty()).then(|| stop.clone()))
 }
 
-fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
-    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
-    let State { store, previous, background } = state;
+fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
+    let ConversationState { store, previous_response: previous, background } = state;
     const KEPT: &str = "the messages format stores no conversations";
     losses.add_if(*store == Some(true), "state.store", KEPT);
     losses.add_if(previous.is_some(), "state.previous", KEPT);
@@ -360,14 +360,14 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
     losses.add_if(cache_key.is_some(), "hints.cache_key", "the messages format has no such field");
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the messages format has no such field");
     let word = tier.as_ref().and_then(wire::write_tier);
-    let fast = *tier == Some(Tier::Fast);
+    let fast = *tier == Some(ServiceTier::Fast);
     losses.add_if(
         tier.is_some() && word.is_none() && !fast,
         "hints.tier",
         "the messages format lacks this tier",
     );
-    let metadata = user.as_deref().map(|user| Object::new().set("user_id", user));
-    body.maybe("metadata", metadata)
-        .maybe("service_tier", word)
-        .maybe("speed", fast.then_some("fast"))
+    let metadata = user.as_deref().map(|user| ObjectWriter::new().set("user_id", user));
+    body.set_some("metadata", metadata)
+        .set_some("service_tier", word)
+        .set_some("speed", fast.then_some("fast"))
 }

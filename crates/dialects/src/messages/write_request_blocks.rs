@@ -1,7 +1,7 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    Citation, Code, CodeOutcome, Fault, Kind, Losses, Media, MediaKind, Part, Source, Thought,
+    Citation, CodeExecution, CodeResult, ApiError, PartKind, Losses, Media, MediaKind, Part, MediaSource, Thought,
     ToolCall, ToolResult,
 };
 use serde_json::{Map, Value};
@@ -12,17 +12,17 @@ use super::names::{
 };
 use super::{tool_names, wire};
 use crate::envelope;
-use crate::fields::{Object, Path};
+use crate::fields::{ObjectWriter, JsonPath};
 
 /// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
     part: &Part,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Option<Value>, Fault> {
-    let Part { kind, seal, cache, extras } = part;
+) -> Result<Option<Value>, ApiError> {
+    let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
     wire::note_foreign(extras, "part", losses);
-    if let Kind::Thought(thought) = kind {
+    if let PartKind::Thought(thought) = kind {
         return Ok(write_thought(thought, part, losses));
     }
     losses.add_if(seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
@@ -32,41 +32,41 @@ pub(super) fn write(
         return Ok(Some(block.clone()));
     }
     let object = match kind {
-        Kind::Text { text, citations } => {
+        PartKind::Text { text, citations } => {
             if text.is_empty() {
                 return Ok(None);
             }
             let cited = write_citations(citations, losses);
-            Object::new().set("type", "text").set("text", text.as_str()).maybe("citations", cited)
+            ObjectWriter::new().set("type", "text").set("text", text.as_str()).set_some("citations", cited)
         }
-        Kind::Refusal(text) | Kind::CodeOutcome(CodeOutcome { output: text, .. })
+        PartKind::Refusal(text) | PartKind::CodeResult(CodeResult { output: text, .. })
             if text.is_empty() =>
         {
             return Ok(None);
         }
-        Kind::Refusal(text) => Object::new().set("type", "text").set("text", text.as_str()),
-        Kind::Code(Code { language, code, .. }) => {
-            Object::new().set("type", "text").set("text", fenced(language, code))
+        PartKind::Refusal(text) => ObjectWriter::new().set("type", "text").set("text", text.as_str()),
+        PartKind::CodeExecution(CodeExecution { language, code, .. }) => {
+            ObjectWriter::new().set("type", "text").set("text", fenced(language, code))
         }
-        Kind::CodeOutcome(CodeOutcome { output, .. }) => {
-            Object::new().set("type", "text").set("text", fenced("", output))
+        PartKind::CodeResult(CodeResult { output, .. }) => {
+            ObjectWriter::new().set("type", "text").set("text", fenced("", output))
         }
-        Kind::Media(media) => write_media(media, path, losses)?,
-        Kind::ToolCall(call) => write_call(call),
-        Kind::ToolResult(result) => write_result(result, path, losses)?,
-        Kind::Search(_) => {
+        PartKind::Media(media) => write_media(media, path, losses)?,
+        PartKind::ToolCall(call) => write_call(call),
+        PartKind::ToolResult(result) => write_result(result, path, losses)?,
+        PartKind::WebSearch(_) => {
             losses.add("part.search", FOREIGN_SEARCH);
             return Ok(None);
         }
-        Kind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
-        Kind::Foreign { .. } => {
+        PartKind::Foreign { origin, value } if *origin == ORIGIN => return Ok(Some(value.clone())),
+        PartKind::Foreign { .. } => {
             losses.add("part", "a part only the caller's format has");
             return Ok(None);
         }
-        Kind::Thought(_) => return Ok(None),
+        PartKind::Thought(_) => return Ok(None),
     };
     let mark = cache.as_ref().map(wire::write_cache);
-    Ok(Some(without_block(object.maybe("cache_control", mark).with(extras, ORIGIN))))
+    Ok(Some(without_block(object.set_some("cache_control", mark).with_extras(extras, ORIGIN))))
 }
 
 /// Returns true if the gateway made the block to show what another provider ran.
@@ -76,7 +76,7 @@ fn is_our_own(block: &Value) -> bool {
     })
 }
 
-fn without_block(object: Object) -> Value {
+fn without_block(object: ObjectWriter) -> Value {
     let mut fields = object.into_map();
     fields.shift_remove(BLOCK_EXTRA);
     Value::Object(fields)
@@ -85,16 +85,16 @@ fn without_block(object: Object) -> Value {
 /// Writes a thought, if this format signed it. The provider refuses any other.
 fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Thought { text, redacted } = thought;
-    let Some(token) = part.seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)) else {
+    let Some(token) = part.signature.as_ref().and_then(|seal| seal.for_format(ORIGIN)) else {
         losses.add("thought", UNSIGNED_THOUGHT);
         return None;
     };
     let object = if *redacted {
-        Object::new().set("type", "redacted_thinking").set("data", token)
+        ObjectWriter::new().set("type", "redacted_thinking").set("data", token)
     } else {
-        Object::new().set("type", "thinking").set("thinking", text.as_str()).set("signature", token)
+        ObjectWriter::new().set("type", "thinking").set("thinking", text.as_str()).set("signature", token)
     };
-    Some(object.with(&part.extras, ORIGIN).into())
+    Some(object.with_extras(&part.extras, ORIGIN).into())
 }
 
 fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Value>> {
@@ -119,14 +119,14 @@ pub(super) fn fenced(language: &str, code: &str) -> String {
 }
 
 /// Writes a call.
-pub(super) fn write_call(call: &ToolCall) -> Object {
+pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
     let ToolCall { id, name, arguments, custom } = call;
     let input = if *custom {
-        Object::new().set("input", arguments.as_str()).into_map()
+        ObjectWriter::new().set("input", arguments.as_str()).into_map()
     } else {
-        call.object()
+        call.arguments_object()
     };
-    Object::new()
+    ObjectWriter::new()
         .set("type", "tool_use")
         .set("id", tool_names::write(id).as_ref())
         .set("name", tool_names::write(name).as_ref())
@@ -135,10 +135,10 @@ pub(super) fn write_call(call: &ToolCall) -> Object {
 
 fn write_result(
     result: &ToolResult,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     losses: &mut Losses,
-) -> Result<Object, Fault> {
-    let ToolResult { call, name: _, parts, object, failed } = result;
+) -> Result<ObjectWriter, ApiError> {
+    let ToolResult { call_id: call, name: _, parts, object, is_error: failed } = result;
     if call.is_empty() {
         return Err(path.fault("a tool result must say which call it answers"));
     }
@@ -154,15 +154,15 @@ fn write_result(
         }
     }
     let content = (!blocks.is_empty()).then(|| content(blocks));
-    Ok(Object::new()
+    Ok(ObjectWriter::new()
         .set("type", "tool_result")
         .set("tool_use_id", tool_names::write(call).as_ref())
-        .maybe("content", content)
-        .maybe("is_error", failed.then_some(true)))
+        .set_some("content", content)
+        .set_some("is_error", failed.then_some(true)))
 }
 
 fn text_block(text: &str) -> Value {
-    Object::new().set("type", "text").set("text", text).into()
+    ObjectWriter::new().set("type", "text").set("text", text).into()
 }
 
 /// Returns a string for a single plain text, else a list of blocks.
@@ -182,7 +182,7 @@ fn plain_text(block: &Value) -> Option<&str> {
     if is_text && fields.len() == 2 { fields.get("text").and_then(Value::as_str) } else { None }
 }
 
-fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Object, Fault> {
+fn write_media(media: &Media, path: &JsonPath<'_>, losses: &mut Losses) -> Result<ObjectWriter, ApiError> {
     let Media { kind, source, name, detail, clip } = media;
     losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
     losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
@@ -193,40 +193,40 @@ fn write_media(media: &Media, path: &Path<'_>, losses: &mut Losses) -> Result<Ob
         MediaKind::Image => {
             losses.add_if(name.is_some(), "media.name", "images have no name in this format");
             let source = match source {
-                Source::Inline { mime, data } => {
+                MediaSource::Inline { mime, data } => {
                     let mime = if mime == "image/jpg" { "image/jpeg" } else { mime.as_str() };
                     if !matches!(mime, "image/jpeg" | "image/png" | "image/gif" | "image/webp") {
                         return refuse(&format!("images of type {mime}"));
                     }
                     base64(mime, data)
                 }
-                Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
-                Source::File { .. } => return refuse("files in another provider's storage"),
-                Source::Text(_) => return refuse("images made of text"),
+                MediaSource::Url { url, mime: _ } => by_url(url),
+                MediaSource::File { origin, id } if *origin == ORIGIN => by_file(id),
+                MediaSource::File { .. } => return refuse("files in another provider's storage"),
+                MediaSource::Text(_) => return refuse("images made of text"),
             };
-            Ok(Object::new().set("type", "image").set("source", source))
+            Ok(ObjectWriter::new().set("type", "image").set("source", source))
         }
         MediaKind::Document => {
             let source = match source {
-                Source::Inline { mime, data } if mime == "application/pdf" => base64(mime, data),
-                Source::Inline { mime, data } if is_text(mime) => {
+                MediaSource::Inline { mime, data } if mime == "application/pdf" => base64(mime, data),
+                MediaSource::Inline { mime, data } if is_text(mime) => {
                     let text = envelope::decode(data).and_then(|all| String::from_utf8(all).ok());
                     match text {
                         Some(text) => by_text(&text),
                         None => return refuse("text that is not UTF-8"),
                     }
                 }
-                Source::Inline { mime, .. } => {
+                MediaSource::Inline { mime, .. } => {
                     return refuse(&format!("documents of type {mime}"));
                 }
-                Source::Url { url, mime: _ } => by_url(url),
-                Source::File { origin, id } if *origin == ORIGIN => by_file(id),
-                Source::File { .. } => return refuse("files in another provider's storage"),
-                Source::Text(text) => by_text(text),
+                MediaSource::Url { url, mime: _ } => by_url(url),
+                MediaSource::File { origin, id } if *origin == ORIGIN => by_file(id),
+                MediaSource::File { .. } => return refuse("files in another provider's storage"),
+                MediaSource::Text(text) => by_text(text),
             };
-            let document = Object::new().set("type", "document").set("source", source);
-            Ok(document.maybe("title", name.as_deref()))
+            let document = ObjectWriter::new().set("type", "document").set("source", source);
+            Ok(document.set_some("title", name.as_deref()))
         }
     }
 }
@@ -235,18 +235,18 @@ fn is_text(mime: &str) -> bool {
     mime.starts_with("text/") || matches!(mime, "application/json" | "application/xml")
 }
 
-fn base64(mime: &str, data: &str) -> Object {
-    Object::new().set("type", "base64").set("media_type", mime).set("data", data)
+fn base64(mime: &str, data: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "base64").set("media_type", mime).set("data", data)
 }
 
-fn by_url(url: &str) -> Object {
-    Object::new().set("type", "url").set("url", url)
+fn by_url(url: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "url").set("url", url)
 }
 
-fn by_file(id: &str) -> Object {
-    Object::new().set("type", "file").set("file_id", id)
+fn by_file(id: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "file").set("file_id", id)
 }
 
-fn by_text(text: &str) -> Object {
-    Object::new().set("type", "text").set("media_type", "text/plain").set("data", text)
+fn by_text(text: &str) -> ObjectWriter {
+    ObjectWriter::new().set("type", "text").set("media_type", "text/plain").set("data", text)
 }

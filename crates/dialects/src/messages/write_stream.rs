@@ -8,7 +8,7 @@
 //! whole answer.
 
 use canon::{
-    Chat, Citation, Event, Finish, Growth, Loss, Losses, Opening, Origin, Part, Place, Seal, Show,
+    ChatRequest, Citation, Event, Finish, PartDelta, Loss, Losses, PartStart, WireFormat, Part, PartIndex, Signature, ThinkingDisplay,
     Usage,
 };
 use serde_json::{Map, Value};
@@ -19,9 +19,9 @@ use super::signatures::{self, OpenText, SignatureTarget};
 use super::write_reply::{finish_words, hide, with_tier};
 use super::write_reply_blocks::{ReplyBlocks, write_citation};
 use super::{fault, tool_names, wire};
-use crate::fields::{Object, matters};
-use crate::served::{self, USAGE};
-use crate::{Stamp, Writer};
+use crate::fields::{ObjectWriter, is_reported};
+use crate::service_tier::{self, USAGE_EXTRA};
+use crate::{ReplyStamp, StreamWriter};
 
 /// Writes the events of a messages stream.
 pub(super) struct MessagesStreamWriter {
@@ -55,7 +55,7 @@ struct GrowingPart {
     /// The written text, for citations that quote it.
     written_text: String,
     citations: Vec<Citation>,
-    seal: Option<Seal>,
+    seal: Option<Signature>,
     extras: Map<String, Value>,
     /// True once its block has begun.
     started: bool,
@@ -70,12 +70,12 @@ enum GrowingKind {
 }
 
 impl MessagesStreamWriter {
-    pub(super) fn new(chat: &Chat, stamp: &Stamp) -> Self {
+    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
         Self {
             id: format!("msg_{}", stamp.id),
             model: chat.model.clone(),
             usage: None,
-            hidden: chat.thinking.show == Some(Show::Hidden),
+            hidden: chat.thinking.display == Some(ThinkingDisplay::Hidden),
             refused: false,
             begun: false,
             broken: false,
@@ -98,7 +98,7 @@ impl MessagesStreamWriter {
         self.begun = true;
         let usage = wire::write_usage(&self.usage.unwrap_or_default(), None, true);
         let usage = with_tier(usage, self.tier.take());
-        let message = Object::new()
+        let message = ObjectWriter::new()
             .set("id", self.id.as_str())
             .set("type", "message")
             .set("role", "assistant")
@@ -107,18 +107,18 @@ impl MessagesStreamWriter {
             .set("stop_reason", Value::Null)
             .set("stop_sequence", Value::Null)
             .set("usage", usage);
-        event("message_start", Object::new().set("message", message), out);
+        event("message_start", ObjectWriter::new().set("message", message), out);
     }
 
-    fn open(&mut self, place: Place, opening: Opening, out: &mut Vec<u8>) {
+    fn open(&mut self, place: PartIndex, opening: PartStart, out: &mut Vec<u8>) {
         self.begin(out);
-        self.refused |= matches!(opening, Opening::Refusal);
+        self.refused |= matches!(opening, PartStart::Refusal);
         let what = match opening {
-            Opening::Text | Opening::Refusal => GrowingKind::Text,
-            Opening::Thought => GrowingKind::Thought,
-            Opening::ToolCall { id, name, custom } => GrowingKind::Call { id, name, custom },
-            Opening::Whole(part) if self.hidden => GrowingKind::Whole(Box::new(hide(*part))),
-            Opening::Whole(part) => GrowingKind::Whole(part),
+            PartStart::Text | PartStart::Refusal => GrowingKind::Text,
+            PartStart::Thought => GrowingKind::Thought,
+            PartStart::ToolCall { id, name, custom } => GrowingKind::Call { id, name, custom },
+            PartStart::Complete(part) if self.hidden => GrowingKind::Whole(Box::new(hide(*part))),
+            PartStart::Complete(part) => GrowingKind::Whole(part),
         };
         let growing = GrowingPart {
             what,
@@ -133,22 +133,22 @@ impl MessagesStreamWriter {
         self.parts.insert(place.slot, growing);
     }
 
-    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+    fn grow(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get_mut(&place.slot) else { return };
         match growth {
-            Growth::Text(text) if text.is_empty() => return,
-            Growth::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => return,
-            Growth::Text(text) => part.waiting.push(text),
-            Growth::Citation(citation) => part.citations.push(citation),
-            Growth::Extra { origin: Origin::Messages, name, value } => {
+            PartDelta::Text(text) if text.is_empty() => return,
+            PartDelta::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => return,
+            PartDelta::Text(text) => part.waiting.push(text),
+            PartDelta::Citation(citation) => part.citations.push(citation),
+            PartDelta::Extra { origin: WireFormat::Messages, name, value } => {
                 part.extras.insert(name, value);
             }
-            Growth::Extra { name, .. } => self.losses.add_if(
-                matters(&name),
+            PartDelta::Extra { name, .. } => self.losses.add_if(
+                is_reported(&name),
                 &format!("part.{name}"),
                 "only the provider's format has this field",
             ),
-            Growth::Logprobs(_) => {
+            PartDelta::Logprobs(_) => {
                 self.losses.add("reply.logprobs", "the messages format has none")
             }
         }
@@ -175,18 +175,18 @@ impl MessagesStreamWriter {
 
     fn end(&mut self, finish: &Finish, out: &mut Vec<u8>) {
         let (reason, stop) = finish_words(Some(finish), self.refused, &mut self.losses);
-        let mut delta = Object::new().set("stop_reason", reason).set("stop_sequence", stop);
+        let mut delta = ObjectWriter::new().set("stop_reason", reason).set("stop_sequence", stop);
         for name in ["stop_details", "container"] {
-            delta = delta.maybe(name, self.asides.shift_remove(name));
+            delta = delta.set_some(name, self.asides.shift_remove(name));
         }
-        let other_fields = self.asides.shift_remove(USAGE);
+        let other_fields = self.asides.shift_remove(USAGE_EXTRA);
         let usage =
             wire::write_usage(&self.usage.unwrap_or_default(), other_fields.as_ref(), false);
         let usage = with_tier(usage, self.tier.take());
-        let body = Object::new()
+        let body = ObjectWriter::new()
             .set("delta", delta)
             .set("usage", usage)
-            .maybe("context_management", self.asides.shift_remove("context_management"));
+            .set_some("context_management", self.asides.shift_remove("context_management"));
         event("message_delta", body, out);
         write_stop(out);
         for (name, _) in std::mem::take(&mut self.asides) {
@@ -195,38 +195,38 @@ impl MessagesStreamWriter {
     }
 }
 
-impl Writer for MessagesStreamWriter {
+impl StreamWriter for MessagesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
             // `message_start` waits for the counts, which some providers report right after their
             // first event.
-            Event::Begin { .. } => {}
-            Event::Count(usage) => self.usage = Some(usage),
-            Event::Open(place, _) if place.candidate > 0 => {
+            Event::Start { .. } => {}
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::PartStart(place, _) if place.candidate > 0 => {
                 self.losses.add("candidates", "the messages format has a single candidate");
             }
-            Event::Open(place, opening) => self.open(place, opening, out),
-            Event::Grow(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
-            Event::Sealed(place, seal) if place.candidate == 0 => {
+            Event::PartStart(place, opening) => self.open(place, opening, out),
+            Event::PartDelta(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
+            Event::PartSignature(place, seal) if place.candidate == 0 => {
                 if let Some(part) = self.parts.get_mut(&place.slot) {
                     part.seal = Some(seal);
                 }
             }
-            Event::Close(place) if place.candidate == 0 => {
+            Event::PartEnd(place) if place.candidate == 0 => {
                 if let Some(part) = self.parts.get_mut(&place.slot) {
                     part.closed = true;
                 }
                 self.advance(out);
             }
-            Event::Grow(..) | Event::Sealed(..) | Event::Close(_) => {}
-            Event::Aside { origin: Origin::Messages, name, value, .. } => {
+            Event::PartDelta(..) | Event::PartSignature(..) | Event::PartEnd(_) => {}
+            Event::Extra { origin: WireFormat::Messages, name, value, .. } => {
                 self.asides.insert(name, value);
             }
-            Event::Aside { origin, name, value, .. } => {
-                let tier = served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
+            Event::Extra { origin, name, value, .. } => {
+                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
-            Event::End { candidate, finish } => {
+            Event::Finish { candidate, finish } => {
                 if candidate == 0 {
                     self.begin(out);
                     if self.open_text.take().is_some() {
@@ -235,7 +235,7 @@ impl Writer for MessagesStreamWriter {
                     self.finish = Some(finish);
                 }
             }
-            Event::Fault(fault) => {
+            Event::Error(fault) => {
                 self.broken = true;
                 write_error(&fault::write(&fault, None).1, out);
             }
@@ -255,8 +255,8 @@ impl Writer for MessagesStreamWriter {
 }
 
 /// Writes an event, with its name both on a line of its own and in its data, as clients require.
-fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
-    let mut fields = Object::new().set("type", kind).into_map();
+fn event(kind: &str, body: ObjectWriter, out: &mut Vec<u8>) {
+    let mut fields = ObjectWriter::new().set("type", kind).into_map();
     fields.extend(body.into_map());
     let data = Value::Object(fields).to_string();
     out.extend_from_slice(b"event: ");
@@ -268,17 +268,17 @@ fn event(kind: &str, body: Object, out: &mut Vec<u8>) {
 
 /// Writes `message_stop`.
 pub(super) fn write_stop(out: &mut Vec<u8>) {
-    event("message_stop", Object::new(), out);
+    event("message_stop", ObjectWriter::new(), out);
 }
 
 /// Ends a reply at its output limit and closes the open block.
 pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8>) {
     if let Some(index) = open {
-        event("content_block_stop", Object::new().set("index", index), out);
+        event("content_block_stop", ObjectWriter::new().set("index", index), out);
     }
-    let delta = Object::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
+    let delta = ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
     let usage = wire::write_usage(usage, None, false);
-    event("message_delta", Object::new().set("delta", delta).set("usage", usage), out);
+    event("message_delta", ObjectWriter::new().set("delta", delta).set("usage", usage), out);
     write_stop(out);
 }
 
@@ -289,7 +289,7 @@ pub(super) fn write_error(body: &[u8], out: &mut Vec<u8>) {
 }
 
 fn write_block_stop(index: &mut u32, out: &mut Vec<u8>) {
-    event("content_block_stop", Object::new().set("index", *index), out);
+    event("content_block_stop", ObjectWriter::new().set("index", *index), out);
     *index += 1;
 }
 
@@ -307,7 +307,7 @@ impl BlockWriter<'_> {
             self.stop();
             before.carriers().for_each(|carrier| self.whole(carrier));
         }
-        let body = Object::new().set("index", *self.index).set("content_block", block);
+        let body = ObjectWriter::new().set("index", *self.index).set("content_block", block);
         event("content_block_start", body, self.out);
     }
 
@@ -365,8 +365,8 @@ impl BlockWriter<'_> {
     }
 
     fn cite(&mut self, citation: Value) {
-        let delta = Object::new().set("type", "citations_delta").set("citation", citation);
-        let body = Object::new().set("index", *self.index).set("delta", delta);
+        let delta = ObjectWriter::new().set("type", "citations_delta").set("citation", citation);
+        let body = ObjectWriter::new().set("index", *self.index).set("delta", delta);
         event("content_block_delta", body, self.out);
     }
 
@@ -378,13 +378,13 @@ impl BlockWriter<'_> {
             GrowingKind::Call { .. } => self.call(part),
             GrowingKind::Whole(whole) => {
                 if part.closed {
-                    let Part { kind, seal, cache, mut extras } = (**whole).clone();
+                    let Part { kind, signature: seal, cache_breakpoint: cache, mut extras } = (**whole).clone();
                     for (name, value) in std::mem::take(&mut part.extras) {
-                        extras.put(ORIGIN, &name, value);
+                        extras.insert(ORIGIN, &name, value);
                     }
                     let seal = part.seal.take().or(seal);
                     let mut written = Vec::new();
-                    blocks.write(&Part { kind, seal, cache, extras }, &mut written, self.losses);
+                    blocks.write(&Part { kind, signature: seal, cache_breakpoint: cache, extras }, &mut written, self.losses);
                     for block in written {
                         self.whole(block);
                     }
@@ -402,7 +402,7 @@ impl BlockWriter<'_> {
             if !self.open_text.as_ref().is_some_and(|before| before.continues_with(sealed))
                 || !part.extras.is_empty()
             {
-                let mut block = Object::new().set("type", "text").set("text", "").into_map();
+                let mut block = ObjectWriter::new().set("type", "text").set("text", "").into_map();
                 block.extend(std::mem::take(&mut part.extras));
                 self.start(Value::Object(block));
                 *self.open_text = Some(OpenText::default());
@@ -432,7 +432,7 @@ impl BlockWriter<'_> {
         let speaks = !waiting.is_empty() || part.seal.is_some();
         if speaks && !part.started {
             part.started = true;
-            let block = Object::new().set("type", "thinking").set("thinking", "");
+            let block = ObjectWriter::new().set("type", "thinking").set("thinking", "");
             let mut block = block.set("signature", "").into_map();
             block.extend(std::mem::take(&mut part.extras));
             self.start(Value::Object(block));
@@ -455,7 +455,7 @@ impl BlockWriter<'_> {
             // Free-text input becomes a field of an object, so all of it is needed.
             if part.closed {
                 let arguments = std::mem::take(&mut part.waiting).concat();
-                let input: Value = Object::new().set("input", arguments).into();
+                let input: Value = ObjectWriter::new().set("input", arguments).into();
                 part.waiting.push(input.to_string());
             } else {
                 return;
@@ -468,7 +468,7 @@ impl BlockWriter<'_> {
             if let Some(seal) = part.seal.take() {
                 self.whole(signatures::carrier(&seal, &SignatureTarget::Call(id)));
             }
-            let block = Object::new()
+            let block = ObjectWriter::new()
                 .set("type", "tool_use")
                 .set("id", tool_names::write(id).as_ref())
                 .set("name", tool_names::write(name).as_ref())

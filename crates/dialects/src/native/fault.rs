@@ -1,18 +1,18 @@
 //! Reads and writes errors of the native format: the `google.rpc.Status` shape of
 //! <https://google.aip.dev/193>.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 use std::time::Duration;
 
-use crate::fault::{UpstreamWords, of_upstream};
-use crate::fields::Object;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
+use crate::fields::ObjectWriter;
 
 const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
 /// Reads a provider's error response. A stream that is a JSON array wraps the error object in an
 /// array.
-pub(super) fn read(status: u16, body: &[u8]) -> Fault {
+pub(super) fn read(status: u16, body: &[u8]) -> ApiError {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let value = match value {
         Value::Array(items) => items.into_iter().next().unwrap_or_default(),
@@ -20,12 +20,12 @@ pub(super) fn read(status: u16, body: &[u8]) -> Fault {
     };
     match value.get("error") {
         Some(error) => read_error(status, error),
-        None => of_upstream(status, None),
+        None => map_upstream_error(status, None),
     }
 }
 
 /// Reads an error object that came in place of a reply, in a 200 response or inside a stream.
-pub(super) fn read_object(error: &Value) -> Fault {
+pub(super) fn read_object(error: &Value) -> ApiError {
     let code = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let status = match error.get("status").and_then(Value::as_str).unwrap_or_default() {
         "INVALID_ARGUMENT" | "OUT_OF_RANGE" => 400,
@@ -39,20 +39,20 @@ pub(super) fn read_object(error: &Value) -> Fault {
     read_error(status, error)
 }
 
-fn read_error(status: u16, error: &Value) -> Fault {
+fn read_error(status: u16, error: &Value) -> ApiError {
     let words = words(error);
     // The provider reports a refused key, an account without funds and an unsupported location as
     // 400. The caller cannot fix any of them, so they count as the gateway's fault.
     let is_gateway_fault = words.code == "API_KEY_INVALID" || words.kind == "FAILED_PRECONDITION";
     let status = if status == 400 && is_gateway_fault { 403 } else { status };
-    let fault = of_upstream(status, Some(words));
+    let fault = map_upstream_error(status, Some(words));
     match retry_delay(error) {
-        Some(wait) => fault.retry_after(wait),
+        Some(wait) => fault.with_retry_after(wait),
         None => fault,
     }
 }
 
-fn words(error: &Value) -> UpstreamWords {
+fn words(error: &Value) -> UpstreamError {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
     };
@@ -67,13 +67,13 @@ fn words(error: &Value) -> UpstreamWords {
         .and_then(|detail| detail.get("fieldViolations")?.get(0)?.get("field")?.as_str())
         .filter(|field| !field.is_empty())
         .map(camel_path);
-    UpstreamWords { message, kind: text(error.get("status")), code, param }
+    UpstreamError { message, kind: text(error.get("status")), code, param }
 }
 
 /// Converts a field path to camelCase: the provider names fields in snake_case, callers write
 /// camelCase.
 fn camel_path(field: &str) -> String {
-    let steps: Vec<_> = field.split('.').map(super::proto_json::camel).collect();
+    let steps: Vec<_> = field.split('.').map(super::proto_json::to_camel_case).collect();
     steps.join(".")
 }
 
@@ -93,36 +93,36 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 }
 
 /// Writes an error: status and body.
-pub(super) fn write(fault: &Fault) -> (u16, Vec<u8>) {
-    let (status, code, reason) = status_and_code(fault.trouble());
+pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
+    let (status, code, reason) = status_and_code(fault.kind());
     let mut details: Vec<Value> = Vec::new();
-    let typed = |kind: &str| Object::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
+    let typed = |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| {
-        let code = fault.detail()?;
+        let code = fault.code()?;
         Some(code.to_ascii_uppercase())
     });
     if let Some(reason) = reason {
         details.push(typed("ErrorInfo").set("reason", reason).set("domain", "portunus").into());
     }
-    if let Some(path) = fault.path() {
-        let violation = Object::new().set("field", path).set("description", fault.say());
+    if let Some(path) = fault.param() {
+        let violation = ObjectWriter::new().set("field", path).set("description", fault.message());
         let violations = vec![Value::from(violation)];
         details.push(typed("BadRequest").set("fieldViolations", violations).into());
     }
-    if matches!(fault.trouble(), Trouble::RateLimit | Trouble::Quota) {
-        let violation = Object::new().set("description", fault.say());
+    if matches!(fault.kind(), ErrorKind::RateLimited | ErrorKind::QuotaExceeded) {
+        let violation = ObjectWriter::new().set("description", fault.message());
         let violations = vec![Value::from(violation)];
         details.push(typed("QuotaFailure").set("violations", violations).into());
     }
-    if let Some(wait) = fault.wait() {
+    if let Some(wait) = fault.retry_after() {
         details.push(typed("RetryInfo").set("retryDelay", seconds(wait)).into());
     }
-    let error = Object::new()
+    let error = ObjectWriter::new()
         .set("code", status)
-        .set("message", fault.say())
+        .set("message", fault.message())
         .set("status", code)
-        .maybe("details", (!details.is_empty()).then_some(details));
-    let body: Value = Object::new().set("error", error).into();
+        .set_some("details", (!details.is_empty()).then_some(details));
+    let body: Value = ObjectWriter::new().set("error", error).into();
     (status, body.to_string().into_bytes())
 }
 
@@ -133,30 +133,30 @@ fn seconds(wait: Duration) -> String {
     }
 }
 
-const fn status_and_code(trouble: Trouble) -> (u16, &'static str, Option<&'static str>) {
+const fn status_and_code(trouble: ErrorKind) -> (u16, &'static str, Option<&'static str>) {
     const INVALID: &str = "INVALID_ARGUMENT";
     match trouble {
-        Trouble::Invalid | Trouble::TooLong | Trouble::Policy => (400, INVALID, None),
-        Trouble::NoKey => (401, "UNAUTHENTICATED", Some("API_KEY_INVALID")),
-        Trouble::Forbidden => (403, "PERMISSION_DENIED", None),
-        Trouble::NoPath | Trouble::NoModel | Trouble::NotFound => (404, "NOT_FOUND", None),
-        Trouble::NoMethod => (405, "UNIMPLEMENTED", None),
-        Trouble::SlowCaller => (408, "DEADLINE_EXCEEDED", None),
-        Trouble::Conflict => (409, "ABORTED", None),
-        Trouble::Stale => (412, "FAILED_PRECONDITION", None),
-        Trouble::Gone => (410, "NOT_FOUND", None),
-        Trouble::TooLarge => (413, INVALID, None),
-        Trouble::MediaType => (415, INVALID, None),
-        Trouble::Expectation => (417, "FAILED_PRECONDITION", None),
-        Trouble::Upgrade => (426, "FAILED_PRECONDITION", None),
-        Trouble::RateLimit => (429, "RESOURCE_EXHAUSTED", Some("RATE_LIMIT_EXCEEDED")),
-        Trouble::Quota => (429, "RESOURCE_EXHAUSTED", Some("INSUFFICIENT_QUOTA")),
-        Trouble::HeadTooLarge => (431, INVALID, None),
-        Trouble::Internal => (500, "INTERNAL", None),
-        Trouble::Unavailable | Trouble::Overload | Trouble::Interrupted => {
+        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => (400, INVALID, None),
+        ErrorKind::Unauthenticated => (401, "UNAUTHENTICATED", Some("API_KEY_INVALID")),
+        ErrorKind::Forbidden => (403, "PERMISSION_DENIED", None),
+        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => (404, "NOT_FOUND", None),
+        ErrorKind::MethodNotAllowed => (405, "UNIMPLEMENTED", None),
+        ErrorKind::RequestTimeout => (408, "DEADLINE_EXCEEDED", None),
+        ErrorKind::Conflict => (409, "ABORTED", None),
+        ErrorKind::PreconditionFailed => (412, "FAILED_PRECONDITION", None),
+        ErrorKind::Gone => (410, "NOT_FOUND", None),
+        ErrorKind::BodyTooLarge => (413, INVALID, None),
+        ErrorKind::UnsupportedMediaType => (415, INVALID, None),
+        ErrorKind::ExpectationFailed => (417, "FAILED_PRECONDITION", None),
+        ErrorKind::UpgradeRefused => (426, "FAILED_PRECONDITION", None),
+        ErrorKind::RateLimited => (429, "RESOURCE_EXHAUSTED", Some("RATE_LIMIT_EXCEEDED")),
+        ErrorKind::QuotaExceeded => (429, "RESOURCE_EXHAUSTED", Some("INSUFFICIENT_QUOTA")),
+        ErrorKind::HeadersTooLarge => (431, INVALID, None),
+        ErrorKind::Internal => (500, "INTERNAL", None),
+        ErrorKind::Unavailable | ErrorKind::Overloaded | ErrorKind::Interrupted => {
             (503, "UNAVAILABLE", None)
         }
-        Trouble::Timeout => (504, "DEADLINE_EXCEEDED", None),
+        ErrorKind::Timeout => (504, "DEADLINE_EXCEEDED", None),
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn invalid_field_is_named_in_message_and_details() {
-        let fault = Fault::invalid("generationConfig.topP", "`generationConfig.topP` is wrong");
+        let fault = ApiError::invalid("generationConfig.topP", "`generationConfig.topP` is wrong");
         let (status, body) = write(&fault);
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((status, &body["error"]["status"]), (400, &json!("INVALID_ARGUMENT")));
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn retry_delay_and_reason_round_trip() {
         let fault =
-            Fault::new(Trouble::RateLimit, "slow down").retry_after(Duration::from_millis(1_500));
+            ApiError::new(ErrorKind::RateLimited, "slow down").with_retry_after(Duration::from_millis(1_500));
         let (status, body) = write(&fault);
         let again = read(status, &body);
-        assert_eq!((again.trouble(), again.wait()), (Trouble::RateLimit, fault.wait()));
-        let (status, body) = write(&Fault::new(Trouble::NoKey, "no key"));
+        assert_eq!((again.kind(), again.retry_after()), (ErrorKind::RateLimited, fault.retry_after()));
+        let (status, body) = write(&ApiError::new(ErrorKind::Unauthenticated, "no key"));
         assert_eq!(status, 401);
         assert!(String::from_utf8(body).unwrap().contains("API_KEY_INVALID"));
     }
@@ -193,14 +193,14 @@ mod tests {
         let error = |status: &str, reason: &str, message: &str| {
             let reason = json!({"@type": "x/google.rpc.ErrorInfo", "reason": reason});
             let list = json!([{"error": {"code": 400, "message": message, "status": status, "details": [reason]}}]);
-            read(400, list.to_string().as_bytes()).trouble()
+            read(400, list.to_string().as_bytes()).kind()
         };
-        assert_eq!(error("INVALID_ARGUMENT", "API_KEY_INVALID", "x"), Trouble::Unavailable);
-        assert_eq!(error("FAILED_PRECONDITION", "", "User location"), Trouble::Unavailable);
-        assert_eq!(error("INVALID_ARGUMENT", "", "bad"), Trouble::Invalid);
+        assert_eq!(error("INVALID_ARGUMENT", "API_KEY_INVALID", "x"), ErrorKind::Unavailable);
+        assert_eq!(error("FAILED_PRECONDITION", "", "User location"), ErrorKind::Unavailable);
+        assert_eq!(error("INVALID_ARGUMENT", "", "bad"), ErrorKind::InvalidRequest);
         let long = "The input token count (9) exceeds the maximum number of tokens allowed (5).";
-        assert_eq!(error("INVALID_ARGUMENT", "", long), Trouble::TooLong);
-        assert_eq!(read(503, b"<html>").trouble(), Trouble::Unavailable);
-        assert_eq!(read_object(&json!({"code": 504})).trouble(), Trouble::Timeout);
+        assert_eq!(error("INVALID_ARGUMENT", "", long), ErrorKind::ContextTooLong);
+        assert_eq!(read(503, b"<html>").kind(), ErrorKind::Unavailable);
+        assert_eq!(read_object(&json!({"code": 504})).kind(), ErrorKind::Timeout);
     }
 }

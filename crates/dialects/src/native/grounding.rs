@@ -1,21 +1,21 @@
 //! Sources of a reply. The format lists them beside the text and gives their positions in bytes,
 //! <https://ai.google.dev/gemini-api/docs/google-search>.
 
-use canon::{Citation, Extras, Kind, Losses, Part, Search};
+use canon::{Citation, ExtraFields, PartKind, Losses, Part, WebSearch};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::proto_json;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 /// Returns the provider's search queries and hits.
-pub(super) fn search(grounding: &Value) -> Option<Search> {
+pub(super) fn search(grounding: &Value) -> Option<WebSearch> {
     let queries = texts(grounding, "webSearchQueries");
     let found: Vec<(String, String)> = list(grounding, "groundingChunks")
         .filter_map(source)
         .map(|(url, title)| (url, title.unwrap_or_default()))
         .collect();
-    (!queries.is_empty() || !found.is_empty()).then_some(Search { id: None, queries, found })
+    (!queries.is_empty() || !found.is_empty()).then_some(WebSearch { id: None, queries, results: found })
 }
 
 /// Counts the searches that were run.
@@ -39,16 +39,16 @@ pub(super) fn citations(grounding: &Value, cited: &Value, text: &str) -> Vec<Cit
                     title,
                     quote: None,
                     span: Some(span),
-                    extras: Extras::none(),
+                    extras: ExtraFields::new(),
                 });
             }
         }
     }
     for source in list(cited, "citationSources") {
         let word = |name: &str| source.get(name).and_then(Value::as_str).map(str::to_owned);
-        let mut extras = Extras::none();
+        let mut extras = ExtraFields::new();
         if let Some(license) = word("license").filter(|license| !license.is_empty()) {
-            extras.put(ORIGIN, "license", Value::from(license));
+            extras.insert(ORIGIN, "license", Value::from(license));
         }
         let (url, title) = (word("uri"), word("title"));
         citations.push(Citation { url, title, quote: None, span: span(source, text), extras });
@@ -93,26 +93,26 @@ pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
     let mut index = 0;
     for part in parts {
         match &part.kind {
-            Kind::Text { text, citations } => {
+            PartKind::Text { text, citations } => {
                 for citation in citations {
                     supports.extend(all.cite(citation, text, index, losses));
                 }
                 index += 1;
             }
-            Kind::Search(Search { id: _, queries: asked, found }) => {
+            PartKind::WebSearch(WebSearch { id: _, queries: asked, results: found }) => {
                 queries.extend(asked.iter().cloned());
                 for (url, title) in found {
                     all.index(url, Some(title));
                 }
             }
-            Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Foreign { .. } => index += 1,
+            PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::Foreign { .. } => index += 1,
         }
     }
     if all.0.is_empty() && queries.is_empty() {
@@ -120,7 +120,7 @@ pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
     }
     let chunks: Vec<Value> = all.0.into_iter().map(|(url, title)| web(&url, &title)).collect();
     Some(
-        Object::new()
+        ObjectWriter::new()
             .set("groundingChunks", chunks)
             .set("groundingSupports", supports)
             .set("webSearchQueries", queries)
@@ -129,8 +129,8 @@ pub(super) fn write(parts: &[Part], losses: &mut Losses) -> Option<Value> {
 }
 
 fn web(url: &str, title: &str) -> Value {
-    let inner = Object::new().set("uri", url).set("title", title);
-    Object::new().set("web", inner).into()
+    let inner = ObjectWriter::new().set("uri", url).set("title", title);
+    ObjectWriter::new().set("web", inner).into()
 }
 
 /// The list of sources, one entry per address.
@@ -170,7 +170,7 @@ impl SourceList {
         segment.insert("startIndex".to_owned(), Value::from(start));
         segment.insert("endIndex".to_owned(), Value::from(end));
         segment.insert("text".to_owned(), Value::from(text.get(start..end).unwrap_or_default()));
-        let support = Object::new()
+        let support = ObjectWriter::new()
             .set("segment", segment)
             .set("groundingChunkIndices", vec![Value::from(chunk)])
             .set("confidenceScores", Vec::<Value>::new());
@@ -218,9 +218,9 @@ mod tests {
         });
         let found = citations(&grounding, &Value::Null, text);
         assert_eq!(found[0].span, Some((12, 23)));
-        let kind = Kind::Text { text: text.to_owned(), citations: found };
+        let kind = PartKind::Text { text: text.to_owned(), citations: found };
         let search = search(&grounding).unwrap();
-        let parts = [Part::new(kind), Part::new(Kind::Search(search))];
+        let parts = [Part::new(kind), Part::new(PartKind::WebSearch(search))];
         let written = write(&parts, &mut Losses::new()).unwrap();
         let segment = &written["groundingSupports"][0]["segment"];
         assert_eq!(segment["text"], "Über alles.");

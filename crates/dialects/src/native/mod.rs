@@ -42,54 +42,54 @@ mod write_tools;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use proto_json::camel;
-pub(crate) use signatures::BYPASS;
+pub(crate) use proto_json::to_camel_case;
+pub(crate) use signatures::BYPASS_SIGNATURE;
 
-use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
-use canon::{Fault, Lossy, Origin, Reply};
+use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
+use canon::{ApiError, Lossy, WireFormat, ChatReply};
 
 /// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
-pub struct Native;
+pub struct NativeDialect;
 
-impl Dialect for Native {
-    fn origin(&self) -> Origin {
+impl Dialect for NativeDialect {
+    fn origin(&self) -> WireFormat {
         names::ORIGIN
     }
 
-    fn ends(&self) -> Ends {
-        Ends { stop_texts: wire::MAX_STOP_TEXTS, tells_stop: false, least_output: 1 }
+    fn stop_support(&self) -> StopSupport {
+        StopSupport { max_stop_texts: wire::MAX_STOP_TEXTS, reports_stop_text: false, min_output_tokens: 1 }
     }
 
-    fn read_request(&self, target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
+    fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
         read_request::read(target, body)
     }
 
-    fn write_request(&self, chat: &canon::Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+    fn write_request(&self, chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
         Ok(write_request::write(chat, lane))
     }
 
-    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    fn write_reply(&self, reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn stream_reader(&self) -> Box<dyn StreamReader> {
         Box::new(read_stream::NativeStreamReader::default())
     }
 
-    fn writer(&self, chat: &canon::Chat, stamp: &Stamp) -> Box<dyn Writer> {
+    fn stream_writer(&self, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
         Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
     }
 
-    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
         fault::read(status, body)
     }
 
-    fn write_fault(&self, fault: &Fault, _request_id: &str) -> (u16, Vec<u8>) {
+    fn write_error(&self, fault: &ApiError, _request_id: &str) -> (u16, Vec<u8>) {
         fault::write(fault)
     }
 }

@@ -1,9 +1,9 @@
 //! Constants that the readers and the writers of the native format share.
 
-use canon::Origin;
+use canon::WireFormat;
 
 /// This format, as other formats name it.
-pub(super) const ORIGIN: Origin = Origin::Native;
+pub(super) const ORIGIN: WireFormat = WireFormat::Native;
 
 /// The extra that marks a caller who wants its stream as one JSON array.
 pub(super) const JSON_ARRAY_EXTRA: &str = "portunus.alt";

@@ -1,7 +1,7 @@
 //! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
 
 use bytes::Bytes;
-use canon::{Extras, Fault, Losses, Trouble, Usage};
+use canon::{ExtraFields, ApiError, Losses, ErrorKind, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,32 +11,32 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use super::read_stream::is_end_marker;
-use super::{Native, fault, rules, wire};
-use crate::fields::Object;
-use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict};
+use super::{NativeDialect, fault, rules, wire};
+use crate::fields::ObjectWriter;
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction};
 
-impl Passage for Native {
-    fn peek(&self, target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+impl PassThrough for NativeDialect {
+    fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(target, body)
     }
 
-    fn patch(&self, body: &Bytes, facts: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &facts.marks;
+    fn patch(&self, body: &Bytes, facts: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+        let marks = &facts.patch_points;
         let mut edits = Vec::with_capacity(facts.edits.len() + 2);
-        if let Some(limit) = lane.limit {
+        if let Some(limit) = lane.max_payable_output {
             edits.push(limit_edit(body, facts, limit));
         }
         // The path names the model. A model in the body must agree with it.
         if let Some(at) = &marks.model {
             let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
-            edits.push(Edit { at: at.clone(), with: json::quoted(&format!("models/{name}")) });
+            edits.push(BodyEdit { range: at.clone(), replacement: json::to_json_string(&format!("models/{name}")) });
         }
         edits.extend(facts.edits.iter().cloned());
-        Outgoing { path: wire::path(lane.model, facts.stream), body: Segments::edited(body, edits) }
+        ProviderRequest { path: wire::path(lane.model, facts.stream), body: BodySegments::with_edits(body, edits) }
     }
 
-    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+    fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         let chunk: NativeChunkView<'_> =
             serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
         if let Some(error) = chunk.error {
@@ -51,9 +51,9 @@ impl Passage for Native {
         Ok(state.said)
     }
 
-    fn sniffer(&self, facts: &Peek) -> Box<dyn Sniffer> {
+    fn stream_meter(&self, facts: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(NativeStreamMeter {
-            array: facts.array,
+            array: facts.json_array,
             expected: facts.candidates as usize,
             begun: Cell::new(false),
             closed: Cell::new(false),
@@ -61,7 +61,7 @@ impl Passage for Native {
         })
     }
 
-    fn break_off(&self, fault: &Fault, _request_id: &str) -> Vec<u8> {
+    fn write_abort(&self, fault: &ApiError, _request_id: &str) -> Vec<u8> {
         let (_, body) = fault::write(fault);
         [b"data: ".as_slice(), &body, b"\n\n"].concat()
     }
@@ -73,30 +73,30 @@ impl Passage for Native {
 
 /// Writes the lowered limit over the caller's limit, into its object, or together with a new
 /// object.
-fn limit_edit(body: &Bytes, facts: &Peek, limit: u64) -> Edit {
-    let marks = &facts.marks;
+fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
+    let marks = &facts.patch_points;
     match &marks.limit {
-        Some(at) if !at.is_empty() => Edit { at: at.clone(), with: limit.to_string().into() },
+        Some(at) if !at.is_empty() => BodyEdit { range: at.clone(), replacement: limit.to_string().into() },
         Some(at) => {
             let rest = body.get(at.start..).unwrap_or_default();
             let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
             let comma = if more { "," } else { "" };
-            Edit { at: at.clone(), with: format!("\"maxOutputTokens\":{limit}{comma}").into() }
+            BodyEdit { range: at.clone(), replacement: format!("\"maxOutputTokens\":{limit}{comma}").into() }
         }
         None => {
-            let comma = if marks.empty { "" } else { "," };
+            let comma = if marks.is_empty_object { "" } else { "," };
             let config = format!("\"generationConfig\":{{\"maxOutputTokens\":{limit}}}{comma}");
-            Edit { at: marks.open..marks.open, with: config.into() }
+            BodyEdit { range: marks.insert_at..marks.insert_at, replacement: config.into() }
         }
     }
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a native answer: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a native answer: {why}"))
 }
 
-fn read_error(error: &RawValue) -> Fault {
+fn read_error(error: &RawValue) -> ApiError {
     let value: Value = serde_json::from_str(error.get()).unwrap_or_default();
     fault::read_object(&value)
 }
@@ -145,7 +145,7 @@ static CALL_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"fun
 /// Running totals of a reply.
 #[derive(Default)]
 struct NativeMeterState {
-    said: Said,
+    said: ReplyMeter,
     /// The candidates seen so far, each with a flag that is set when it has ended.
     seen: Vec<(u32, bool)>,
     blocked: bool,
@@ -166,20 +166,20 @@ impl NativeMeterState {
                 // A function call is written as an object; about half of it is syntax.
                 let call = CALL_KEY.find(content.as_bytes()).is_some();
                 let calls = if call { content.len() as u64 / 2 } else { 0 };
-                calls.max(json::said_bytes(content.as_bytes(), &*TEXT_KEYS))
+                calls.max(json::total_text_bytes(content.as_bytes(), &*TEXT_KEYS))
             });
             let queries = candidate.grounding.as_ref().and_then(|found| found.queries.as_ref());
             self.searches = self.searches.max(queries.map_or(0, |list| list.len() as u64));
         }
         self.blocked |= chunk.feedback.as_ref().is_some_and(|feedback| feedback.reason.is_some());
-        self.said.finished =
+        self.said.is_finished =
             self.blocked || (!self.seen.is_empty() && self.seen.iter().all(|(_, ended)| *ended));
         if let Some(counts) = chunk.usage.as_ref().filter(|counts| counts.has_counts()) {
             let now = counts.read();
-            self.said.tier = counts.tier().or(self.said.tier.take());
+            self.said.service_tier = counts.tier().or(self.said.service_tier.take());
             // Early chunks report only some counts; the last chunk reports all of them.
             self.said.usage = Some(match self.said.usage {
-                Some(before) if !self.said.finished => before.merged(now),
+                Some(before) if !self.said.is_finished => before.merged(now),
                 _ => now,
             });
         }
@@ -207,37 +207,37 @@ impl NativeStreamMeter {
     /// closing bracket.
     fn is_over(&self) -> bool {
         let NativeMeterState { said, seen, blocked, .. } = &self.state;
-        said.finished && (*blocked || seen.len() >= self.expected)
+        said.is_finished && (*blocked || seen.len() >= self.expected)
     }
 }
 
-impl Sniffer for NativeStreamMeter {
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+impl StreamMeter for NativeStreamMeter {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         if is_end_marker(&frame.data) {
-            return Verdict::Swallow;
+            return FrameAction::Drop;
         }
         let chunk: NativeChunkView<'_> = match serde_json::from_slice(&frame.data) {
             Ok(chunk) => chunk,
             Err(e) => {
-                return Verdict::Fault(
-                    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-                        .note(format!("unreadable native piece: {e}")),
+                return FrameAction::Error(
+                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+                        .with_log_note(format!("unreadable native piece: {e}")),
                 );
             }
         };
         if let Some(error) = chunk.error {
-            return Verdict::Fault(read_error(error));
+            return FrameAction::Error(read_error(error));
         }
         // Output after the end is metered but not forwarded.
         let late = self.is_over() && chunk.candidates.as_ref().is_some_and(|list| !list.is_empty());
         self.state.observe(&chunk);
         if late {
-            return Verdict::Swallow;
+            return FrameAction::Drop;
         }
-        if self.array && self.is_over() { Verdict::Last } else { Verdict::Forward }
+        if self.array && self.is_over() { FrameAction::Last } else { FrameAction::Forward }
     }
 
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         let before: &[u8] = match (self.array, self.begun.replace(true)) {
             (false, _) => b"data: ",
             (true, false) => b"[",
@@ -259,7 +259,7 @@ impl Sniffer for NativeStreamMeter {
         }
     }
 
-    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         if self.state.seen.is_empty() {
             self.state.seen.push((0, false));
         }
@@ -267,22 +267,22 @@ impl Sniffer for NativeStreamMeter {
         let ends: Vec<Value> = open
             .map(|(index, ended)| {
                 *ended = true;
-                let parts = vec![Value::from(Object::new().set("text", ""))];
-                Object::new()
-                    .set("content", Object::new().set("parts", parts).set("role", "model"))
+                let parts = vec![Value::from(ObjectWriter::new().set("text", ""))];
+                ObjectWriter::new()
+                    .set("content", ObjectWriter::new().set("parts", parts).set("role", "model"))
                     .set("finishReason", "MAX_TOKENS")
                     .set("index", *index)
                     .into()
             })
             .collect();
-        let counts = wire::write_usage(usage, &Extras::default(), &mut Losses::new());
-        let last = Object::new().set("candidates", ends).set("usageMetadata", counts);
-        self.state.said.finished = true;
-        self.write(&Frame::data(Value::from(last).to_string()), out);
+        let counts = wire::write_usage(usage, &ExtraFields::default(), &mut Losses::new());
+        let last = ObjectWriter::new().set("candidates", ends).set("usageMetadata", counts);
+        self.state.said.is_finished = true;
+        self.write(&StreamFrame::data(Value::from(last).to_string()), out);
         self.write_end(out);
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.state.said
     }
 }

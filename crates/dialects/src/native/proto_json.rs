@@ -6,13 +6,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Extras, Fault};
+use canon::{ExtraFields, ApiError};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use crate::envelope;
-use crate::fields::{Fields, Object, Path};
+use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
 
 /// Prefixes of extras that belong to nested objects, longer prefixes first.
 const SCOPES: [&str; 10] = [
@@ -29,7 +29,7 @@ const SCOPES: [&str; 10] = [
 ];
 
 /// Converts a field name to camelCase.
-pub(crate) fn camel(name: &str) -> Cow<'_, str> {
+pub(crate) fn to_camel_case(name: &str) -> Cow<'_, str> {
     if !name.contains('_') || name.starts_with('_') {
         return Cow::Borrowed(name);
     }
@@ -53,19 +53,19 @@ pub(super) fn camel_keys(map: Map<String, Value>) -> Map<String, Value> {
     if map.keys().all(|name| !name.contains('_')) {
         return map;
     }
-    map.into_iter().map(|(name, value)| (camel(&name).into_owned(), value)).collect()
+    map.into_iter().map(|(name, value)| (to_camel_case(&name).into_owned(), value)).collect()
 }
 
 /// Starts reading an object. Any other value is an error.
-pub(super) fn fields<'p>(value: Value, path: &'p Path<'p>) -> Result<Fields<'p>, Fault> {
+pub(super) fn fields<'p>(value: Value, path: &'p JsonPath<'p>) -> Result<ObjectReader<'p>, ApiError> {
     match value {
-        Value::Object(map) => Ok(Fields::of(camel_keys(map), path)),
+        Value::Object(map) => Ok(ObjectReader::of(camel_keys(map), path)),
         _ => Err(path.fault(format!("`{path}` must be an object"))),
     }
 }
 
 /// Takes a list, or one object in place of a list of one.
-pub(super) fn list(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Value>, Fault> {
+pub(super) fn list(fields: &mut ObjectReader<'_>, name: &str) -> Result<Vec<Value>, ApiError> {
     match fields.take(name) {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) => Ok(items),
@@ -75,7 +75,7 @@ pub(super) fn list(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Value>, Fa
 }
 
 /// Takes a list of strings, or one string.
-pub(super) fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>, Fault> {
+pub(super) fn strings(fields: &mut ObjectReader<'_>, name: &str) -> Result<Vec<String>, ApiError> {
     match fields.take(name) {
         None => Ok(Vec::new()),
         Some(Value::String(one)) => Ok(vec![one]),
@@ -91,7 +91,7 @@ pub(super) fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>
 }
 
 /// Takes a whole number, also written as a string or as a float without a fraction.
-pub(super) fn integer(fields: &mut Fields<'_>, name: &str) -> Result<Option<i64>, Fault> {
+pub(super) fn integer(fields: &mut ObjectReader<'_>, name: &str) -> Result<Option<i64>, ApiError> {
     match fields.take(name) {
         None => Ok(None),
         Some(value) => match whole(&value) {
@@ -115,7 +115,7 @@ pub(super) fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Takes an enum value, in upper case.
-pub(super) fn word(fields: &mut Fields<'_>, name: &str) -> Result<Option<String>, Fault> {
+pub(super) fn word(fields: &mut ObjectReader<'_>, name: &str) -> Result<Option<String>, ApiError> {
     Ok(fields.string(name)?.map(|word| word.to_ascii_uppercase()))
 }
 
@@ -128,23 +128,23 @@ pub(super) fn standard(data: String) -> String {
 }
 
 /// Keeps the remaining fields of a nested object under dotted names.
-pub(super) fn keep(extras: &mut Extras, scope: &str, rest: Fields<'_>) {
-    for (name, value) in rest.rest() {
-        extras.put(ORIGIN, &format!("{scope}.{name}"), value);
+pub(super) fn keep(extras: &mut ExtraFields, scope: &str, rest: ObjectReader<'_>) {
+    for (name, value) in rest.remaining() {
+        extras.insert(ORIGIN, &format!("{scope}.{name}"), value);
     }
 }
 
 /// Writes the extras of one object without overwriting its fields. An empty scope is the outermost
 /// object.
-pub(super) fn restore(object: Object, extras: &Extras, scope: &str) -> Object {
+pub(super) fn restore(object: ObjectWriter, extras: &ExtraFields, scope: &str) -> ObjectWriter {
     let mut map = object.into_map();
-    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
         let Some(rest) = own_name(name, scope) else { continue };
         if !map.contains_key(rest) {
             map.insert(rest.to_owned(), value.clone());
         }
     }
-    map.into_iter().fold(Object::new(), |object, (name, value)| object.set(&name, value))
+    map.into_iter().fold(ObjectWriter::new(), |object, (name, value)| object.set(&name, value))
 }
 
 /// Returns the bare field name if the extra belongs directly into the scope.
@@ -172,7 +172,7 @@ mod tests {
             ("_private", "_private"),
             ("top_k", "topK"),
         ] {
-            assert_eq!(camel(name), expected);
+            assert_eq!(to_camel_case(name), expected);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reads one part of a turn or a reply into canon.
 
 use canon::{
-    Clip, Code, CodeOutcome, Detail, Extras, Fault, Kind, Media, MediaKind, Part, Source, Thought,
+    VideoClip, CodeExecution, CodeResult, ImageDetail, ExtraFields, ApiError, PartKind, Media, MediaKind, Part, MediaSource, Thought,
     ToolCall, ToolResult,
 };
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::names::ORIGIN;
 use super::proto_json::{self, fields};
 use super::{signatures, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// A part together with the thought its signature stood for.
 pub(super) struct ReadPart {
@@ -22,66 +22,66 @@ pub(super) struct ReadPart {
 /// Reads a part. `invent` makes up the id of a call without one.
 pub(super) fn part(
     value: Value,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     invent: impl FnOnce(&str) -> String,
-) -> Result<ReadPart, Fault> {
+) -> Result<ReadPart, ApiError> {
     let mut fields = fields(value, path)?;
     let found = fields.string("thoughtSignature")?.map(|token| signatures::read(&token));
     let is_thought = fields.flag("thought")?.unwrap_or(false);
-    let mut extras = Extras::none();
+    let mut extras = ExtraFields::new();
     let kind = payload(&mut fields, is_thought, &mut extras, invent)?;
-    let whole = matches!(kind, Some(Kind::Foreign { .. }));
+    let whole = matches!(kind, Some(PartKind::Foreign { .. }));
     let mut kind = kind.unwrap_or_else(|| text_kind(String::new(), is_thought));
     // An image made while thinking stays an image; the flag is kept in its extras.
-    if is_thought && !matches!(kind, Kind::Thought(_)) && !whole {
-        extras.put(ORIGIN, "thought", Value::Bool(true));
+    if is_thought && !matches!(kind, PartKind::Thought(_)) && !whole {
+        extras.insert(ORIGIN, "thought", Value::Bool(true));
     }
     if !whole {
-        for (name, value) in fields.rest() {
-            extras.put(ORIGIN, &name, value);
+        for (name, value) in fields.remaining() {
+            extras.insert(ORIGIN, &name, value);
         }
     }
     let Some(found) = found else {
-        return Ok(ReadPart { part: Some(Part::new(kind).with(extras)), hidden: None });
+        return Ok(ReadPart { part: Some(Part::new(kind).with_extras(extras)), hidden: None });
     };
     if found.hidden {
         let hidden = Some(signatures::bare_thought(found.seal, found.redacted));
-        let carrier = matches!(&kind, Kind::Text { text, .. } if text.is_empty());
-        let part = (!carrier).then(|| Part::new(kind).with(extras));
+        let carrier = matches!(&kind, PartKind::Text { text, .. } if text.is_empty());
+        let part = (!carrier).then(|| Part::new(kind).with_extras(extras));
         return Ok(ReadPart { part, hidden });
     }
-    if let Kind::Thought(thought) = &mut kind {
+    if let PartKind::Thought(thought) = &mut kind {
         thought.redacted = found.redacted;
     }
-    let part = Part::new(kind).sealed(Some(found.seal)).with(extras);
+    let part = Part::new(kind).with_signature(Some(found.seal)).with_extras(extras);
     Ok(ReadPart { part: Some(part), hidden: None })
 }
 
-fn text_kind(text: String, is_thought: bool) -> Kind {
+fn text_kind(text: String, is_thought: bool) -> PartKind {
     if is_thought {
-        Kind::Thought(Thought { text, redacted: false })
+        PartKind::Thought(Thought { text, redacted: false })
     } else {
-        Kind::Text { text, citations: Vec::new() }
+        PartKind::Text { text, citations: Vec::new() }
     }
 }
 
 fn payload(
-    fields: &mut Fields<'_>,
+    fields: &mut ObjectReader<'_>,
     is_thought: bool,
-    extras: &mut Extras,
+    extras: &mut ExtraFields,
     invent: impl FnOnce(&str) -> String,
-) -> Result<Option<Kind>, Fault> {
+) -> Result<Option<PartKind>, ApiError> {
     if let Some(text) = fields.string("text")? {
         return Ok(Some(text_kind(text, is_thought)));
     }
     let path = fields.path();
     if let Some(value) = fields.take("inlineData") {
         let media = inline(value, &path.key("inlineData"), extras)?;
-        return Ok(Some(Kind::Media(media_options(fields, media, extras)?)));
+        return Ok(Some(PartKind::Media(media_options(fields, media, extras)?)));
     }
     if let Some(value) = fields.take("fileData") {
         let media = file(value, &path.key("fileData"), extras)?;
-        return Ok(Some(Kind::Media(media_options(fields, media, extras)?)));
+        return Ok(Some(PartKind::Media(media_options(fields, media, extras)?)));
     }
     if let Some(value) = fields.take("functionCall") {
         return call(value, &path.key("functionCall"), extras, invent).map(Some);
@@ -105,7 +105,7 @@ fn payload(
         .all(|name| matches!(name.as_str(), "videoMetadata" | "mediaResolution" | "partMetadata"));
     if only_modifiers {
         for (name, value) in value {
-            extras.put(ORIGIN, &name, value);
+            extras.insert(ORIGIN, &name, value);
         }
         return Ok(None);
     }
@@ -113,7 +113,7 @@ fn payload(
     if is_thought {
         value.insert("thought".to_owned(), Value::Bool(true));
     }
-    Ok(Some(Kind::Foreign { origin: ORIGIN, value: Value::Object(value) }))
+    Ok(Some(PartKind::Foreign { origin: ORIGIN, value: Value::Object(value) }))
 }
 
 /// Takes all remaining fields.
@@ -121,22 +121,22 @@ trait TakeAll {
     fn take_all(&mut self) -> Map<String, Value>;
 }
 
-impl<'p> TakeAll for Fields<'p> {
+impl<'p> TakeAll for ObjectReader<'p> {
     fn take_all(&mut self) -> Map<String, Value> {
         let path = self.path();
-        std::mem::replace(self, Fields::of(Map::new(), path)).rest()
+        std::mem::replace(self, ObjectReader::of(Map::new(), path)).remaining()
     }
 }
 
 /// Reads media inside the message.
-fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
+fn inline(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<Media, ApiError> {
     let mut inner = fields(value, path)?;
     let mime = inner.string("mimeType")?.unwrap_or_else(|| "application/octet-stream".to_owned());
     let data = proto_json::standard(inner.required("data")?);
     proto_json::keep(extras, "inlineData", inner);
     Ok(Media {
-        kind: MediaKind::of_mime(&mime),
-        source: Source::Inline { mime, data },
+        kind: MediaKind::from_mime(&mime),
+        source: MediaSource::Inline { mime, data },
         name: None,
         detail: None,
         clip: None,
@@ -144,14 +144,14 @@ fn inline(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, F
 }
 
 /// Reads media behind an address, or in the provider's own storage.
-fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fault> {
+fn file(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<Media, ApiError> {
     let mut inner = fields(value, path)?;
     let uri = inner.required("fileUri")?;
     let mime = inner.string("mimeType")?.filter(|mime| !mime.is_empty());
     proto_json::keep(extras, "fileData", inner);
     let is_video = ["youtube.com/", "youtu.be/"].iter().any(|host| uri.contains(host));
     let kind = match mime.as_deref() {
-        Some(mime) => MediaKind::of_mime(mime),
+        Some(mime) => MediaKind::from_mime(mime),
         None if is_video => MediaKind::Video,
         None => MediaKind::Document,
     };
@@ -159,25 +159,25 @@ fn file(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Media, Fau
         || !(uri.starts_with("https://") || uri.starts_with("http://"));
     let source = if stored {
         if let Some(mime) = mime {
-            extras.put(ORIGIN, "fileData.mimeType", Value::from(mime));
+            extras.insert(ORIGIN, "fileData.mimeType", Value::from(mime));
         }
-        Source::File { origin: ORIGIN, id: uri }
+        MediaSource::File { origin: ORIGIN, id: uri }
     } else {
-        Source::Url { url: uri, mime }
+        MediaSource::Url { url: uri, mime }
     };
     Ok(Media { kind, source, name: None, detail: None, clip: None })
 }
 
 /// Reads the resolution of media and the clip to look at.
 fn media_options(
-    part: &mut Fields<'_>,
+    part: &mut ObjectReader<'_>,
     mut media: Media,
-    extras: &mut Extras,
-) -> Result<Media, Fault> {
+    extras: &mut ExtraFields,
+) -> Result<Media, ApiError> {
     if let Some(value) = part.take("videoMetadata") {
         let path = part.path().key("videoMetadata");
         let mut inner = fields(value, &path)?;
-        media.clip = Some(Clip {
+        media.clip = Some(VideoClip {
             start: inner.string("startOffset")?,
             end: inner.string("endOffset")?,
             fps: inner.number("fps")?,
@@ -191,38 +191,38 @@ fn media_options(
         };
         media.detail = level.and_then(read_detail);
         if media.detail.is_none() {
-            extras.put(ORIGIN, "mediaResolution", value);
+            extras.insert(ORIGIN, "mediaResolution", value);
         }
     }
     Ok(media)
 }
 
 /// Maps a `MediaResolution` value to canon.
-fn read_detail(word: &str) -> Option<Detail> {
+fn read_detail(word: &str) -> Option<ImageDetail> {
     match word.to_ascii_uppercase().strip_prefix("MEDIA_RESOLUTION_")? {
-        "LOW" => Some(Detail::Low),
-        "MEDIUM" => Some(Detail::Medium),
-        "HIGH" => Some(Detail::High),
-        "ULTRA_HIGH" => Some(Detail::Original),
+        "LOW" => Some(ImageDetail::Low),
+        "MEDIUM" => Some(ImageDetail::Medium),
+        "HIGH" => Some(ImageDetail::High),
+        "ULTRA_HIGH" => Some(ImageDetail::Original),
         _ => None,
     }
 }
 
 fn call(
     value: Value,
-    path: &Path<'_>,
-    extras: &mut Extras,
+    path: &JsonPath<'_>,
+    extras: &mut ExtraFields,
     invent: impl FnOnce(&str) -> String,
-) -> Result<Kind, Fault> {
+) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let name = inner.string("name")?.unwrap_or_default();
     let id = inner.string("id")?.filter(|id| !id.is_empty()).unwrap_or_else(|| invent(&name));
     let arguments = inner.take("args").map_or_else(|| "{}".to_owned(), |args| args.to_string());
     proto_json::keep(extras, "functionCall", inner);
-    Ok(Kind::ToolCall(ToolCall { id, name, arguments, custom: false }))
+    Ok(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
 }
 
-fn result(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fault> {
+fn result(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let call = inner.string("id")?.unwrap_or_default();
     let name = inner.string("name")?;
@@ -239,30 +239,30 @@ fn result(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fa
         parts.extend(read.part);
     }
     proto_json::keep(extras, "functionResponse", inner);
-    Ok(Kind::ToolResult(ToolResult { call, name, parts, object: Some(object), failed }))
+    Ok(PartKind::ToolResult(ToolResult { call_id: call, name, parts, object: Some(object), is_error: failed }))
 }
 
-fn code(value: Value, path: &Path<'_>) -> Result<Kind, Fault> {
+fn code(value: Value, path: &JsonPath<'_>) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let language = inner.string("language")?.unwrap_or_default().to_ascii_lowercase();
     let language = if language == "language_unspecified" { String::new() } else { language };
-    Ok(Kind::Code(Code {
+    Ok(PartKind::CodeExecution(CodeExecution {
         id: inner.string("id")?,
         language,
         code: inner.string("code")?.unwrap_or_default(),
     }))
 }
 
-fn outcome(value: Value, path: &Path<'_>, extras: &mut Extras) -> Result<Kind, Fault> {
+fn outcome(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let word = proto_json::word(&mut inner, "outcome")?.unwrap_or_default();
     let failed = word != "OUTCOME_OK";
     if failed && word != "OUTCOME_FAILED" {
-        extras.put(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
+        extras.insert(ORIGIN, "codeExecutionResult.outcome", Value::from(word));
     }
-    Ok(Kind::CodeOutcome(CodeOutcome {
+    Ok(PartKind::CodeResult(CodeResult {
         id: inner.string("id")?,
         output: inner.string("output")?.unwrap_or_default(),
-        failed,
+        is_error: failed,
     }))
 }

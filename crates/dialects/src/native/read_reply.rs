@@ -1,30 +1,30 @@
 //! Reads a provider's whole reply into canon.
 
 use canon::{
-    Candidate, Extras, Fault, Finish, Kind, Logprob, Part, Raw, Reply, TokenChance, Trouble, Why,
+    ReplyCandidate, ExtraFields, ApiError, Finish, PartKind, Logprob, Part, RawReason, ChatReply, TokenLogprob, ErrorKind, FinishReason,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::proto_json::fields;
 use super::{fault, grounding, proto_json, read_part, timestamp, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
-pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut root = fields(value, &Path::Root).map_err(|e| unreadable(e.say()))?;
+    let mut root = fields(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = root.take("error") {
         return Err(fault::read_object(&error));
     }
     let expected = ["candidates", "promptFeedback", "usageMetadata"];
-    let mut read = || -> Result<Reply, Fault> {
+    let mut read = || -> Result<ChatReply, ApiError> {
         let top = NativeReplyHeader::take(&mut root)?;
         let list = proto_json::list(&mut root, "candidates")?;
         if list.is_empty() && top.feedback.is_none() && top.usage.is_none() {
             return Err(unreadable(&format!("there is none of {expected:?}")));
         }
-        let mut extras = Extras::none();
+        let mut extras = ExtraFields::new();
         let mut usage = top.usage.and_then(|value| wire::read_usage(value, &mut extras));
         let mut candidates = Vec::new();
         for (at, value) in list.into_iter().enumerate() {
@@ -38,23 +38,23 @@ pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
             if candidates.is_empty()
                 && let Some(finish) = blocked(&feedback)
             {
-                candidates.push(Candidate { finish: Some(finish), ..Candidate::default() });
+                candidates.push(ReplyCandidate { finish: Some(finish), ..ReplyCandidate::default() });
             }
-            extras.put(ORIGIN, "promptFeedback", feedback);
+            extras.insert(ORIGIN, "promptFeedback", feedback);
         }
         let created = top.created.as_deref().and_then(timestamp::read);
-        Ok(Reply { id: top.id, model: top.model, created, candidates, usage, extras })
+        Ok(ChatReply { id: top.id, model: top.model, created, candidates, usage, extras })
     };
     let mut reply = read().map_err(|e| unreadable(&e.to_string()))?;
-    for (name, value) in root.rest() {
-        reply.extras.put(ORIGIN, &name, value);
+    for (name, value) in root.remaining() {
+        reply.extras.insert(ORIGIN, &name, value);
     }
     Ok(reply)
 }
 
-fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a native answer: {why}"))
+fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a native answer: {why}"))
 }
 
 /// Top-level fields of a reply or a stream chunk.
@@ -67,7 +67,7 @@ pub(super) struct NativeReplyHeader {
 }
 
 impl NativeReplyHeader {
-    pub(super) fn take(root: &mut Fields<'_>) -> Result<Self, Fault> {
+    pub(super) fn take(root: &mut ObjectReader<'_>) -> Result<Self, ApiError> {
         Ok(Self {
             id: root.string("responseId")?.filter(|id| !id.is_empty()),
             model: root.string("modelVersion")?.filter(|model| !model.is_empty()),
@@ -81,20 +81,20 @@ impl NativeReplyHeader {
 /// Returns the finish of a reply whose prompt was blocked; `None` if it was not blocked.
 pub(super) fn blocked(feedback: &Value) -> Option<Finish> {
     let word = feedback.get("blockReason").and_then(Value::as_str)?;
-    Some(Finish::new(Why::PromptBlocked, Raw::new(ORIGIN, word)))
+    Some(Finish::new(FinishReason::PromptBlocked, RawReason::new(ORIGIN, word)))
 }
 
-fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(Candidate, u64), Fault> {
-    let mut fields = fields(value, &Path::Root)?;
+fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(ReplyCandidate, u64), ApiError> {
+    let mut fields = fields(value, &JsonPath::Root)?;
     let mut side = NativeCandidateFields::take(&mut fields)?;
     let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
     let mut parts: Vec<Part> = Vec::new();
     let mut calls = 0;
     for value in std::mem::take(&mut side.parts) {
         let invent = |name: &str| wire::invent_id((id, index, calls), name);
-        let read = read_part::part(value, &Path::Root, invent)?;
+        let read = read_part::part(value, &JsonPath::Root, invent)?;
         for part in read.hidden.into_iter().chain(read.part) {
-            if matches!(part.kind, Kind::ToolCall(_)) {
+            if matches!(part.kind, PartKind::ToolCall(_)) {
                 calls += 1;
             }
             push_merged(&mut parts, part);
@@ -103,18 +103,18 @@ fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(Candidate, u6
     let finish = side
         .finish
         .as_ref()
-        .map(|word| Finish::new(wire::read_why(word, calls > 0), Raw::new(ORIGIN, word.as_str())));
-    if let Some(Kind::Text { text, citations }) = cited_text(&mut parts) {
+        .map(|word| Finish::new(wire::read_why(word, calls > 0), RawReason::new(ORIGIN, word.as_str())));
+    if let Some(PartKind::Text { text, citations }) = cited_text(&mut parts) {
         *citations = grounding::citations(&side.grounding, &side.cited, text);
     }
-    parts.extend(grounding::search(&side.grounding).map(|found| Part::new(Kind::Search(found))));
+    parts.extend(grounding::search(&side.grounding).map(|found| Part::new(PartKind::WebSearch(found))));
     let searches = grounding::searches(&side.grounding);
     let logprobs = side.logprobs.as_ref().map(logprobs).unwrap_or_default();
     let mut extras = fields.extras(ORIGIN);
     for (name, value) in side.into_asides() {
-        extras.put(ORIGIN, name, value);
+        extras.insert(ORIGIN, name, value);
     }
-    Ok((Candidate { index, parts, finish, logprobs, extras }, searches))
+    Ok((ReplyCandidate { index, parts, finish, logprobs, extras }, searches))
 }
 
 /// Fields of a candidate besides the parts themselves.
@@ -128,9 +128,9 @@ pub(super) struct NativeCandidateFields {
 }
 
 impl NativeCandidateFields {
-    pub(super) fn take(candidate: &mut Fields<'_>) -> Result<Self, Fault> {
+    pub(super) fn take(candidate: &mut ObjectReader<'_>) -> Result<Self, ApiError> {
         let parts = match candidate.take("content") {
-            Some(content) => proto_json::list(&mut fields(content, &Path::Root)?, "parts")?,
+            Some(content) => proto_json::list(&mut fields(content, &JsonPath::Root)?, "parts")?,
             None => Vec::new(),
         };
         let non_empty = |value: Option<Value>| {
@@ -159,22 +159,22 @@ impl NativeCandidateFields {
 /// Adds a part. Adjacent pieces of one text are merged unless one of them has a signature or
 /// extras.
 fn push_merged(parts: &mut Vec<Part>, part: Part) {
-    let Part { kind, seal, cache: _, extras } = &part;
+    let Part { kind, signature: seal, cache_breakpoint: _, extras } = &part;
     let plain = seal.is_none() && extras.is_empty();
-    if plain && matches!(kind, Kind::Text { text, .. } if text.is_empty()) {
+    if plain && matches!(kind, PartKind::Text { text, .. } if text.is_empty()) {
         return;
     }
     if let Some(last) = parts.last_mut()
         && plain
-        && last.seal.is_none()
+        && last.signature.is_none()
         && last.extras.is_empty()
     {
         match (&mut last.kind, kind) {
-            (Kind::Text { text, .. }, Kind::Text { text: more, .. }) => {
+            (PartKind::Text { text, .. }, PartKind::Text { text: more, .. }) => {
                 text.push_str(more);
                 return;
             }
-            (Kind::Thought(thought), Kind::Thought(more)) => {
+            (PartKind::Thought(thought), PartKind::Thought(more)) => {
                 thought.text.push_str(&more.text);
                 return;
             }
@@ -186,17 +186,17 @@ fn push_merged(parts: &mut Vec<Part>, part: Part) {
 
 /// Returns the text that source positions refer to: the last part, not counting empty parts that
 /// carry a signature.
-fn cited_text(parts: &mut [Part]) -> Option<&mut Kind> {
+fn cited_text(parts: &mut [Part]) -> Option<&mut PartKind> {
     let last = parts
         .iter_mut()
         .rev()
-        .find(|part| !matches!(&part.kind, Kind::Text { text, .. } if text.is_empty()))?;
-    matches!(last.kind, Kind::Text { .. }).then_some(&mut last.kind)
+        .find(|part| !matches!(&part.kind, PartKind::Text { text, .. } if text.is_empty()))?;
+    matches!(last.kind, PartKind::Text { .. }).then_some(&mut last.kind)
 }
 
 /// Reads the log probabilities of the tokens.
 pub(super) fn logprobs(value: &Value) -> Vec<Logprob> {
-    let chance = |value: &Value| TokenChance {
+    let chance = |value: &Value| TokenLogprob {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
         id: value.get("tokenId").and_then(proto_json::whole),
         logprob: value.get("logProbability").and_then(Value::as_f64).unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! Reads a native request into canon.
 
 use canon::{
-    Canvas, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Seal, Show, State,
-    Thinking, ToolResult, Turn,
+    ImageShape, ExtraFields, ApiError, ResponseFormat, RequestHints, PartKind, Part, Role, SamplingOptions, JsonSchema, Signature, ThinkingDisplay, ConversationState,
+    ThinkingOptions, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,23 +10,23 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use super::proto_json::{self, fields};
 use super::{read_part, read_tools, schema, wire};
-use crate::fields::{Fields, Path};
-use crate::{Target, json};
+use crate::fields::{ObjectReader, JsonPath};
+use crate::{RequestTarget, json};
 
 /// Reads a request. `rules` has checked it before; only types are checked here.
-pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read(target: &RequestTarget, body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
+    let text = json::checked_text(body)?;
     let value: Value = serde_json::from_str(text)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
     let mut root = match value {
-        Value::Object(_) => fields(value, &Path::Root)?,
-        _ => return Err(Fault::invalid("", "the body must be a JSON object")),
+        Value::Object(_) => fields(value, &JsonPath::Root)?,
+        _ => return Err(ApiError::invalid("", "the body must be a JSON object")),
     };
     // The path names the model; a model in the body is ignored.
     let named = root.take("model").and_then(|name| name.as_str().map(str::to_owned));
     let model = target.model.clone().or(named).unwrap_or_default();
 
-    let mut extras = Extras::none();
+    let mut extras = ExtraFields::new();
     let mut turns = Vec::new();
     if let Some(value) = root.take("systemInstruction") {
         turns.push(instruction(value)?);
@@ -35,7 +35,7 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     let tools = read_tools::tools(proto_json::list(&mut root, "tools")?)?;
     let choice = read_tools::choice(root.take("toolConfig"), &mut extras)?;
     let config = root.take("generationConfig").unwrap_or_else(|| Value::Object(Map::new()));
-    let path = Path::Root.key("generationConfig");
+    let path = JsonPath::Root.key("generationConfig");
     let mut config = fields(config, &path)?;
     let sampling = sampling(&mut config)?;
     let thinking = thinking(config.take("thinkingConfig"), &mut extras)?;
@@ -47,46 +47,46 @@ pub(super) fn read(target: &Target, body: &[u8]) -> Result<canon::Chat, Fault> {
     let canvas = canvas(&mut config)?;
     proto_json::keep(&mut extras, "generationConfig", config);
     let tier = root.string("serviceTier")?.as_deref().map(wire::read_tier);
-    for (name, value) in root.rest() {
-        extras.put(ORIGIN, &name, value);
+    for (name, value) in root.remaining() {
+        extras.insert(ORIGIN, &name, value);
     }
-    if target.stream && target.array {
-        extras.put(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
+    if target.stream && target.json_array {
+        extras.insert(ORIGIN, JSON_ARRAY_EXTRA, Value::from("json"));
     }
-    Ok(canon::Chat {
+    Ok(canon::ChatRequest {
         model,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities,
-        canvas,
+        image_shape: canvas,
         stream: target.stream,
-        state: State::default(),
-        hints: Hints { tier, ..Hints::default() },
+        state: ConversationState::default(),
+        hints: RequestHints { service_tier: tier, ..RequestHints::default() },
         extras,
     })
 }
 
 /// Reads the image shape. Other fields of `imageConfig` stay in the extras.
-fn canvas(config: &mut Fields<'_>) -> Result<Canvas, Fault> {
-    let Some(value) = config.take("imageConfig") else { return Ok(Canvas::default()) };
-    let path = Path::Root.key("generationConfig");
+fn canvas(config: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
+    let Some(value) = config.take("imageConfig") else { return Ok(ImageShape::default()) };
+    let path = JsonPath::Root.key("generationConfig");
     let path = path.key("imageConfig");
     let mut inner = fields(value, &path)?;
-    let canvas = Canvas { ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
-    let rest = inner.rest();
+    let canvas = ImageShape { aspect_ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
+    let rest = inner.remaining();
     if !rest.is_empty() {
-        config.leave("imageConfig", Value::Object(rest));
+        config.put_back("imageConfig", Value::Object(rest));
     }
     Ok(canvas)
 }
 
 /// Reads the system instruction. Its role is ignored.
-fn instruction(value: Value) -> Result<Turn, Fault> {
-    let path = Path::Root.key("systemInstruction");
+fn instruction(value: Value) -> Result<Turn, ApiError> {
+    let path = JsonPath::Root.key("systemInstruction");
     let mut content = fields(value, &path)?;
     content.take("role");
     let list = path.key("parts");
@@ -131,7 +131,7 @@ impl PendingCalls {
     /// only a call that has none.
     fn first(&mut self, result: &ToolResult) -> Option<usize> {
         let same = self.by_name.get_mut(result.name.as_deref()?)?;
-        let open = if result.call.is_empty() { &mut same.all } else { &mut same.without_id };
+        let open = if result.call_id.is_empty() { &mut same.all } else { &mut same.without_id };
         while let Some(at) = open.front().copied() {
             if self.calls.get(at).is_some_and(|(_, answered)| !answered) {
                 return Some(at);
@@ -142,11 +142,11 @@ impl PendingCalls {
     }
 }
 
-fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault> {
-    let root = Path::Root.key("contents");
+fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), ApiError> {
+    let root = JsonPath::Root.key("contents");
     let mut pending = PendingCalls::default();
     // Signatures of the turn before, which continues if it is the model's too.
-    let mut signed: HashSet<Seal> = HashSet::new();
+    let mut signed: HashSet<Signature> = HashSet::new();
     for (index, value) in contents.into_iter().enumerate() {
         let path = root.item(index);
         let mut content = fields(value, &path)?;
@@ -173,15 +173,15 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
             // A call repeats the signature of the preceding thought, for clients that do not keep
             // thoughts.
             if let Some(hidden) = read.hidden
-                && hidden.seal.as_ref().is_none_or(|seal| !signed.contains(seal))
+                && hidden.signature.as_ref().is_none_or(|seal| !signed.contains(seal))
             {
-                signed.extend(hidden.seal.clone());
+                signed.extend(hidden.signature.clone());
                 parts.push(hidden);
             }
             if let Some(mut part) = read.part {
                 track_calls(&mut part, &mut pending);
                 join_foreign_thought(&mut part, &mut parts);
-                signed.extend(part.seal.clone());
+                signed.extend(part.signature.clone());
                 parts.push(part);
             }
         }
@@ -193,17 +193,17 @@ fn conversation(contents: Vec<Value>, turns: &mut Vec<Turn>) -> Result<(), Fault
 /// Merges a thought that another provider signed. It was streamed in pieces with the signature on
 /// the last one, and the signature covers the whole text.
 fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
-    let foreign = part.seal.as_ref().is_some_and(|seal| seal.origin() != ORIGIN);
-    let Kind::Thought(thought) = &mut part.kind else { return };
+    let foreign = part.signature.as_ref().is_some_and(|seal| seal.origin() != ORIGIN);
+    let PartKind::Thought(thought) = &mut part.kind else { return };
     if !foreign {
         return;
     }
     let others =
-        before.iter().rposition(|one| one.seal.is_some() || !matches!(one.kind, Kind::Thought(_)));
+        before.iter().rposition(|one| one.signature.is_some() || !matches!(one.kind, PartKind::Thought(_)));
     let mut all = String::new();
     // Joined once: inserting each piece at the front would move the text every time.
     for piece in before.drain(others.map_or(0, |at| at + 1)..) {
-        if let Kind::Thought(piece) = piece.kind {
+        if let PartKind::Thought(piece) = piece.kind {
             all.push_str(&piece.text);
         }
     }
@@ -213,90 +213,90 @@ fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
 
 /// Records calls, and matches results without an id to a call by name and order.
 fn track_calls(part: &mut Part, pending: &mut PendingCalls) {
-    let bare = part.seal.is_none();
+    let bare = part.signature.is_none();
     match &mut part.kind {
-        Kind::ToolCall(call) => {
+        PartKind::ToolCall(call) => {
             pending.push(&call.id, &call.name);
         }
-        Kind::ToolResult(result) => {
+        PartKind::ToolResult(result) => {
             match_result(result, pending);
             return;
         }
-        Kind::Thought(_) => {}
-        Kind::Text { .. }
-        | Kind::Refusal(_)
-        | Kind::Media(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. } => return,
+        PartKind::Thought(_) => {}
+        PartKind::Text { .. }
+        | PartKind::Refusal(_)
+        | PartKind::Media(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => return,
     }
     if bare {
-        part.extras.put(ORIGIN, UNSIGNED_EXTRA, Value::Bool(true));
+        part.extras.insert(ORIGIN, UNSIGNED_EXTRA, Value::Bool(true));
     }
 }
 
 fn match_result(result: &mut ToolResult, pending: &mut PendingCalls) {
-    let by_id = match result.call.is_empty() {
+    let by_id = match result.call_id.is_empty() {
         true => None,
-        false => pending.by_id.get(&result.call).copied(),
+        false => pending.by_id.get(&result.call_id).copied(),
     };
     let found = by_id.or_else(|| pending.first(result));
     if let Some((id, answered)) = found.and_then(|at| pending.calls.get_mut(at)) {
         *answered = true;
-        result.call.clone_from(id);
+        result.call_id.clone_from(id);
     }
 }
 
-fn sampling(config: &mut Fields<'_>) -> Result<Sampling, Fault> {
+fn sampling(config: &mut ObjectReader<'_>) -> Result<SamplingOptions, ApiError> {
     let pending = config.flag("responseLogprobs")?.unwrap_or(false);
     let top = proto_json::integer(config, "logprobs")?;
     let small = |number: Option<i64>| number.and_then(|n| u32::try_from(n).ok());
-    Ok(Sampling {
+    Ok(SamplingOptions {
         temperature: config.number("temperature")?,
         top_p: config.number("topP")?,
         top_k: proto_json::integer(config, "topK")?,
         presence_penalty: config.number("presencePenalty")?,
         frequency_penalty: config.number("frequencyPenalty")?,
         seed: proto_json::integer(config, "seed")?,
-        stop: proto_json::strings(config, "stopSequences")?,
-        max_output: proto_json::integer(config, "maxOutputTokens")?
+        stop_sequences: proto_json::strings(config, "stopSequences")?,
+        max_output_tokens: proto_json::integer(config, "maxOutputTokens")?
             .and_then(|n| u64::try_from(n).ok()),
         candidates: small(proto_json::integer(config, "candidateCount")?),
         logprobs: pending.then(|| small(top).unwrap_or(0)),
     })
 }
 
-fn thinking(config: Option<Value>, extras: &mut Extras) -> Result<Thinking, Fault> {
-    let Some(config) = config else { return Ok(Thinking::default()) };
-    let path = Path::Root.key("generationConfig");
+fn thinking(config: Option<Value>, extras: &mut ExtraFields) -> Result<ThinkingOptions, ApiError> {
+    let Some(config) = config else { return Ok(ThinkingOptions::default()) };
+    let path = JsonPath::Root.key("generationConfig");
     let path = path.key("thinkingConfig");
     let mut config = fields(config, &path)?;
     let budget = proto_json::integer(&mut config, "thinkingBudget")?;
     let level = proto_json::word(&mut config, "thinkingLevel")?;
     let show = config.flag("includeThoughts")?;
     proto_json::keep(extras, "generationConfig.thinkingConfig", config);
-    Ok(Thinking {
+    Ok(ThinkingOptions {
         level: level.as_deref().and_then(wire::read_level),
         budget: budget.and_then(|n| u64::try_from(n).ok()),
         dynamic: budget.is_some_and(|n| n < 0),
-        show: show.map(|show| if show { Show::Auto } else { Show::Hidden }),
+        display: show.map(|show| if show { ThinkingDisplay::Auto } else { ThinkingDisplay::Hidden }),
     })
 }
 
-fn format(config: &mut Fields<'_>, extras: &mut Extras) -> Result<Format, Fault> {
+fn format(config: &mut ObjectReader<'_>, extras: &mut ExtraFields) -> Result<ResponseFormat, ApiError> {
     let mime = config.string("responseMimeType")?;
     let own = config.take("responseSchema");
-    let shape = config.take("responseJsonSchema").map(Schema::new).or(own.map(schema::read));
+    let shape = config.take("responseJsonSchema").map(JsonSchema::new).or(own.map(schema::read));
     // `text/x.enum` asks for one bare value of an enum; no other format knows this type.
     if let Some(mime) = &mime
         && !matches!(mime.as_str(), "application/json" | "text/plain")
     {
-        extras.put(ORIGIN, "generationConfig.responseMimeType", Value::from(mime.as_str()));
+        extras.insert(ORIGIN, "generationConfig.responseMimeType", Value::from(mime.as_str()));
     }
     Ok(match (shape, mime.as_deref()) {
-        (Some(schema), _) => Format::Schema { name: None, description: None, schema, strict: None },
-        (None, Some("application/json")) => Format::Json,
-        (None, _) => Format::Text,
+        (Some(schema), _) => ResponseFormat::Schema { name: None, description: None, schema, strict: None },
+        (None, Some("application/json")) => ResponseFormat::Json,
+        (None, _) => ResponseFormat::Text,
     })
 }

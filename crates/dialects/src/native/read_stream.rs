@@ -4,7 +4,7 @@
 //! and every part with a signature, is a part of its own. The text that sources refer to stays open
 //! until its candidate ends, because the sources come last.
 
-use canon::{Event, Fault, Finish, Growth, Kind, Opening, Part, Place, Raw, Seal, Trouble, Usage};
+use canon::{Event, ApiError, Finish, PartDelta, PartKind, PartStart, Part, PartIndex, RawReason, Signature, ErrorKind, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -12,8 +12,8 @@ use super::partial_call::{self, CallStep, PartialCall};
 use super::proto_json::fields;
 use super::read_reply::{self, NativeCandidateFields, NativeReplyHeader};
 use super::{fault, grounding, proto_json, read_part, signatures, wire};
-use crate::fields::Path;
-use crate::{Frame, Reader};
+use crate::fields::JsonPath;
+use crate::{StreamFrame, StreamReader};
 
 /// Reads the chunks of a native stream.
 #[derive(Default)]
@@ -56,14 +56,14 @@ struct CandidateState {
     ended: bool,
 }
 
-impl Reader for NativeStreamReader {
-    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl StreamReader for NativeStreamReader {
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
         if is_end_marker(&frame.data) {
             return Ok(());
         }
         let text = frame.text();
         let value: Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
-        let mut root = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
+        let mut root = fields(value, &JsonPath::Root).map_err(|e| unreadable(&e))?;
         if let Some(error) = root.take("error") {
             return Err(fault::read_object(&error));
         }
@@ -73,16 +73,16 @@ impl Reader for NativeStreamReader {
             self.begun = true;
             self.id.clone_from(&top.id);
             let created = top.created.as_deref().and_then(super::timestamp::read);
-            out.push(Event::Begin { id: top.id, model: top.model, created });
+            out.push(Event::Start { id: top.id, model: top.model, created });
         }
         for (at, value) in list.into_iter().enumerate() {
-            let mut candidate = fields(value, &Path::Root).map_err(|e| unreadable(&e))?;
+            let mut candidate = fields(value, &JsonPath::Root).map_err(|e| unreadable(&e))?;
             let side = NativeCandidateFields::take(&mut candidate).map_err(|e| unreadable(&e))?;
             let index = side.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(0));
             let id = self.id.clone();
             let candidate_state = self.candidate_state(index);
             let searches = candidate_state
-                .read(side, candidate.rest(), id.as_deref(), out)
+                .read(side, candidate.remaining(), id.as_deref(), out)
                 .map_err(|e| unreadable(&e))?;
             self.searches += searches;
         }
@@ -92,23 +92,23 @@ impl Reader for NativeStreamReader {
                 && let Some(finish) = read_reply::blocked(&feedback)
             {
                 self.blocked = true;
-                out.push(Event::End { candidate: 0, finish });
+                out.push(Event::Finish { candidate: 0, finish });
             }
             aside(&mut self.asides, None, "promptFeedback", feedback, out);
         }
-        for (name, value) in root.rest() {
+        for (name, value) in root.remaining() {
             aside(&mut self.asides, None, &name, value, out);
         }
         self.count(top.usage, out);
         Ok(())
     }
 
-    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.blocked || self.complete() {
             return Ok(());
         }
-        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
-            .note("the native stream ended without a finish reason"))
+        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
+            .with_log_note("the native stream ended without a finish reason"))
     }
 
     /// Always false: the format has no end marker, the stream ends with the body.
@@ -123,9 +123,9 @@ pub(super) fn is_end_marker(data: &[u8]) -> bool {
     matches!(data.trim_ascii(), b"" | b"[DONE]")
 }
 
-fn unreadable(why: &impl std::fmt::Display) -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider sent a piece that could not be read")
-        .note(format!("unreadable native piece: {why}"))
+fn unreadable(why: &impl std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that could not be read")
+        .with_log_note(format!("unreadable native piece: {why}"))
 }
 
 /// Reports a field that only this format has, unless the same value was reported before.
@@ -140,7 +140,7 @@ fn aside(
         return;
     }
     reported.insert(name.to_owned(), value.clone());
-    out.push(Event::Aside { candidate, origin: ORIGIN, name: name.to_owned(), value });
+    out.push(Event::Extra { candidate, origin: ORIGIN, name: name.to_owned(), value });
 }
 
 impl NativeStreamReader {
@@ -174,7 +174,7 @@ impl NativeStreamReader {
     /// chunk reports all.
     fn count(&mut self, usage: Option<Value>, out: &mut Vec<Event>) {
         let Some(usage) = usage else { return };
-        let mut extras = canon::Extras::none();
+        let mut extras = canon::ExtraFields::new();
         if let Some(usage) = wire::read_usage(usage, &mut extras) {
             let last = self.blocked || self.complete();
             self.counted = Some(match self.counted {
@@ -182,7 +182,7 @@ impl NativeStreamReader {
                 _ => usage,
             });
         }
-        for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+        for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
             aside(&mut self.asides, None, name, value.clone(), out);
         }
         let now = self.counted.map(|usage| Usage { searches: self.searches, ..usage });
@@ -190,7 +190,7 @@ impl NativeStreamReader {
             && self.reported != now
         {
             self.reported = now;
-            out.push(Event::Count(usage));
+            out.push(Event::Usage(usage));
         }
     }
 }
@@ -202,7 +202,7 @@ impl CandidateState {
         rest: Map<String, Value>,
         id: Option<&str>,
         out: &mut Vec<Event>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, ApiError> {
         if self.ended {
             return Ok(0);
         }
@@ -221,7 +221,7 @@ impl CandidateState {
         if !chances.is_empty()
             && let Some(open) = &self.open
         {
-            out.push(Event::Grow(self.place(open.slot), Growth::Logprobs(chances)));
+            out.push(Event::PartDelta(self.place(open.slot), PartDelta::Logprobs(chances)));
         }
         for (name, value) in rest {
             aside(&mut self.asides, Some(self.index), &name, value, out);
@@ -232,7 +232,7 @@ impl CandidateState {
         }
     }
 
-    fn part(&mut self, value: Value, id: Option<&str>, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn part(&mut self, value: Value, id: Option<&str>, out: &mut Vec<Event>) -> Result<(), ApiError> {
         let call = value
             .get("functionCall")
             .or_else(|| value.get("function_call"))
@@ -263,7 +263,7 @@ impl CandidateState {
         let calls = self.calls;
         let index = self.index;
         let invent = |name: &str| wire::invent_id((id, index, calls), name);
-        let read = read_part::part(value, &Path::Root, invent)?;
+        let read = read_part::part(value, &JsonPath::Root, invent)?;
         for part in read.hidden.into_iter().chain(read.part) {
             self.say(part, out);
         }
@@ -282,17 +282,17 @@ impl CandidateState {
             custom: false,
         };
         let seal = signature.map(|token| signatures::read(&token).seal);
-        self.say(Part::new(Kind::ToolCall(call)).sealed(seal), out);
+        self.say(Part::new(PartKind::ToolCall(call)).with_signature(seal), out);
     }
 
     fn say(&mut self, part: Part, out: &mut Vec<Event>) {
-        let Part { kind, seal, cache, extras } = part;
+        let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
         let plain = seal.is_none() && extras.is_empty();
         let (say, text) = match kind {
-            Kind::Text { text, citations: _ } => (TextKind::Text, text),
-            Kind::Thought(thought) if !thought.redacted => (TextKind::Thought, thought.text),
+            PartKind::Text { text, citations: _ } => (TextKind::Text, text),
+            PartKind::Thought(thought) if !thought.redacted => (TextKind::Thought, thought.text),
             kind => {
-                let part = Part { kind, seal: None, cache, extras };
+                let part = Part { kind, signature: None, cache_breakpoint: cache, extras };
                 self.whole(part, seal, out);
                 return;
             }
@@ -306,9 +306,9 @@ impl CandidateState {
                 open.grows = false;
             }
             let place = self.next();
-            out.push(Event::Open(place, Opening::Text));
+            out.push(Event::PartStart(place, PartStart::Text));
             attach(place, &extras, seal, out);
-            out.push(Event::Close(place));
+            out.push(Event::PartEnd(place));
             return;
         }
         let place = self.open(say, plain, out);
@@ -316,31 +316,31 @@ impl CandidateState {
             TextKind::Text => {
                 self.text.push_str(&text);
                 attach(place, &extras, seal, out);
-                out.push(Event::Grow(place, Growth::Text(text)));
+                out.push(Event::PartDelta(place, PartDelta::Text(text)));
             }
             TextKind::Thought => {
                 if !text.is_empty() {
-                    out.push(Event::Grow(place, Growth::Text(text)));
+                    out.push(Event::PartDelta(place, PartDelta::Text(text)));
                 }
                 attach(place, &extras, seal, out);
             }
         }
     }
 
-    fn whole(&mut self, part: Part, seal: Option<Seal>, out: &mut Vec<Event>) {
+    fn whole(&mut self, part: Part, seal: Option<Signature>, out: &mut Vec<Event>) {
         self.close(out);
         let place = self.next();
-        if let Kind::ToolCall(call) = part.kind {
+        if let PartKind::ToolCall(call) = part.kind {
             self.calls += 1;
             let canon::ToolCall { id, name, arguments, custom } = call;
-            out.push(Event::Open(place, Opening::ToolCall { id, name, custom }));
-            out.push(Event::Grow(place, Growth::Text(arguments)));
+            out.push(Event::PartStart(place, PartStart::ToolCall { id, name, custom }));
+            out.push(Event::PartDelta(place, PartDelta::Text(arguments)));
             attach(place, &part.extras, seal, out);
         } else {
-            out.push(Event::Open(place, Opening::Whole(Box::new(part))));
-            out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+            out.push(Event::PartStart(place, PartStart::Complete(Box::new(part))));
+            out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
         }
-        out.push(Event::Close(place));
+        out.push(Event::PartEnd(place));
     }
 
     fn end(&mut self, word: &str, id: Option<&str>, out: &mut Vec<Event>) -> u64 {
@@ -348,11 +348,11 @@ impl CandidateState {
         if let Some(OpenPart { say: TextKind::Text, slot, .. }) = &self.open {
             let place = self.place(*slot);
             for citation in grounding::citations(&self.grounding, &self.cited, &self.text) {
-                out.push(Event::Grow(place, Growth::Citation(citation)));
+                out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
             }
         }
         if let Some(found) = grounding::search(&self.grounding) {
-            self.whole(Part::new(Kind::Search(found)), None, out);
+            self.whole(Part::new(PartKind::WebSearch(found)), None, out);
         }
         self.close(out);
         let searches = grounding::searches(&self.grounding);
@@ -365,13 +365,13 @@ impl CandidateState {
         }
         self.ended = true;
         let why = wire::read_why(word, self.calls > 0);
-        let finish = Finish::new(why, Raw::new(ORIGIN, word));
-        out.push(Event::End { candidate: self.index, finish });
+        let finish = Finish::new(why, RawReason::new(ORIGIN, word));
+        out.push(Event::Finish { candidate: self.index, finish });
         searches
     }
 
     /// Returns the place of the part to grow; opens a new part unless the open one can grow.
-    fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> Place {
+    fn open(&mut self, say: TextKind, plain: bool, out: &mut Vec<Event>) -> PartIndex {
         if let Some(open) = &self.open
             && open.say == say
             && open.grows
@@ -383,25 +383,25 @@ impl CandidateState {
         let place = self.next();
         self.open = Some(OpenPart { say, slot: place.slot, grows: plain });
         let opening = match say {
-            TextKind::Text => Opening::Text,
-            TextKind::Thought => Opening::Thought,
+            TextKind::Text => PartStart::Text,
+            TextKind::Thought => PartStart::Thought,
         };
-        out.push(Event::Open(place, opening));
+        out.push(Event::PartStart(place, opening));
         place
     }
 
     fn close(&mut self, out: &mut Vec<Event>) {
         if let Some(open) = self.open.take() {
-            out.push(Event::Close(self.place(open.slot)));
+            out.push(Event::PartEnd(self.place(open.slot)));
         }
         self.text.clear();
     }
 
-    const fn place(&self, slot: u32) -> Place {
-        Place { candidate: self.index, slot }
+    const fn place(&self, slot: u32) -> PartIndex {
+        PartIndex { candidate: self.index, slot }
     }
 
-    fn next(&mut self) -> Place {
+    fn next(&mut self) -> PartIndex {
         let slot = self.slots;
         self.slots += 1;
         self.place(slot)
@@ -409,10 +409,10 @@ impl CandidateState {
 }
 
 /// Emits the extras and the signature of a part.
-fn attach(place: Place, extras: &canon::Extras, seal: Option<Seal>, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+fn attach(place: PartIndex, extras: &canon::ExtraFields, seal: Option<Signature>, out: &mut Vec<Event>) {
+    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
-        out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
+        out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
     }
-    out.extend(seal.map(|seal| Event::Sealed(place, seal)));
+    out.extend(seal.map(|seal| Event::PartSignature(place, seal)));
 }

@@ -1,12 +1,12 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{Choice, Extras, Fault, FunctionTool, Schema, SearchTool, Tool, ToolChoice};
+use canon::{ToolChoiceMode, ExtraFields, ApiError, FunctionTool, JsonSchema, WebSearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::proto_json::{self, fields};
 use super::schema;
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Returns the provider's name of a tool that the service specification calls by another name.
 pub(super) fn own_name(name: &str) -> Option<&'static str> {
@@ -18,19 +18,19 @@ pub(super) fn own_name(name: &str) -> Option<&'static str> {
 }
 
 /// Reads the tools of a request, <https://ai.google.dev/api/caching#Tool>.
-pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, Fault> {
-    let root = Path::Root.key("tools");
+pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
+    let root = JsonPath::Root.key("tools");
     let mut tools = Vec::new();
     for (at, value) in list.into_iter().enumerate() {
         let path = root.item(at);
-        for (name, value) in fields(value, &path)?.rest() {
+        for (name, value) in fields(value, &path)?.remaining() {
             tool(own_name(&name).unwrap_or(&name), value, &path, &mut tools)?;
         }
     }
     Ok(tools)
 }
 
-fn tool(name: &str, value: Value, path: &Path<'_>, tools: &mut Vec<Tool>) -> Result<(), Fault> {
+fn tool(name: &str, value: Value, path: &JsonPath<'_>, tools: &mut Vec<Tool>) -> Result<(), ApiError> {
     let at = path.key(name);
     match name {
         "functionDeclarations" => {
@@ -46,10 +46,10 @@ fn tool(name: &str, value: Value, path: &Path<'_>, tools: &mut Vec<Tool>) -> Res
             let mut inner = fields(value, &at)?;
             let blocked = proto_json::strings(&mut inner, "excludeDomains")?;
             let extras = inner.extras(ORIGIN);
-            tools.push(Tool::Search(SearchTool { blocked, extras, ..SearchTool::default() }));
+            tools.push(Tool::WebSearch(WebSearchTool { blocked_domains: blocked, extras, ..WebSearchTool::default() }));
         }
-        "codeExecution" => tools.push(Tool::Code(fields(value, &at)?.extras(ORIGIN))),
-        "urlContext" => tools.push(Tool::Fetch(fields(value, &at)?.extras(ORIGIN))),
+        "codeExecution" => tools.push(Tool::CodeExecution(fields(value, &at)?.extras(ORIGIN))),
+        "urlContext" => tools.push(Tool::UrlFetch(fields(value, &at)?.extras(ORIGIN))),
         _ => {
             let mut object = Map::new();
             object.insert(name.to_owned(), value);
@@ -59,7 +59,7 @@ fn tool(name: &str, value: Value, path: &Path<'_>, tools: &mut Vec<Tool>) -> Res
     Ok(())
 }
 
-fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
+fn function(value: Value, path: &JsonPath<'_>) -> Result<FunctionTool, ApiError> {
     let mut inner = fields(value, path)?;
     Ok(FunctionTool {
         name: inner.required("name")?,
@@ -72,18 +72,18 @@ fn function(value: Value, path: &Path<'_>) -> Result<FunctionTool, Fault> {
 }
 
 /// Takes a schema, in JSON Schema or in the format's own dialect.
-fn shape(inner: &mut Fields<'_>, own: &str, json: &str) -> Option<Schema> {
+fn shape(inner: &mut ObjectReader<'_>, own: &str, json: &str) -> Option<JsonSchema> {
     let dialect = inner.take(own);
     match inner.take(json) {
-        Some(value) => Some(Schema::new(value)),
+        Some(value) => Some(JsonSchema::new(value)),
         None => dialect.map(schema::read),
     }
 }
 
 /// Reads the tool choice. Settings that canon cannot express are kept in extras.
-pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolChoice, Fault> {
+pub(super) fn choice(config: Option<Value>, extras: &mut ExtraFields) -> Result<ToolChoice, ApiError> {
     let Some(config) = config else { return Ok(ToolChoice::default()) };
-    let path = Path::Root.key("toolConfig");
+    let path = JsonPath::Root.key("toolConfig");
     let mut config = fields(config, &path)?;
     let calling = config.take("functionCallingConfig");
     proto_json::keep(extras, "toolConfig", config);
@@ -95,27 +95,27 @@ pub(super) fn choice(config: Option<Value>, extras: &mut Extras) -> Result<ToolC
     const SCOPE: &str = "toolConfig.functionCallingConfig";
     proto_json::keep(extras, SCOPE, calling);
     let mut choice = match mode.as_str() {
-        "AUTO" => Choice::Auto,
-        "NONE" => Choice::Never,
+        "AUTO" => ToolChoiceMode::Auto,
+        "NONE" => ToolChoiceMode::Disabled,
         "ANY" => match names.as_slice() {
-            [] => Choice::Required,
-            [one] => Choice::Named(one.clone()),
-            _ => Choice::Among { names: names.clone(), required: true },
+            [] => ToolChoiceMode::Required,
+            [one] => ToolChoiceMode::Tool(one.clone()),
+            _ => ToolChoiceMode::AnyOf { names: names.clone(), required: true },
         },
-        "VALIDATED" if !names.is_empty() => Choice::Among { names: names.clone(), required: false },
+        "VALIDATED" if !names.is_empty() => ToolChoiceMode::AnyOf { names: names.clone(), required: false },
         "VALIDATED" => {
-            extras.put(ORIGIN, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
-            Choice::Auto
+            extras.insert(ORIGIN, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
+            ToolChoiceMode::Auto
         }
-        _ => Choice::Unset,
+        _ => ToolChoiceMode::Unset,
     };
     // The list has a meaning only in modes that obey it; in other modes it is kept for this format.
-    let ignored = matches!(choice, Choice::Auto | Choice::Never | Choice::Unset);
+    let ignored = matches!(choice, ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Unset);
     if ignored && !names.is_empty() {
-        extras.put(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
+        extras.insert(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
     }
-    if let Choice::Among { names, .. } = &mut choice {
+    if let ToolChoiceMode::AnyOf { names, .. } = &mut choice {
         names.dedup();
     }
-    Ok(ToolChoice { choice, parallel: None })
+    Ok(ToolChoice { mode: choice, parallel: None })
 }

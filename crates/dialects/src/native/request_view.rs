@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use super::part_view::{AnyText, NativePartsView, ObjectOnly};
-use super::proto_json::camel;
+use super::proto_json::to_camel_case;
 use super::read_tools;
 use crate::text;
 
@@ -264,7 +264,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for NativeToolView<'a> {
                 while let Some(key) = map.next_key::<&'de RawValue>()? {
                     let name: Cow<'_, str> =
                         serde_json::from_str(key.get()).map_err(serde::de::Error::custom)?;
-                    let name = camel(&name).into_owned();
+                    let name = to_camel_case(&name).into_owned();
                     if let Some(own) = read_tools::own_name(&name) {
                         tool.renamed.push((key, own));
                     }

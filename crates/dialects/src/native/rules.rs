@@ -6,7 +6,7 @@
 //! empty `contents` is refused. Ranges:
 //! <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
 
-use canon::{Fault, Losses};
+use canon::{ApiError, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -18,10 +18,10 @@ use super::request_view::{
     NativeContentView, NativeContentsView, NativeFunctionView, NativeRequestView, NativeToolView,
 };
 use super::{signatures, wire};
-use crate::dialect::{Marks, SEARCHES};
-use crate::json::{self, Edit};
-use crate::judge::{LONGEST_MODEL, refuse, within};
-use crate::{Peek, Target};
+use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::json::{self, BodyEdit};
+use crate::checks::{MAX_MODEL_BYTES, invalid_field, check_range};
+use crate::{RequestFacts, RequestTarget};
 
 const MAX_CONTENTS: usize = 10_000;
 const MAX_MEDIA_PARTS: usize = 3_600;
@@ -31,10 +31,10 @@ const MAX_STOP_BYTES: usize = 4_096;
 const MAX_INTEGER: i64 = i32::MAX as i64;
 
 /// Collects the request facts and applies the rules of the format.
-pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read_facts(target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
+    let text = json::checked_text(body)?;
     if !text.trim_start_matches([' ', '\n', '\r', '\t']).starts_with('{') {
-        return Err(Fault::invalid("", "the body must be a JSON object"));
+        return Err(ApiError::invalid("", "the body must be a JSON object"));
     }
     let view: NativeRequestView<'_> =
         serde_json::from_str(text).map_err(|_| explain::<NativeRequestView<'_>>(text, ""))?;
@@ -53,20 +53,20 @@ pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
     let limit = limit_range(text, view.generation_config, config.as_ref(), &mut edits);
     let max_output = config.as_ref().and_then(|config| config.max_output_tokens).map(|n| n.0);
     let candidates = config.as_ref().and_then(|config| config.candidate_count.as_ref());
-    Ok(Peek {
+    Ok(RequestFacts {
         model,
         stream: target.stream,
         // Every chunk of a native stream may report usage, and the last one does.
         wants_usage: true,
-        max_output: max_output.and_then(|n| u64::try_from(n).ok()),
-        array: target.stream && target.array,
+        max_output_tokens: max_output.and_then(|n| u64::try_from(n).ok()),
+        json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| u32::try_from(n.0).ok()).unwrap_or(1),
-        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
-        searches: if searches { SEARCHES } else { 0 },
-        marks: Marks {
+        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
+        max_searches: if searches { DEFAULT_MAX_SEARCHES } else { 0 },
+        patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),
             limit,
-            ..Marks::of(text)
+            ..PatchPoints::locate(text)
         },
         edits,
         only_text: false,
@@ -75,33 +75,33 @@ pub(super) fn read_facts(target: &Target, body: &[u8]) -> Result<Peek, Fault> {
 }
 
 /// Parses again to find the path of the error.
-fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> Fault {
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, at: &str) -> ApiError {
     let mut from = serde_json::Deserializer::from_str(text);
-    let fault = json::explain(serde_path_to_error::deserialize::<_, T>(&mut from));
+    let fault = json::parse_error(serde_path_to_error::deserialize::<_, T>(&mut from));
     // The message, not the path, names a duplicate or unknown field.
     let field = ["duplicate field `", "unknown field `"]
         .iter()
-        .find_map(|one_of_words| fault.say().strip_prefix(one_of_words)?.split('`').next());
-    let field = field.filter(|field| !fault.path().is_some_and(|path| path.ends_with(field)));
+        .find_map(|one_of_words| fault.message().strip_prefix(one_of_words)?.split('`').next());
+    let field = field.filter(|field| !fault.param().is_some_and(|path| path.ends_with(field)));
     let mut path = at.to_owned();
-    for step in fault.path().into_iter().chain(field) {
+    for step in fault.param().into_iter().chain(field) {
         if !path.is_empty() && !step.starts_with('[') {
             path.push('.');
         }
         path.push_str(step);
     }
-    Fault::invalid(path, fault.say().to_owned())
+    ApiError::invalid(path, fault.message().to_owned())
 }
 
 /// Parses a field that has rules of its own.
-fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Fault> {
+fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, ApiError> {
     serde_json::from_str(raw.get()).map_err(|_| explain::<T>(raw.get(), at))
 }
 
-fn model(target: &Target) -> Result<String, Fault> {
+fn model(target: &RequestTarget) -> Result<String, ApiError> {
     let model = target.model.as_deref().unwrap_or_default();
-    if model.is_empty() || model.len() > LONGEST_MODEL || model.chars().any(char::is_control) {
-        return Err(refuse("model", &format!("must have 1 to {LONGEST_MODEL} plain characters")));
+    if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
+        return Err(invalid_field("model", &format!("must have 1 to {MAX_MODEL_BYTES} plain characters")));
     }
     Ok(model.to_owned())
 }
@@ -109,20 +109,20 @@ fn model(target: &Target) -> Result<String, Fault> {
 fn contents(
     text: &str,
     contents: &NativeContentsView<'_>,
-    edits: &mut Vec<Edit>,
+    edits: &mut Vec<BodyEdit>,
     losses: &mut Losses,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     if contents.is_present && contents.count == 0 {
-        return Err(refuse("contents", "must not be empty"));
+        return Err(invalid_field("contents", "must not be empty"));
     }
     if let Some((path, why)) = &contents.first_error {
-        return Err(refuse(path, why));
+        return Err(invalid_field(path, why));
     }
     if contents.count > MAX_CONTENTS {
-        return Err(refuse("contents", &format!("must have at most {MAX_CONTENTS} items")));
+        return Err(invalid_field("contents", &format!("must have at most {MAX_CONTENTS} items")));
     }
     if contents.media > MAX_MEDIA_PARTS {
-        return Err(refuse(
+        return Err(invalid_field(
             "contents",
             &format!("must have at most {MAX_MEDIA_PARTS} media parts"),
         ));
@@ -132,25 +132,25 @@ fn contents(
         let odd = raw.get().contains(['-', '_', '\\']) || raw.get().starts_with("\"ptt");
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
         if let Some(other) = token.and_then(|token| signatures::for_upstream(&token)) {
-            losses.add_if(other == signatures::BYPASS, "part.seal", FOREIGN_SIGNATURE);
-            edits.push(Edit { at: json::range_of(text, raw), with: json::quoted(&other) });
+            losses.add_if(other == signatures::BYPASS_SIGNATURE, "part.seal", FOREIGN_SIGNATURE);
+            edits.push(BodyEdit { range: json::range_of(text, raw), replacement: json::to_json_string(&other) });
         }
     }
     Ok(())
 }
 
-fn instruction(raw: &RawValue) -> Result<(), Fault> {
+fn instruction(raw: &RawValue) -> Result<(), ApiError> {
     const AT: &str = "systemInstruction";
     let ObjectOnly(content) = section::<ObjectOnly<NativeContentView<'_>>>(raw, AT)?;
     let Some(parts) = content.parts else {
-        return Err(refuse("systemInstruction.parts", "is required"));
+        return Err(invalid_field("systemInstruction.parts", "is required"));
     };
     if let Some((at, field, why)) = parts.first_error {
         let dot = if field.is_empty() { "" } else { "." };
-        return Err(refuse(&format!("{AT}.parts[{at}]{dot}{field}"), why));
+        return Err(invalid_field(&format!("{AT}.parts[{at}]{dot}{field}"), why));
     }
     if !parts.only_text {
-        return Err(refuse("systemInstruction.parts", "must hold only text"));
+        return Err(invalid_field("systemInstruction.parts", "must hold only text"));
     }
     Ok(())
 }
@@ -163,19 +163,19 @@ struct OfferedTools {
     searches: bool,
 }
 
-fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<OfferedTools, Fault> {
+fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<BodyEdit>) -> Result<OfferedTools, ApiError> {
     let Some(raw) = raw else { return Ok(OfferedTools::default()) };
     let OneOrMany(tools) = section::<OneOrMany<NativeToolView<'_>>>(raw, "tools")?;
     if tools.len() > MAX_TOOLS {
-        return Err(refuse("tools", &format!("must have at most {MAX_TOOLS} items")));
+        return Err(invalid_field("tools", &format!("must have at most {MAX_TOOLS} items")));
     }
     let (mut has_functions, mut searches) = (false, false);
     for (at, tool) in tools.iter().enumerate() {
         let path = format!("tools[{at}]");
         let (kind, value) = match tool.kinds.as_slice() {
             [(kind, value)] => (kind.as_str(), value),
-            [] => return Err(refuse(&path, "must hold a kind of tool")),
-            _ => return Err(refuse(&path, "must hold only one kind of tool")),
+            [] => return Err(invalid_field(&path, "must hold a kind of tool")),
+            _ => return Err(invalid_field(&path, "must hold only one kind of tool")),
         };
         let own = format!("{path}.{kind}");
         searches |=
@@ -185,7 +185,7 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Of
             // The only kind whose settings are a list.
             "mcpServers" => Vec::new(),
             _ if value.get().starts_with('{') => Vec::new(),
-            _ => return Err(refuse(&own, "must be an object")),
+            _ => return Err(invalid_field(&own, "must be an object")),
         };
         for (index, function) in functions.iter().enumerate() {
             has_functions = true;
@@ -193,11 +193,11 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<Edit>) -> Result<Of
             let letters = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
             if name.is_empty() || name.len() > 128 || !name.bytes().all(letters) {
                 let path = format!("{path}.functionDeclarations[{index}].name");
-                return Err(refuse(&path, "must be 1 to 128 letters, digits or `_ . : -`"));
+                return Err(invalid_field(&path, "must be 1 to 128 letters, digits or `_ . : -`"));
             }
         }
         for (key, own) in &tool.renamed {
-            edits.push(Edit { at: json::range_of(text, key), with: json::quoted(own) });
+            edits.push(BodyEdit { range: json::range_of(text, key), replacement: json::to_json_string(own) });
         }
     }
     Ok(OfferedTools { has_functions, searches })
@@ -236,7 +236,7 @@ struct LatLngView {
     longitude: Option<f64>,
 }
 
-fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault> {
+fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), ApiError> {
     let Some(raw) = raw else { return Ok(()) };
     let ObjectOnly(config) = section::<ObjectOnly<ToolConfigView<'_>>>(raw, "toolConfig")?;
     if let Some(ObjectOnly(calling)) = config.function_calling_config {
@@ -245,23 +245,23 @@ fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), Fault>
         check_word(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
         let any = calling.mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ANY"));
         if any && !has_functions {
-            return Err(refuse(&format!("{AT}.mode"), "needs `functionDeclarations` to call"));
+            return Err(invalid_field(&format!("{AT}.mode"), "needs `functionDeclarations` to call"));
         }
         if calling.allowed_function_names.into_iter().flatten().any(|name| name.empty) {
-            return Err(refuse(&format!("{AT}.allowedFunctionNames"), "must not hold empty names"));
+            return Err(invalid_field(&format!("{AT}.allowedFunctionNames"), "must not hold empty names"));
         }
     }
     if let Some(ObjectOnly(RetrievalConfigView { lat_lng: Some(ObjectOnly(spot)) })) =
         config.retrieval_config
     {
         const AT: &str = "toolConfig.retrievalConfig.latLng";
-        within(&format!("{AT}.latitude"), spot.latitude, -90.0, 90.0)?;
-        within(&format!("{AT}.longitude"), spot.longitude, -180.0, 180.0)?;
+        check_range(&format!("{AT}.latitude"), spot.latitude, -90.0, 90.0)?;
+        check_range(&format!("{AT}.longitude"), spot.longitude, -180.0, 180.0)?;
     }
     Ok(())
 }
 
-fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
+fn safety(raw: Option<&RawValue>) -> Result<(), ApiError> {
     #[derive(Deserialize)]
     struct SafetySettingView<'a> {
         #[serde(borrow, default)]
@@ -296,7 +296,7 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
     let OneOrMany(settings) =
         section::<OneOrMany<ObjectOnly<SafetySettingView<'_>>>>(raw, "safetySettings")?;
     if settings.len() > MAX_SAFETY_SETTINGS {
-        return Err(refuse(
+        return Err(invalid_field(
             "safetySettings",
             &format!("must have at most {MAX_SAFETY_SETTINGS} items"),
         ));
@@ -306,14 +306,14 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
     for (at, ObjectOnly(setting)) in settings.iter().enumerate() {
         let path = |field: &str| format!("safetySettings[{at}].{field}");
         let category = setting.category.as_deref();
-        let category = category.ok_or_else(|| refuse(&path("category"), "is required"))?;
+        let category = category.ok_or_else(|| invalid_field(&path("category"), "is required"))?;
         check_word(&path("category"), Some(category), &LISTED_CATEGORIES, &categories)?;
         let threshold = setting.threshold.as_deref();
-        let threshold = threshold.ok_or_else(|| refuse(&path("threshold"), "is required"))?;
+        let threshold = threshold.ok_or_else(|| invalid_field(&path("threshold"), "is required"))?;
         check_word(&path("threshold"), Some(threshold), &THRESHOLDS[..5], &THRESHOLDS)?;
         let category = category.to_ascii_uppercase();
         if seen.contains(&category) {
-            return Err(refuse(&path("category"), "is set twice"));
+            return Err(invalid_field(&path("category"), "is set twice"));
         }
         seen.push(category);
     }
@@ -321,36 +321,36 @@ fn safety(raw: Option<&RawValue>) -> Result<(), Fault> {
 }
 
 /// Checks a name of cached content, `cachedContents/{id}`, <https://ai.google.dev/api/caching>.
-fn cached_content(name: Option<&str>) -> Result<(), Fault> {
+fn cached_content(name: Option<&str>) -> Result<(), ApiError> {
     let Some(name) = name else { return Ok(()) };
     let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     match name.strip_prefix("cachedContents/") {
         Some(id) if !id.is_empty() && id.len() <= 256 && id.bytes().all(letters) => Ok(()),
-        _ => Err(refuse("cachedContent", "must have the form `cachedContents/{id}`")),
+        _ => Err(invalid_field("cachedContent", "must have the form `cachedContents/{id}`")),
     }
 }
 
-fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<GenerationConfigView<'a>>, Fault> {
+fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<GenerationConfigView<'a>>, ApiError> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     const AT: &str = "generationConfig";
     let at = |field: &str| format!("{AT}.{field}");
     let ObjectOnly(config) = section::<ObjectOnly<GenerationConfigView<'a>>>(raw, AT)?;
-    within(&at("temperature"), config.temperature, 0.0, 2.0)?;
-    within(&at("topP"), config.top_p, 0.0, 1.0)?;
+    check_range(&at("temperature"), config.temperature, 0.0, 2.0)?;
+    check_range(&at("topP"), config.top_p, 0.0, 1.0)?;
     check_integer(&at("topK"), config.top_k.map(|n| n.0), 1, MAX_INTEGER)?;
     check_integer(&at("maxOutputTokens"), config.max_output_tokens.map(|n| n.0), 1, MAX_INTEGER)?;
     check_integer(&at("candidateCount"), config.candidate_count.map(|n| n.0), 1, 8)?;
     let stops = config.stop_sequences.as_deref().unwrap_or_default();
     if stops.len() > 5 {
-        return Err(refuse(&at("stopSequences"), "must have at most 5 items"));
+        return Err(invalid_field(&at("stopSequences"), "must have at most 5 items"));
     }
     if stops.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
         let why = format!("must be strings of 1 to {MAX_STOP_BYTES} bytes");
-        return Err(refuse(&at("stopSequences"), &why));
+        return Err(invalid_field(&at("stopSequences"), &why));
     }
     check_integer(&at("logprobs"), config.logprobs.map(|n| n.0), 0, 20)?;
     if config.logprobs.is_some() && config.response_logprobs != Some(true) {
-        return Err(refuse(&at("logprobs"), "needs `responseLogprobs` to be true"));
+        return Err(invalid_field(&at("logprobs"), "needs `responseLogprobs` to be true"));
     }
     answer_shape(&config)?;
     thinking(config.thinking_config.as_ref().map(|inner| &inner.0))?;
@@ -369,31 +369,31 @@ fn config<'a>(raw: Option<&'a RawValue>) -> Result<Option<GenerationConfigView<'
     Ok(Some(config))
 }
 
-fn answer_shape(config: &GenerationConfigView<'_>) -> Result<(), Fault> {
+fn answer_shape(config: &GenerationConfigView<'_>) -> Result<(), ApiError> {
     let mime = config.response_mime_type.as_deref();
     let types = ["text/plain", "application/json", "text/x.enum"];
     if mime.is_some_and(|mime| !types.contains(&mime)) {
-        return Err(refuse("generationConfig.responseMimeType", &one_of_words(&types)));
+        return Err(invalid_field("generationConfig.responseMimeType", &one_of_words(&types)));
     }
     // `text/x.enum` needs the list of values, so it takes a schema as well.
     if config.response_schema.is_some() && !matches!(mime, Some("application/json" | "text/x.enum"))
     {
         let why = "needs `responseMimeType` to be `application/json`";
-        return Err(refuse("generationConfig.responseSchema", why));
+        return Err(invalid_field("generationConfig.responseSchema", why));
     }
     if let Some(list) = &config.response_modalities {
         const AT: &str = "generationConfig.responseModalities";
         if list.is_empty() {
-            return Err(refuse(AT, "must not be empty"));
+            return Err(invalid_field(AT, "must not be empty"));
         }
         let mut seen = Vec::new();
         for (at, word) in list.iter().enumerate() {
             let path = format!("{AT}[{at}]");
             let Some(modality) = wire::read_modality(word) else {
-                return Err(refuse(&path, &one_of_words(&["TEXT", "IMAGE", "AUDIO"])));
+                return Err(invalid_field(&path, &one_of_words(&["TEXT", "IMAGE", "AUDIO"])));
             };
             if seen.contains(&modality) {
-                return Err(refuse(&path, "is there twice"));
+                return Err(invalid_field(&path, "is there twice"));
             }
             seen.push(modality);
         }
@@ -401,11 +401,11 @@ fn answer_shape(config: &GenerationConfigView<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn thinking(config: Option<&ThinkingConfigView<'_>>) -> Result<(), Fault> {
+fn thinking(config: Option<&ThinkingConfigView<'_>>) -> Result<(), ApiError> {
     let Some(config) = config else { return Ok(()) };
     const AT: &str = "generationConfig.thinkingConfig";
     if config.thinking_budget.is_some() && config.thinking_level.is_some() {
-        return Err(refuse(AT, "must not hold both `thinkingBudget` and `thinkingLevel`"));
+        return Err(invalid_field(AT, "must not hold both `thinkingBudget` and `thinkingLevel`"));
     }
     check_integer(
         &format!("{AT}.thinkingBudget"),
@@ -419,12 +419,12 @@ fn thinking(config: Option<&ThinkingConfigView<'_>>) -> Result<(), Fault> {
         .is_none_or(|w| w == "THINKING_LEVEL_UNSPECIFIED" || wire::read_level(w).is_some());
     if !known {
         let levels = ["MINIMAL", "LOW", "MEDIUM", "HIGH"];
-        return Err(refuse(&format!("{AT}.thinkingLevel"), &one_of_words(&levels)));
+        return Err(invalid_field(&format!("{AT}.thinkingLevel"), &one_of_words(&levels)));
     }
     Ok(())
 }
 
-fn image_config(config: &ImageConfigView<'_>) -> Result<(), Fault> {
+fn image_config(config: &ImageConfigView<'_>) -> Result<(), ApiError> {
     const RATIOS: [&str; 14] = [
         "1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9", "1:4", "4:1",
         "1:8", "8:1",
@@ -432,10 +432,10 @@ fn image_config(config: &ImageConfigView<'_>) -> Result<(), Fault> {
     const SIZES: [&str; 4] = ["512", "1K", "2K", "4K"];
     const AT: &str = "generationConfig.imageConfig";
     if config.aspect_ratio.as_deref().is_some_and(|ratio| !RATIOS.contains(&ratio)) {
-        return Err(refuse(&format!("{AT}.aspectRatio"), &one_of_words(&RATIOS)));
+        return Err(invalid_field(&format!("{AT}.aspectRatio"), &one_of_words(&RATIOS)));
     }
     if config.image_size.as_deref().is_some_and(|size| !SIZES.contains(&size)) {
-        return Err(refuse(&format!("{AT}.imageSize"), &one_of_words(&SIZES)));
+        return Err(invalid_field(&format!("{AT}.imageSize"), &one_of_words(&SIZES)));
     }
     Ok(())
 }
@@ -446,15 +446,15 @@ fn limit_range(
     text: &str,
     raw: Option<&RawValue>,
     config: Option<&GenerationConfigView<'_>>,
-    edits: &mut Vec<Edit>,
+    edits: &mut Vec<BodyEdit>,
 ) -> Option<std::ops::Range<usize>> {
     let raw = raw?;
     let at = json::range_of(text, raw);
     if config.is_none() {
         // A null becomes an empty object around the range.
         let inside = at.start + 1;
-        edits.push(Edit { at: at.start..inside, with: "{".into() });
-        edits.push(Edit { at: inside..at.end, with: "}".into() });
+        edits.push(BodyEdit { range: at.start..inside, replacement: "{".into() });
+        edits.push(BodyEdit { range: inside..at.end, replacement: "}".into() });
         return Some(inside..inside);
     }
     let own: Option<LimitView<'_>> = serde_json::from_str(raw.get()).ok();
@@ -464,10 +464,10 @@ fn limit_range(
     }
 }
 
-fn check_integer(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), Fault> {
+fn check_integer(path: &str, value: Option<i64>, low: i64, high: i64) -> Result<(), ApiError> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
-            Err(refuse(path, &format!("must be a whole number between {low} and {high}")))
+            Err(invalid_field(path, &format!("must be a whole number between {low} and {high}")))
         }
         _ => Ok(()),
     }
@@ -479,10 +479,10 @@ fn check_word(
     word: Option<&str>,
     listed: &[&str],
     known: &[&str],
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     match word {
         Some(word) if !known.iter().any(|own| own.eq_ignore_ascii_case(word)) => {
-            Err(refuse(path, &one_of_words(listed)))
+            Err(invalid_field(path, &one_of_words(listed)))
         }
         _ => Ok(()),
     }

@@ -6,16 +6,16 @@
 //! needs no conversion: the original is kept beside the translation, and a foreign schema goes into
 //! the fields that accept JSON Schema.
 
-use canon::Schema;
+use canon::JsonSchema;
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::proto_json;
 
 /// Reads a schema of the format's dialect.
-pub(super) fn read(original: Value) -> Schema {
+pub(super) fn read(original: Value) -> JsonSchema {
     let json = convert(original.clone());
-    Schema { json, verbatim: Some((ORIGIN, original)) }
+    JsonSchema { json, verbatim: Some((ORIGIN, original)) }
 }
 
 fn convert(schema: Value) -> Value {
@@ -23,7 +23,7 @@ fn convert(schema: Value) -> Value {
     let mut out = Map::new();
     let mut nullable = false;
     for (name, value) in map {
-        match &*proto_json::camel(&name) {
+        match &*proto_json::to_camel_case(&name) {
             "type" => {
                 if let Some(value) = kind(value) {
                     out.insert("type".to_owned(), value);

@@ -14,19 +14,19 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Kind, Part, Seal, Thought};
+use canon::{PartKind, Part, Signature, Thought};
 
 use super::names::ORIGIN;
 use crate::envelope;
 
 /// The value that tells the provider not to validate a missing signature,
 /// <https://ai.google.dev/gemini-api/docs/thought-signatures>.
-pub(crate) const BYPASS: &str = "skip_thought_signature_validator";
+pub(crate) const BYPASS_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// A signature as it was found on a part.
 #[derive(Debug, PartialEq)]
 pub(super) struct FoundSignature {
-    pub(super) seal: Seal,
+    pub(super) seal: Signature,
     /// True if it belongs to a hidden thought before the part.
     pub(super) hidden: bool,
     /// True if the thought is redacted.
@@ -37,15 +37,15 @@ pub(super) struct FoundSignature {
 pub(super) fn read(token: &str) -> FoundSignature {
     let seal = envelope::unwrap(token, ORIGIN);
     let plain = |seal| FoundSignature { seal, hidden: false, redacted: false };
-    match seal.for_origin(ORIGIN) {
-        Some(same) if same == token => plain(Seal::new(ORIGIN, standard_alphabet(token))),
+    match seal.for_format(ORIGIN) {
+        Some(same) if same == token => plain(Signature::new(ORIGIN, standard_alphabet(token))),
         Some(inner) => match inner.split_once(':') {
             Some((marks, inner)) => FoundSignature {
                 seal: envelope::unwrap(inner, ORIGIN),
                 hidden: marks.contains('h'),
                 redacted: marks.contains('r'),
             },
-            None => plain(Seal::new(ORIGIN, inner)),
+            None => plain(Signature::new(ORIGIN, inner)),
         },
         None => plain(seal),
     }
@@ -54,59 +54,59 @@ pub(super) fn read(token: &str) -> FoundSignature {
 /// Converts a signature to the standard base64 alphabet that its issuer uses; one client sends it
 /// back in the URL-safe one.
 pub(super) fn standard_alphabet(token: &str) -> String {
-    if token == BYPASS || !token.contains(['-', '_']) {
+    if token == BYPASS_SIGNATURE || !token.contains(['-', '_']) {
         return token.to_owned();
     }
     envelope::decode(token).map_or_else(|| token.to_owned(), |bytes| STANDARD.encode(bytes))
 }
 
 /// Returns the token for `thoughtSignature` that the caller sends back.
-pub(super) fn write(seal: &Seal) -> String {
-    match seal.for_origin(ORIGIN) {
+pub(super) fn write(seal: &Signature) -> String {
+    match seal.for_format(ORIGIN) {
         Some(token) => token.to_owned(),
         None => envelope::wrap(seal),
     }
 }
 
 /// Returns the token of a shown thought, marked if the thought is redacted.
-pub(super) fn write_thought(seal: &Seal, redacted: bool) -> String {
+pub(super) fn write_thought(seal: &Signature, redacted: bool) -> String {
     if redacted { write_marked("r", seal) } else { write(seal) }
 }
 
 /// Returns the token of a hidden thought, for the part after it.
-pub(super) fn write_hidden(seal: &Seal, redacted: bool) -> String {
+pub(super) fn write_hidden(seal: &Signature, redacted: bool) -> String {
     write_marked(if redacted { "hr" } else { "h" }, seal)
 }
 
-fn write_marked(marks: &str, seal: &Seal) -> String {
-    envelope::wrap(&Seal::new(ORIGIN, format!("{marks}:{}", envelope::wrap(seal))))
+fn write_marked(marks: &str, seal: &Signature) -> String {
+    envelope::wrap(&Signature::new(ORIGIN, format!("{marks}:{}", envelope::wrap(seal))))
 }
 
 /// Returns the replacement for a signature that must not reach a provider; `None` if it may pass
 /// unchanged.
 pub(super) fn for_upstream(token: &str) -> Option<String> {
     let found = read(token);
-    let upstream = match found.seal.for_origin(ORIGIN) {
+    let upstream = match found.seal.for_format(ORIGIN) {
         Some(own) if !found.hidden => own.to_owned(),
-        _ => BYPASS.to_owned(),
+        _ => BYPASS_SIGNATURE.to_owned(),
     };
     (upstream != token).then_some(upstream)
 }
 
 /// Returns a thought without text.
-pub(super) fn bare_thought(seal: Seal, redacted: bool) -> Part {
-    Part::new(Kind::Thought(Thought { text: String::new(), redacted })).sealed(Some(seal))
+pub(super) fn bare_thought(seal: Signature, redacted: bool) -> Part {
+    Part::new(PartKind::Thought(Thought { text: String::new(), redacted })).with_signature(Some(seal))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::Origin;
+    use canon::WireFormat;
 
     #[test]
     fn signature_round_trips_in_every_form() {
-        for origin in Origin::ALL {
-            let seal = Seal::new(origin, "AY89a18/+w==");
+        for origin in WireFormat::ALL {
+            let seal = Signature::new(origin, "AY89a18/+w==");
             for redacted in [false, true] {
                 let shown = read(&write_thought(&seal, redacted));
                 assert_eq!(shown, FoundSignature { seal: seal.clone(), hidden: false, redacted });
@@ -123,12 +123,12 @@ mod tests {
     fn only_native_signatures_reach_a_provider() {
         assert_eq!(for_upstream("AY89a18/+w=="), None);
         assert_eq!(for_upstream("AY89a18_-w=="), Some("AY89a18/+w==".to_owned()));
-        assert_eq!(for_upstream(BYPASS), None);
+        assert_eq!(for_upstream(BYPASS_SIGNATURE), None);
         assert_eq!(for_upstream("c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="), None);
-        let foreign = Seal::new(Origin::Messages, "EqQB");
-        assert_eq!(for_upstream(&write(&foreign)), Some(BYPASS.to_owned()));
-        assert_eq!(for_upstream(&write_hidden(&foreign, true)), Some(BYPASS.to_owned()));
-        let own = Seal::new(ORIGIN, "AY89a18/+w==");
+        let foreign = Signature::new(WireFormat::Messages, "EqQB");
+        assert_eq!(for_upstream(&write(&foreign)), Some(BYPASS_SIGNATURE.to_owned()));
+        assert_eq!(for_upstream(&write_hidden(&foreign, true)), Some(BYPASS_SIGNATURE.to_owned()));
+        let own = Signature::new(ORIGIN, "AY89a18/+w==");
         assert_eq!(for_upstream(&write_thought(&own, true)), Some("AY89a18/+w==".to_owned()));
     }
 }

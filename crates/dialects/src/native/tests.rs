@@ -3,12 +3,12 @@
 mod rules;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
-use super::{Native, signatures};
-use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
+use super::{NativeDialect, signatures};
+use crate::{SseDecoder, Dialect, StreamFrame, LaneSettings, PassThrough, ReplyStamp, RequestTarget, FrameAction};
 use bytes::Bytes;
 use canon::{
-    Chat, Event, Fold, Grammar, Growth, Kind, Opening, Origin, Part, Place, Reply, Role, Seal,
-    Show, Thought, ToolCall, Turn, Why, unfold,
+    ChatRequest, Event, ReplyBuilder, EventGrammar, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Signature,
+    ThinkingDisplay, Thought, ToolCall, Turn, FinishReason, into_events,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -28,28 +28,28 @@ fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-fn target(stream: bool) -> Target {
-    Target { model: Some("gemini-x-1".to_owned()), stream, ..Target::default() }
+fn target(stream: bool) -> RequestTarget {
+    RequestTarget { model: Some("gemini-x-1".to_owned()), stream, ..RequestTarget::default() }
 }
 
-fn lane() -> Lane<'static> {
-    Lane { model: "gemini-x-1", limit: None, max_output: None, steering: None }
+fn lane() -> LaneSettings<'static> {
+    LaneSettings { model: "gemini-x-1", max_payable_output: None, model_max_output: None, thinking_controls: None }
 }
 
-fn stamp() -> Stamp {
-    Stamp { id: "resp_1".to_owned(), created: 1_777_924_862 }
+fn stamp() -> ReplyStamp {
+    ReplyStamp { id: "resp_1".to_owned(), created: 1_777_924_862 }
 }
 
 /// A request that asks for everything a reply may hold.
-fn full_request() -> Chat {
-    let mut chat = Chat { model: "gemini-x-1".to_owned(), ..Chat::default() };
-    chat.thinking.show = Some(Show::Auto);
+fn full_request() -> ChatRequest {
+    let mut chat = ChatRequest { model: "gemini-x-1".to_owned(), ..ChatRequest::default() };
+    chat.thinking.display = Some(ThinkingDisplay::Auto);
     chat.sampling.logprobs = Some(2);
     chat
 }
 
-fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
-    let mut cutter = Cutter::default();
+fn frames(pieces: &[&[u8]]) -> Vec<StreamFrame> {
+    let mut cutter = SseDecoder::default();
     let mut frames = Vec::new();
     for piece in pieces {
         cutter.push(Bytes::copy_from_slice(piece));
@@ -61,8 +61,8 @@ fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
     frames
 }
 
-fn events(frames: &[Frame]) -> Vec<Event> {
-    let mut reader = Native.reader();
+fn events(frames: &[StreamFrame]) -> Vec<Event> {
+    let mut reader = NativeDialect.stream_reader();
     let mut events = Vec::new();
     for frame in frames {
         reader.push(frame, &mut events).unwrap();
@@ -71,8 +71,8 @@ fn events(frames: &[Frame]) -> Vec<Event> {
     events
 }
 
-fn fold(events: Vec<Event>) -> Reply {
-    let (mut grammar, mut fold) = (Grammar::default(), Fold::default());
+fn fold(events: Vec<Event>) -> ChatReply {
+    let (mut grammar, mut fold) = (EventGrammar::default(), ReplyBuilder::default());
     for event in events {
         grammar.push(&event).unwrap();
         fold.push(event).unwrap();
@@ -81,10 +81,10 @@ fn fold(events: Vec<Event>) -> Reply {
     fold.finish()
 }
 
-fn stream(reply: Reply, chat: &Chat) -> Vec<u8> {
-    let mut writer = Native.writer(chat, &stamp());
+fn stream(reply: ChatReply, chat: &ChatRequest) -> Vec<u8> {
+    let mut writer = NativeDialect.stream_writer(chat, &stamp());
     let mut out = Vec::new();
-    for event in unfold(reply) {
+    for event in into_events(reply) {
         writer.push(event, &mut out);
     }
     writer.finish(&mut out);
@@ -92,25 +92,25 @@ fn stream(reply: Reply, chat: &Chat) -> Vec<u8> {
 }
 
 /// The same reply with the pieces of one text joined, because streams cut texts anywhere.
-fn joined(mut reply: Reply) -> Reply {
+fn joined(mut reply: ChatReply) -> ChatReply {
     for candidate in &mut reply.candidates {
         let mut parts: Vec<Part> = Vec::new();
         for part in std::mem::take(&mut candidate.parts) {
             match (parts.last_mut(), &part.kind) {
                 (
-                    Some(Part { kind: Kind::Text { text, citations }, seal, .. }),
-                    Kind::Text { text: more, citations: others },
+                    Some(Part { kind: PartKind::Text { text, citations }, signature: seal, .. }),
+                    PartKind::Text { text: more, citations: others },
                 ) => {
                     text.push_str(more);
                     citations.extend(others.iter().cloned());
-                    *seal = part.seal.or(seal.take());
+                    *seal = part.signature.or(seal.take());
                 }
                 (
-                    Some(Part { kind: Kind::Thought(thought), seal, .. }),
-                    Kind::Thought(Thought { text: more, .. }),
+                    Some(Part { kind: PartKind::Thought(thought), signature: seal, .. }),
+                    PartKind::Thought(Thought { text: more, .. }),
                 ) => {
                     thought.text.push_str(more);
-                    *seal = part.seal.or(seal.take());
+                    *seal = part.signature.or(seal.take());
                 }
                 _ => parts.push(part),
             }
@@ -123,10 +123,10 @@ fn joined(mut reply: Reply) -> Reply {
 #[test]
 fn reply_round_trips() {
     for (name, body) in fixtures(".reply.json") {
-        let reply = Native.read_reply(&body).expect(&name);
-        let (written, losses) = Native.write_reply(reply.clone(), &full_request(), &stamp());
+        let reply = NativeDialect.read_reply(&body).expect(&name);
+        let (written, losses) = NativeDialect.write_reply(reply.clone(), &full_request(), &stamp());
         assert_eq!(losses, [], "{name}");
-        let again = Native.read_reply(&written).unwrap();
+        let again = NativeDialect.read_reply(&written).unwrap();
         assert_eq!(again, reply, "{name}\n{}", String::from_utf8_lossy(&written));
     }
 }
@@ -134,7 +134,7 @@ fn reply_round_trips() {
 #[test]
 fn written_stream_has_no_event_names_and_reads_as_the_same_reply() {
     for (name, body) in fixtures(".reply.json") {
-        let reply = Native.read_reply(&body).unwrap();
+        let reply = NativeDialect.read_reply(&body).unwrap();
         let expected = reply.clone();
         let out = stream(reply, &full_request());
         let text = String::from_utf8(out.clone()).unwrap();
@@ -145,8 +145,8 @@ fn written_stream_has_no_event_names_and_reads_as_the_same_reply() {
         assert_eq!(joined(fold(events(&frames(&[&out])))), joined(expected.clone()), "{name}");
 
         let mut chat = full_request();
-        chat.extras.put(ORIGIN, JSON_ARRAY_EXTRA, json!("json"));
-        let array = stream(Native.read_reply(&body).unwrap(), &chat);
+        chat.extras.insert(ORIGIN, JSON_ARRAY_EXTRA, json!("json"));
+        let array = stream(NativeDialect.read_reply(&body).unwrap(), &chat);
         let pieces: Vec<Value> = serde_json::from_slice(&array).expect(&name);
         let lines: Vec<String> = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
         assert_eq!(lines.concat(), text, "{name}");
@@ -158,7 +158,7 @@ fn no_chunk_is_empty_unless_the_reply_is() {
     for name in ["text", "thinking", "call", "grounded", "logprobs"] {
         let all = fixtures(".reply.json");
         let (_, body) = all.iter().find(|(own, _)| own == name).unwrap();
-        let out = stream(Native.read_reply(body).unwrap(), &full_request());
+        let out = stream(NativeDialect.read_reply(body).unwrap(), &full_request());
         for frame in frames(&[&out]) {
             let piece: Value = serde_json::from_slice(&frame.data).unwrap();
             let parts = piece["candidates"][0]["content"]["parts"].as_array().unwrap();
@@ -171,22 +171,22 @@ fn no_chunk_is_empty_unless_the_reply_is() {
 fn pass_through_keeps_the_bytes() {
     for (name, body) in fixtures(".request.json") {
         let body = Bytes::from(body);
-        let facts = Native.peek(&target(true), &body).expect(&name);
-        let out = Native.patch(&body, &facts, &lane());
+        let facts = NativeDialect.read_facts(&target(true), &body).expect(&name);
+        let out = NativeDialect.patch(&body, &facts, &lane());
         assert_eq!(out.path, "/v1beta/models/gemini-x-1:streamGenerateContent?alt=sse");
         assert_eq!(out.body.to_vec(), body, "{name}");
-        let lowered = Lane { limit: Some(17), ..lane() };
-        let patched = Native.patch(&body, &facts, &lowered).body.to_vec();
-        let chat = Native.read_request(&target(true), &patched).expect(&name);
-        let mut expected = Native.read_request(&target(true), &body).unwrap();
-        expected.sampling.max_output = Some(17);
+        let lowered = LaneSettings { max_payable_output: Some(17), ..lane() };
+        let patched = NativeDialect.patch(&body, &facts, &lowered).body.to_vec();
+        let chat = NativeDialect.read_request(&target(true), &patched).expect(&name);
+        let mut expected = NativeDialect.read_request(&target(true), &body).unwrap();
+        expected.sampling.max_output_tokens = Some(17);
         assert_eq!(chat, expected, "{name}");
     }
 }
 
 #[test]
 fn edits_are_applied_at_their_positions() {
-    let foreign = Seal::new(Origin::Messages, "EqQB");
+    let foreign = Signature::new(WireFormat::Messages, "EqQB");
     let wrapped = signatures::write(&foreign);
     let cases = [
         ("{}".to_owned(), r#"{"generationConfig":{"maxOutputTokens":9}}"#.to_owned()),
@@ -214,9 +214,9 @@ fn edits_are_applied_at_their_positions() {
     ];
     for (body, expected) in cases {
         let body = Bytes::from(body);
-        let facts = Native.peek(&target(false), &body).unwrap();
-        let lowered = Lane { limit: Some(9), ..lane() };
-        let out = Native.patch(&body, &facts, &lowered);
+        let facts = NativeDialect.read_facts(&target(false), &body).unwrap();
+        let lowered = LaneSettings { max_payable_output: Some(9), ..lane() };
+        let out = NativeDialect.patch(&body, &facts, &lowered);
         assert_eq!(String::from_utf8(out.body.to_vec()).unwrap(), expected);
     }
 }
@@ -225,25 +225,25 @@ fn edits_are_applied_at_their_positions() {
 fn meter_counts_and_repeats_every_chunk() {
     for (name, sse) in fixtures(".stream.sse") {
         let whole = fixtures(".reply.json").into_iter().find(|(own, _)| *own == name).unwrap().1;
-        let said = Native.sniff_reply(&whole).unwrap();
+        let said = NativeDialect.meter_reply(&whole).unwrap();
         for array in [false, true] {
             let body = br#"{"generationConfig":{"candidateCount":1}}"#;
-            let mut facts = Native.peek(&Target { array, ..target(true) }, body).unwrap();
+            let mut facts = NativeDialect.read_facts(&RequestTarget { json_array: array, ..target(true) }, body).unwrap();
             facts.candidates = if name == "two_answers" { 2 } else { 1 };
-            let mut sniffer = Native.sniffer(&facts);
+            let mut sniffer = NativeDialect.stream_meter(&facts);
             let mut out = Vec::new();
             let pieces = frames(&[&sse]);
             for (at, frame) in pieces.iter().enumerate() {
                 let last = array && at + 1 == pieces.len();
-                let expected = if last { Verdict::Last } else { Verdict::Forward };
-                assert_eq!(sniffer.frame(frame), expected, "{name}");
+                let expected = if last { FrameAction::Last } else { FrameAction::Forward };
+                assert_eq!(sniffer.observe(frame), expected, "{name}");
                 sniffer.write(frame, &mut out);
             }
             // A second call must not write the end again.
             sniffer.write_end(&mut out);
-            assert!(sniffer.said().finished, "{name}");
-            assert_eq!(sniffer.said().usage, said.usage, "{name}");
-            assert_eq!(said.usage, Native.read_reply(&whole).unwrap().usage, "{name}");
+            assert!(sniffer.totals().is_finished, "{name}");
+            assert_eq!(sniffer.totals().usage, said.usage, "{name}");
+            assert_eq!(said.usage, NativeDialect.read_reply(&whole).unwrap().usage, "{name}");
             if array {
                 let list: Vec<Value> = serde_json::from_slice(&out).expect(&name);
                 assert_eq!(list.len(), pieces.len());
@@ -257,34 +257,34 @@ fn meter_counts_and_repeats_every_chunk() {
 
 #[test]
 fn empty_body_round_trips() {
-    let chat = Native.read_request(&target(false), b"{}").unwrap();
-    let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
+    let chat = NativeDialect.read_request(&target(false), b"{}").unwrap();
+    let (out, losses) = NativeDialect.write_request(&chat, &lane()).unwrap();
     assert_eq!((out.body.to_vec().as_slice(), losses), (b"{}".as_slice(), vec![]));
 }
 
 #[test]
 fn end_marker_of_another_format_is_dropped() {
-    let facts = Native.peek(&target(true), b"{}").unwrap();
-    let done = Frame::data("[DONE]");
-    assert_eq!(Native.sniffer(&facts).frame(&done), Verdict::Swallow);
-    assert!(Native.reader().push(&done, &mut Vec::new()).is_ok());
+    let facts = NativeDialect.read_facts(&target(true), b"{}").unwrap();
+    let done = StreamFrame::data("[DONE]");
+    assert_eq!(NativeDialect.stream_meter(&facts).observe(&done), FrameAction::Drop);
+    assert!(NativeDialect.stream_reader().push(&done, &mut Vec::new()).is_ok());
 }
 
 #[test]
 fn broken_stream_is_an_error() {
     let cut = b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]}}]}\n\n";
-    let mut reader = Native.reader();
+    let mut reader = NativeDialect.stream_reader();
     let mut events = Vec::new();
     for frame in frames(&[cut]) {
         reader.push(&frame, &mut events).unwrap();
     }
     assert!(reader.finish(&mut events).is_err());
     let error =
-        Frame::data(r#"{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}"#);
+        StreamFrame::data(r#"{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}"#);
     let fault = reader.push(&error, &mut events).unwrap_err();
-    assert_eq!(fault.trouble(), canon::Trouble::RateLimit);
-    let fault = canon::Fault::new(canon::Trouble::Interrupted, "broke");
-    let event = String::from_utf8(Native.break_off(&fault, "r")).unwrap();
+    assert_eq!(fault.kind(), canon::ErrorKind::RateLimited);
+    let fault = canon::ApiError::new(canon::ErrorKind::Interrupted, "broke");
+    let event = String::from_utf8(NativeDialect.write_abort(&fault, "r")).unwrap();
     assert_eq!(
         event,
         "data: {\"error\":{\"code\":503,\"message\":\"broke\",\"status\":\"UNAVAILABLE\"}}\n\n"
@@ -292,14 +292,14 @@ fn broken_stream_is_an_error() {
 }
 
 /// A foreign reply: a thought with its signature, a redacted one, a text, two calls.
-fn foreign_answer() -> Reply {
+fn foreign_answer() -> ChatReply {
     let thought = |text: &str, redacted, token: &str| {
-        Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
-            .sealed(Some(Seal::new(Origin::Messages, token)))
+        Part::new(PartKind::Thought(Thought { text: text.to_owned(), redacted }))
+            .with_signature(Some(Signature::new(WireFormat::Messages, token)))
     };
     let call = |id: &str| {
         let (id, name) = (id.to_owned(), "f".to_owned());
-        Part::new(Kind::ToolCall(ToolCall { id, name, arguments: "{}".to_owned(), custom: false }))
+        Part::new(PartKind::ToolCall(ToolCall { id, name, arguments: "{}".to_owned(), custom: false }))
     };
     let parts = vec![
         thought("Let me think.", false, "one"),
@@ -308,9 +308,9 @@ fn foreign_answer() -> Reply {
         call("toolu_1"),
         call("toolu_2"),
     ];
-    let finish = canon::Finish::new(Why::ToolCalls, canon::Raw::new(Origin::Messages, "tool_use"));
-    let candidate = canon::Candidate { parts, finish: Some(finish), ..canon::Candidate::default() };
-    Reply { candidates: vec![candidate], ..Reply::default() }
+    let finish = canon::Finish::new(FinishReason::ToolCalls, canon::RawReason::new(WireFormat::Messages, "tool_use"));
+    let candidate = canon::ReplyCandidate { parts, finish: Some(finish), ..canon::ReplyCandidate::default() };
+    ChatReply { candidates: vec![candidate], ..ChatReply::default() }
 }
 
 /// The turn that a client sends back, from a stream or a whole reply.
@@ -322,17 +322,17 @@ fn replayed(body: &Value, keep: impl Fn(&Value) -> bool) -> Vec<Part> {
         .filter(|p| keep(p))
         .collect();
     let body = json!({"contents": [{"role": "model", "parts": parts}]}).to_string();
-    Native.peek(&target(false), body.as_bytes()).unwrap();
-    let chat = Native.read_request(&target(false), body.as_bytes()).unwrap();
+    NativeDialect.read_facts(&target(false), body.as_bytes()).unwrap();
+    let chat = NativeDialect.read_request(&target(false), body.as_bytes()).unwrap();
     chat.turns.into_iter().next().unwrap().parts
 }
 
 fn seals(parts: &[Part]) -> Vec<(String, bool)> {
     parts
         .iter()
-        .filter_map(|part| match (&part.kind, &part.seal) {
-            (Kind::Thought(thought), Some(seal)) => {
-                Some((seal.for_origin(Origin::Messages)?.to_owned(), thought.redacted))
+        .filter_map(|part| match (&part.kind, &part.signature) {
+            (PartKind::Thought(thought), Some(seal)) => {
+                Some((seal.for_format(WireFormat::Messages)?.to_owned(), thought.redacted))
             }
             _ => None,
         })
@@ -344,13 +344,13 @@ fn foreign_signatures_round_trip_shown_or_hidden() {
     let all = [("one".to_owned(), false), ("two".to_owned(), true)];
     for show in [false, true] {
         let mut chat = full_request();
-        chat.thinking.show = show.then_some(Show::Auto);
-        let (body, _) = Native.write_reply(foreign_answer(), &chat, &stamp());
+        chat.thinking.display = show.then_some(ThinkingDisplay::Auto);
+        let (body, _) = NativeDialect.write_reply(foreign_answer(), &chat, &stamp());
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body.to_string().contains("\"thought\":true"), show, "{body}");
         let whole = replayed(&body, |_| true);
         assert_eq!(seals(&whole), all, "{body}");
-        assert_eq!(whole.iter().filter(|p| matches!(p.kind, Kind::ToolCall(_))).count(), 2);
+        assert_eq!(whole.iter().filter(|p| matches!(p.kind, PartKind::ToolCall(_))).count(), 2);
         // One agent keeps signatures only on calls: the last thought must still come back.
         let calls = replayed(&body, |part| part.get("functionCall").is_some());
         assert_eq!(seals(&calls), all[1..], "{body}");
@@ -375,14 +375,14 @@ fn foreign_history_is_adapted_and_losses_are_noted() {
     let result = |call: &str, text: &str, failed| {
         let parts = vec![Part::text(text)];
         let result =
-            canon::ToolResult { call: call.to_owned(), name: None, parts, object: None, failed };
-        Turn::new(Role::User, vec![Part::new(Kind::ToolResult(result))])
+            canon::ToolResult { call_id: call.to_owned(), name: None, parts, object: None, is_error: failed };
+        Turn::new(Role::User, vec![Part::new(PartKind::ToolResult(result))])
     };
     turns.push(result("toolu_2", "{\"a\":1}", false));
     turns.push(result("toolu_1", "broken", true));
     turns.push(Turn::new(Role::System, vec![Part::text("Be quick.")]));
-    let chat = Chat { turns, ..Chat::default() };
-    let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
+    let chat = ChatRequest { turns, ..ChatRequest::default() };
+    let (out, losses) = NativeDialect.write_request(&chat, &lane()).unwrap();
     let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
     let expected = json!([
         {"role": "user", "parts": [{"text": "go"}]},
@@ -399,7 +399,7 @@ fn foreign_history_is_adapted_and_losses_are_noted() {
         ]},
     ]);
     assert_eq!(body["contents"], expected);
-    let names: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    let names: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(names, ["thought", "tool_call.seal"]);
 }
 
@@ -414,8 +414,8 @@ fn instructions_before_the_first_model_turn_become_the_system_instruction() {
         turn(Role::System, "Be brief."),
         turn(Role::User, "And Rome?"),
     ];
-    let chat = Chat { turns, ..Chat::default() };
-    let (out, losses) = Native.write_request(&chat, &lane()).unwrap();
+    let chat = ChatRequest { turns, ..ChatRequest::default() };
+    let (out, losses) = NativeDialect.write_request(&chat, &lane()).unwrap();
     assert_eq!(losses, []);
     let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
     let text = |text: &str| json!({"text": text});
@@ -434,12 +434,12 @@ fn signature_bypass_is_sent_only_to_gemini_models() {
     let body = br#"{"contents":[{"role":"user","parts":[{"text":"go"}]},{"role":"model","parts":
         [{"functionCall":{"name":"f","args":{}},"thoughtSignature":"skip_thought_signature_validator"}]},
         {"role":"user","parts":[{"functionResponse":{"name":"f","response":{}}}]}]}"#;
-    let chat = Native.read_request(&target(false), body).unwrap();
+    let chat = NativeDialect.read_request(&target(false), body).unwrap();
     for (model, there) in [("google/gemini-3-flash", true), ("gpt-5.5", false)] {
-        let lane = Lane { model, ..lane() };
-        let (out, _) = crate::chat::Chat.write_request(&chat, &lane).unwrap();
+        let lane = LaneSettings { model, ..lane() };
+        let (out, _) = crate::chat::ChatDialect.write_request(&chat, &lane).unwrap();
         let body = String::from_utf8(out.body.to_vec()).unwrap();
-        assert_eq!(body.contains(signatures::BYPASS), there, "{model}: {body}");
+        assert_eq!(body.contains(signatures::BYPASS_SIGNATURE), there, "{model}: {body}");
     }
 }
 
@@ -447,30 +447,30 @@ fn signature_bypass_is_sent_only_to_gemini_models() {
 fn signature_is_read_in_either_alphabet() {
     let body =
         br#"{"contents":[{"role":"model","parts":[{"text":"x","thoughtSignature":"_-8="}]}]}"#;
-    let chat = Native.read_request(&target(false), body).unwrap();
-    assert_eq!(chat.turns[0].parts[0].seal, Some(Seal::new(ORIGIN, "/+8=")));
-    let (out, _) = Native.write_request(&chat, &lane()).unwrap();
+    let chat = NativeDialect.read_request(&target(false), body).unwrap();
+    assert_eq!(chat.turns[0].parts[0].signature, Some(Signature::new(ORIGIN, "/+8=")));
+    let (out, _) = NativeDialect.write_request(&chat, &lane()).unwrap();
     assert!(String::from_utf8(out.body.to_vec()).unwrap().contains(r#""thoughtSignature":"/+8=""#));
 }
 
 #[test]
 fn invalid_arguments_end_the_reply_as_malformed() {
-    let place = Place::first(0);
-    let opening = Opening::ToolCall { id: "c".to_owned(), name: "f".to_owned(), custom: false };
-    let finish = canon::Finish::new(Why::ToolCalls, canon::Raw::new(Origin::Chat, "tool_calls"));
+    let place = PartIndex::first(0);
+    let opening = PartStart::ToolCall { id: "c".to_owned(), name: "f".to_owned(), custom: false };
+    let finish = canon::Finish::new(FinishReason::ToolCalls, canon::RawReason::new(WireFormat::Chat, "tool_calls"));
     let events = [
-        Event::Begin { id: None, model: None, created: None },
-        Event::Open(place, opening),
-        Event::Grow(place, Growth::Text("{\"a\":".to_owned())),
-        Event::Close(place),
-        Event::End { candidate: 0, finish },
+        Event::Start { id: None, model: None, created: None },
+        Event::PartStart(place, opening),
+        Event::PartDelta(place, PartDelta::Text("{\"a\":".to_owned())),
+        Event::PartEnd(place),
+        Event::Finish { candidate: 0, finish },
     ];
-    let mut writer = Native.writer(&full_request(), &stamp());
+    let mut writer = NativeDialect.stream_writer(&full_request(), &stamp());
     let mut out = Vec::new();
     for event in events {
         writer.push(event, &mut out);
     }
     let losses = writer.finish(&mut out);
     assert!(String::from_utf8(out).unwrap().contains("MALFORMED_FUNCTION_CALL"));
-    assert_eq!(losses[0].what, "tool_call.arguments");
+    assert_eq!(losses[0].path, "tool_call.arguments");
 }

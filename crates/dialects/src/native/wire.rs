@@ -1,6 +1,6 @@
 //! Enum values, token counts, paths and made-up call ids of the native format.
 
-use canon::{Level, Losses, Modality, Tier, Usage, Why};
+use canon::{EffortLevel, Losses, Modality, ServiceTier, Usage, FinishReason};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
@@ -9,9 +9,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::names::ORIGIN;
 use super::proto_json;
-use crate::fields::Object;
-use crate::served;
-use canon::Extras;
+use crate::fields::ObjectWriter;
+use crate::service_tier;
+use canon::ExtraFields;
 
 /// The maximum number of stop texts of a request,
 /// <https://ai.google.dev/api/generate-content#v1beta.GenerationConfig>.
@@ -155,9 +155,9 @@ const USAGE_FIELDS: [&str; 9] = [
 
 impl NativeUsage {
     /// Returns the service tier, if it is reported.
-    pub(super) fn tier(&self) -> Option<Tier> {
+    pub(super) fn tier(&self) -> Option<ServiceTier> {
         let word = self.service_tier.as_ref().or(self.traffic_type.as_ref())?.as_str()?;
-        Some(served::read(ORIGIN, word))
+        Some(service_tier::read_tier(ORIGIN, word))
     }
 
     /// Converts to canon's convention: output includes thinking, input includes what tools read.
@@ -192,13 +192,13 @@ impl NativeUsage {
 }
 
 /// Reads the usage of a reply and keeps fields that canon has no place for.
-pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
+pub(super) fn read_usage(value: Value, extras: &mut ExtraFields) -> Option<Usage> {
     if let Value::Object(map) = &value {
         for (name, value) in map {
             // The gateway writes this value into every reply, so it is not kept.
             let usual = name == "trafficType" && value == "ON_DEMAND";
             if !USAGE_FIELDS.contains(&name.as_str()) && !value.is_null() && !usual {
-                extras.put(ORIGIN, &format!("usageMetadata.{name}"), value.clone());
+                extras.insert(ORIGIN, &format!("usageMetadata.{name}"), value.clone());
             }
         }
     }
@@ -207,7 +207,7 @@ pub(super) fn read_usage(value: Value, extras: &mut Extras) -> Option<Usage> {
 }
 
 /// Writes token counts.
-pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -> Value {
+pub(super) fn write_usage(usage: &Usage, extras: &ExtraFields, losses: &mut Losses) -> Value {
     let Usage {
         input,
         cache_read,
@@ -229,12 +229,12 @@ pub(super) fn write_usage(usage: &Usage, extras: &Extras, losses: &mut Losses) -
         "the native format does not count cache writes",
     );
     let visible = output.saturating_sub(thinking);
-    let counts = Object::new()
+    let counts = ObjectWriter::new()
         .set("promptTokenCount", input)
         .set("candidatesTokenCount", visible)
         .set("totalTokenCount", usage.total())
         .set("thoughtsTokenCount", thinking)
-        .maybe("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
+        .set_some("cachedContentTokenCount", (cache_read > 0).then_some(cache_read))
         .set("promptTokensDetails", details(input, input_audio, input_image))
         .set("candidatesTokensDetails", details(visible, output_audio, output_image));
     proto_json::restore(counts, extras, "usageMetadata")
@@ -247,7 +247,7 @@ fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
     [("TEXT", text), ("AUDIO", audio), ("IMAGE", image)]
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(word, count)| Object::new().set("modality", word).set("tokenCount", count).into())
+        .map(|(word, count)| ObjectWriter::new().set("modality", word).set("tokenCount", count).into())
         .collect()
 }
 
@@ -256,7 +256,7 @@ trait SetIfAbsent {
     fn set_if_absent(self, name: &str, value: &str) -> Self;
 }
 
-impl SetIfAbsent for Object {
+impl SetIfAbsent for ObjectWriter {
     fn set_if_absent(self, name: &str, value: &str) -> Self {
         let mut map = self.into_map();
         if !map.contains_key(name) {
@@ -268,11 +268,11 @@ impl SetIfAbsent for Object {
 
 /// Reads a finish reason, <https://ai.google.dev/api/generate-content#FinishReason>. A reply with
 /// calls ends with the same reason as a text.
-pub(super) fn read_why(word: &str, calls: bool) -> Why {
+pub(super) fn read_why(word: &str, calls: bool) -> FinishReason {
     match word {
-        "STOP" if calls => Why::ToolCalls,
-        "STOP" => Why::Stop,
-        "MAX_TOKENS" => Why::Length,
+        "STOP" if calls => FinishReason::ToolCalls,
+        "STOP" => FinishReason::Stop,
+        "MAX_TOKENS" => FinishReason::Length,
         "SAFETY"
         | "RECITATION"
         | "LANGUAGE"
@@ -283,55 +283,55 @@ pub(super) fn read_why(word: &str, calls: bool) -> Why {
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "NO_IMAGE"
-        | "MODEL_ARMOR" => Why::Filtered,
+        | "MODEL_ARMOR" => FinishReason::ContentFilter,
         "MALFORMED_FUNCTION_CALL"
         | "UNEXPECTED_TOOL_CALL"
         | "MALFORMED_RESPONSE"
-        | "MISSING_THOUGHT_SIGNATURE" => Why::Malformed,
-        "CONTINUATION" | "TOO_MANY_TOOL_CALLS" => Why::Paused,
-        _ => Why::Other,
+        | "MISSING_THOUGHT_SIGNATURE" => FinishReason::Malformed,
+        "CONTINUATION" | "TOO_MANY_TOOL_CALLS" => FinishReason::Paused,
+        _ => FinishReason::Other,
     }
 }
 
 /// Returns the finish reason to write.
-pub(super) const fn write_why(why: Why) -> &'static str {
+pub(super) const fn write_why(why: FinishReason) -> &'static str {
     match why {
-        Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => "STOP",
-        Why::Length => "MAX_TOKENS",
-        Why::Filtered | Why::PromptBlocked => "SAFETY",
-        Why::Malformed => "MALFORMED_FUNCTION_CALL",
-        Why::Other => "OTHER",
+        FinishReason::Stop | FinishReason::StopSequence | FinishReason::ToolCalls | FinishReason::Paused => "STOP",
+        FinishReason::Length => "MAX_TOKENS",
+        FinishReason::ContentFilter | FinishReason::PromptBlocked => "SAFETY",
+        FinishReason::Malformed => "MALFORMED_FUNCTION_CALL",
+        FinishReason::Other => "OTHER",
     }
 }
 
 /// Reads a service tier.
-pub(super) fn read_tier(word: &str) -> Tier {
+pub(super) fn read_tier(word: &str) -> ServiceTier {
     match word.to_ascii_lowercase().as_str() {
-        "standard" => Tier::Standard,
-        "flex" => Tier::Flex,
-        "priority" => Tier::Priority,
-        _ => Tier::Other(ORIGIN, word.to_owned()),
+        "standard" => ServiceTier::Standard,
+        "flex" => ServiceTier::Flex,
+        "priority" => ServiceTier::Priority,
+        _ => ServiceTier::Other(ORIGIN, word.to_owned()),
     }
 }
 
 /// Returns the service tier to write; `None` if the format has no equivalent.
-pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        Tier::Standard => Some("standard"),
-        Tier::Flex => Some("flex"),
-        Tier::Priority => Some("priority"),
-        Tier::Other(origin, word) if *origin == ORIGIN => Some(word),
-        Tier::Auto | Tier::Fast | Tier::Other(..) => None,
+        ServiceTier::Standard => Some("standard"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Other(origin, word) if *origin == ORIGIN => Some(word),
+        ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..) => None,
     }
 }
 
 /// Reads a thinking level.
-pub(super) fn read_level(word: &str) -> Option<Level> {
+pub(super) fn read_level(word: &str) -> Option<EffortLevel> {
     match word {
-        "MINIMAL" => Some(Level::Minimal),
-        "LOW" => Some(Level::Low),
-        "MEDIUM" => Some(Level::Medium),
-        "HIGH" => Some(Level::High),
+        "MINIMAL" => Some(EffortLevel::Minimal),
+        "LOW" => Some(EffortLevel::Low),
+        "MEDIUM" => Some(EffortLevel::Medium),
+        "HIGH" => Some(EffortLevel::High),
         _ => None,
     }
 }

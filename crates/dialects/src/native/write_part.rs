@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
-    Clip, Code, CodeOutcome, Detail, Extras, Kind, Losses, Media, Part, Source, Thought, ToolCall,
+    VideoClip, CodeExecution, CodeResult, ImageDetail, ExtraFields, PartKind, Losses, Media, Part, MediaSource, Thought, ToolCall,
     ToolResult,
 };
 use serde_json::{Map, Value};
@@ -11,24 +11,24 @@ use std::collections::HashMap;
 
 use super::names::ORIGIN;
 use super::{proto_json, signatures, wire};
-use crate::fields::{Object, note_foreign, number};
+use crate::fields::{ObjectWriter, note_foreign_fields, number};
 
 /// Writes a part without its signature; `None` if the format has no place for it. `close` is true
 /// if the model takes a resolution for a single image.
-pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<Object> {
-    let Part { kind, seal: _, cache: _, extras } = part;
+pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<ObjectWriter> {
+    let Part { kind, signature: _, cache_breakpoint: _, extras } = part;
     let object = match kind {
-        Kind::Text { text, citations: _ } => Object::new().set("text", text.as_str()),
-        Kind::Refusal(text) => {
+        PartKind::Text { text, citations: _ } => ObjectWriter::new().set("text", text.as_str()),
+        PartKind::Refusal(text) => {
             losses.add("part.refusal", "the native format writes a refusal as text");
-            Object::new().set("text", text.as_str())
+            ObjectWriter::new().set("text", text.as_str())
         }
-        Kind::Thought(Thought { text, redacted: _ }) => {
-            Object::new().set("text", text.as_str()).set("thought", true)
+        PartKind::Thought(Thought { text, redacted: _ }) => {
+            ObjectWriter::new().set("text", text.as_str()).set("thought", true)
         }
-        Kind::Media(media) => media_object(media, extras, close, losses)?,
-        Kind::ToolCall(call) => Object::new().set("functionCall", write_call(call, extras)),
-        Kind::Code(Code { id, language, code }) => {
+        PartKind::Media(media) => media_object(media, extras, close, losses)?,
+        PartKind::ToolCall(call) => ObjectWriter::new().set("functionCall", write_call(call, extras)),
+        PartKind::CodeExecution(CodeExecution { id, language, code }) => {
             let python = language.eq_ignore_ascii_case("python");
             losses.add_if(
                 !python && !language.is_empty(),
@@ -36,78 +36,78 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 "the native format knows only Python",
             );
             let language = if python { "PYTHON" } else { "LANGUAGE_UNSPECIFIED" };
-            let inner = Object::new()
-                .maybe("id", id.as_deref())
+            let inner = ObjectWriter::new()
+                .set_some("id", id.as_deref())
                 .set("language", language)
                 .set("code", code.as_str());
-            Object::new().set("executableCode", inner)
+            ObjectWriter::new().set("executableCode", inner)
         }
-        Kind::CodeOutcome(CodeOutcome { id, output, failed }) => {
+        PartKind::CodeResult(CodeResult { id, output, is_error: failed }) => {
             let word = if *failed { "OUTCOME_FAILED" } else { "OUTCOME_OK" };
             let kept = extras.get(ORIGIN, "codeExecutionResult.outcome").and_then(Value::as_str);
-            let inner = Object::new()
-                .maybe("id", id.as_deref())
+            let inner = ObjectWriter::new()
+                .set_some("id", id.as_deref())
                 .set("outcome", kept.unwrap_or(word))
                 .set("output", output.as_str());
-            Object::new().set("codeExecutionResult", inner)
+            ObjectWriter::new().set("codeExecutionResult", inner)
         }
-        Kind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
-            map.iter().fold(Object::new(), |object, (name, value)| object.set(name, value.clone()))
+        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
+            map.iter().fold(ObjectWriter::new(), |object, (name, value)| object.set(name, value.clone()))
         }
-        Kind::Foreign { .. } => {
+        PartKind::Foreign { .. } => {
             losses.add("part", "a part only another format has");
             return None;
         }
-        Kind::Search(_) => {
+        PartKind::WebSearch(_) => {
             losses.add("part.search", "the native format has no place for a past search");
             return None;
         }
-        Kind::ToolResult(_) => {
+        PartKind::ToolResult(_) => {
             losses.add("part.tool_result", "a tool result has no place in a reply");
             return None;
         }
     };
-    note_foreign(extras, ORIGIN, "part", losses);
+    note_foreign_fields(extras, ORIGIN, "part", losses);
     Some(proto_json::restore(object, extras, ""))
 }
 
 fn media_object(
     media: &Media,
-    extras: &Extras,
+    extras: &ExtraFields,
     close: bool,
     losses: &mut Losses,
-) -> Option<Object> {
+) -> Option<ObjectWriter> {
     let Media { kind: _, source, name, detail, clip } = media;
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let object = match source {
-        Source::Inline { mime, data } => {
-            let inner = Object::new().set("mimeType", mime.as_str()).set("data", data.as_str());
-            Object::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
+        MediaSource::Inline { mime, data } => {
+            let inner = ObjectWriter::new().set("mimeType", mime.as_str()).set("data", data.as_str());
+            ObjectWriter::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
         }
-        Source::Url { url, mime } => {
-            let inner = Object::new().maybe("mimeType", mime.as_deref());
+        MediaSource::Url { url, mime } => {
+            let inner = ObjectWriter::new().set_some("mimeType", mime.as_deref());
             let inner = inner.set("fileUri", url.as_str());
-            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
+            ObjectWriter::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
-        Source::File { origin, id } if *origin == ORIGIN => {
-            let inner = Object::new().set("fileUri", id.as_str());
-            Object::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
+        MediaSource::File { origin, id } if *origin == ORIGIN => {
+            let inner = ObjectWriter::new().set("fileUri", id.as_str());
+            ObjectWriter::new().set("fileData", proto_json::restore(inner, extras, "fileData"))
         }
-        Source::File { .. } => {
+        MediaSource::File { .. } => {
             losses.add("media.file", "a file in another provider's storage cannot be read here");
             return None;
         }
-        Source::Text(text) => {
+        MediaSource::Text(text) => {
             let data = STANDARD.encode(text);
-            let inner = Object::new().set("mimeType", "text/plain").set("data", data);
-            Object::new().set("inlineData", inner)
+            let inner = ObjectWriter::new().set("mimeType", "text/plain").set("data", data);
+            ObjectWriter::new().set("inlineData", inner)
         }
     };
-    let clip = clip.as_ref().map(|Clip { start, end, fps }| {
-        Object::new()
-            .maybe("startOffset", start.as_deref())
-            .maybe("endOffset", end.as_deref())
-            .maybe("fps", fps.map(number))
+    let clip = clip.as_ref().map(|VideoClip { start, end, fps }| {
+        ObjectWriter::new()
+            .set_some("startOffset", start.as_deref())
+            .set_some("endOffset", end.as_deref())
+            .set_some("fps", fps.map(number))
     });
     losses.add_if(
         detail.is_some() && !close,
@@ -116,26 +116,26 @@ fn media_object(
     );
     let detail = detail.filter(|_| close).map(|detail| {
         let level = match detail {
-            Detail::Low => "MEDIA_RESOLUTION_LOW",
-            Detail::Medium => "MEDIA_RESOLUTION_MEDIUM",
-            Detail::High => "MEDIA_RESOLUTION_HIGH",
-            Detail::Original => "MEDIA_RESOLUTION_ULTRA_HIGH",
+            ImageDetail::Low => "MEDIA_RESOLUTION_LOW",
+            ImageDetail::Medium => "MEDIA_RESOLUTION_MEDIUM",
+            ImageDetail::High => "MEDIA_RESOLUTION_HIGH",
+            ImageDetail::Original => "MEDIA_RESOLUTION_ULTRA_HIGH",
         };
-        Object::new().set("level", level)
+        ObjectWriter::new().set("level", level)
     });
-    Some(object.maybe("videoMetadata", clip).maybe("mediaResolution", detail))
+    Some(object.set_some("videoMetadata", clip).set_some("mediaResolution", detail))
 }
 
 /// Writes a call. Free-text input becomes the only field of an object.
-fn write_call(call: &ToolCall, extras: &Extras) -> Object {
+fn write_call(call: &ToolCall, extras: &ExtraFields) -> ObjectWriter {
     let ToolCall { id, name, arguments, custom } = call;
     let args = if *custom {
-        Object::new().set("input", arguments.as_str()).into_map()
+        ObjectWriter::new().set("input", arguments.as_str()).into_map()
     } else {
-        call.object()
+        call.arguments_object()
     };
-    let inner = Object::new()
-        .maybe("id", wire::provider_id(id))
+    let inner = ObjectWriter::new()
+        .set_some("id", wire::provider_id(id))
         .set("name", name.as_str())
         .set("args", Value::Object(args));
     proto_json::restore(inner, extras, "functionCall")
@@ -146,11 +146,11 @@ fn write_call(call: &ToolCall, extras: &Extras) -> Object {
 pub(super) fn write_result(
     result: &ToolResult,
     names: &HashMap<&str, &str>,
-    extras: &Extras,
+    extras: &ExtraFields,
     close: bool,
     losses: &mut Losses,
-) -> Object {
-    let ToolResult { call, name, parts, object, failed } = result;
+) -> ObjectWriter {
+    let ToolResult { call_id: call, name, parts, object, is_error: failed } = result;
     let name = name.as_deref().or_else(|| names.get(call.as_str()).copied());
     losses.add_if(name.is_none(), "tool_result.name", "no call with this id names the tool");
     let response = match object {
@@ -159,49 +159,49 @@ pub(super) fn write_result(
     };
     let media: Vec<Value> = parts
         .iter()
-        .filter(|part| matches!(part.kind, Kind::Media(_)))
+        .filter(|part| matches!(part.kind, PartKind::Media(_)))
         .filter_map(|part| payload(part, close, losses))
         .map(Value::from)
         .collect();
     let other = parts
         .iter()
-        .any(|part| !matches!(part.kind, Kind::Media(_) | Kind::Text { .. } | Kind::Refusal(_)));
+        .any(|part| !matches!(part.kind, PartKind::Media(_) | PartKind::Text { .. } | PartKind::Refusal(_)));
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
-    let inner = Object::new()
-        .maybe("id", wire::provider_id(call))
+    let inner = ObjectWriter::new()
+        .set_some("id", wire::provider_id(call))
         .set("name", name.unwrap_or("unknown"))
         .set("response", response)
-        .maybe("parts", (!media.is_empty()).then_some(media));
+        .set_some("parts", (!media.is_empty()).then_some(media));
     let inner = proto_json::restore(inner, extras, "functionResponse");
-    proto_json::restore(Object::new().set("functionResponse", inner), extras, "")
+    proto_json::restore(ObjectWriter::new().set("functionResponse", inner), extras, "")
 }
 
 /// Wraps text into the object that the format requires. Text that is a JSON object already stays as
 /// it is.
 fn text_response(text: &str, failed: bool) -> Map<String, Value> {
     if failed {
-        return Object::new().set("error", text).into_map();
+        return ObjectWriter::new().set("error", text).into_map();
     }
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => object,
-        _ => Object::new().set("result", text).into_map(),
+        _ => ObjectWriter::new().set("result", text).into_map(),
     }
 }
 
 /// Writes a part of a reply, with its signature as the caller sends it back.
-pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<Object> {
+pub(super) fn reply_part(part: &Part, losses: &mut Losses) -> Option<ObjectWriter> {
     let object = payload(part, true, losses)?;
-    let seal = part.seal.as_ref().map(|seal| match &part.kind {
-        Kind::Thought(Thought { redacted, .. }) => signatures::write_thought(seal, *redacted),
-        Kind::Text { .. }
-        | Kind::Refusal(_)
-        | Kind::Media(_)
-        | Kind::ToolCall(_)
-        | Kind::ToolResult(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. } => signatures::write(seal),
+    let seal = part.signature.as_ref().map(|seal| match &part.kind {
+        PartKind::Thought(Thought { redacted, .. }) => signatures::write_thought(seal, *redacted),
+        PartKind::Text { .. }
+        | PartKind::Refusal(_)
+        | PartKind::Media(_)
+        | PartKind::ToolCall(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => signatures::write(seal),
     });
-    Some(object.maybe("thoughtSignature", seal))
+    Some(object.set_some("thoughtSignature", seal))
 }

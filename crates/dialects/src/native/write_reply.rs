@@ -1,37 +1,37 @@
 //! Writes a whole native reply.
 
 use canon::{
-    Candidate, Extras, Finish, Kind, Logprob, Losses, Lossy, Part, Reply, Seal, Show, Thought,
-    TokenChance, ToolCall, Usage, Why,
+    ReplyCandidate, ExtraFields, Finish, PartKind, Logprob, Losses, Lossy, Part, ChatReply, Signature, ThinkingDisplay, Thought,
+    TokenLogprob, ToolCall, Usage, FinishReason,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::{grounding, proto_json, signatures, timestamp, wire, write_part};
-use crate::Stamp;
-use crate::fields::{Object, number};
-use crate::served;
+use crate::ReplyStamp;
+use crate::fields::{ObjectWriter, number};
+use crate::service_tier;
 
 /// Writes a reply to the caller of `chat`.
-pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
-    let Reply { id: _, model, created, candidates, usage, extras } = reply;
+pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    let ChatReply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    served::note(&extras, ORIGIN, &mut losses);
+    service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     let mut feedback = extras.get(ORIGIN, "promptFeedback").cloned();
     let mut list: Vec<Value> = Vec::new();
     for candidate in candidates {
         match block_reason(&candidate) {
             Some(word) => {
-                feedback.get_or_insert_with(|| Object::new().set("blockReason", word).into());
+                feedback.get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
             }
             None => list.push(write_candidate(candidate, chat, &mut losses)),
         }
     }
     let usage = usage.unwrap_or_default();
     note_uncounted_searches(&usage, &list, &mut losses);
-    let body = Object::new()
+    let body = ObjectWriter::new()
         .set("candidates", list)
-        .maybe("promptFeedback", feedback)
+        .set_some("promptFeedback", feedback)
         .set("usageMetadata", wire::write_usage(&usage, &extras, &mut losses))
         .set("modelVersion", model.as_deref().unwrap_or(&chat.model))
         .set("createTime", timestamp::write(created.unwrap_or(stamp.created)))
@@ -51,29 +51,29 @@ pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losse
 }
 
 /// Returns true if the caller asked to see the thinking.
-pub(super) fn shows_thinking(chat: &canon::Chat) -> bool {
-    matches!(chat.thinking.show, Some(Show::Auto | Show::Concise | Show::Detailed))
+pub(super) fn shows_thinking(chat: &canon::ChatRequest) -> bool {
+    matches!(chat.thinking.display, Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed))
 }
 
 /// Returns the reason why the prompt was blocked; `None` if there is output.
-fn block_reason(candidate: &Candidate) -> Option<String> {
+fn block_reason(candidate: &ReplyCandidate) -> Option<String> {
     let finish = candidate.finish.as_ref()?;
-    (finish.why == Why::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
+    (finish.reason == FinishReason::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
 }
 
 /// Returns the block reason to write.
 pub(super) fn block_word(finish: &Finish) -> String {
-    finish.raw.for_origin(ORIGIN).unwrap_or("OTHER").to_owned()
+    finish.raw.for_format(ORIGIN).unwrap_or("OTHER").to_owned()
 }
 
-fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses) -> Value {
-    let Candidate { index, parts, finish, logprobs, extras } = candidate;
+fn write_candidate(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {
+    let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
     let mut pending = PendingSignatures::new(shows_thinking(chat));
     let mut written: Vec<Value> = Vec::new();
     let mut shown: Vec<Part> = Vec::new();
     let mut malformed = false;
     for part in parts {
-        if let Kind::ToolCall(call) = &part.kind
+        if let PartKind::ToolCall(call) = &part.kind
             && is_broken(call)
         {
             malformed = true;
@@ -83,36 +83,36 @@ fn write_candidate(candidate: Candidate, chat: &canon::Chat, losses: &mut Losses
         let before = written.len();
         written.extend(pending.write(&part, losses).into_iter().map(Value::from));
         // Source positions count only the parts that were written.
-        let silent = matches!(part.kind, Kind::Search(_));
+        let silent = matches!(part.kind, PartKind::WebSearch(_));
         if written.len() > before || silent {
             shown.push(part);
         }
     }
     written.extend(pending.rest().into_iter().map(Value::from));
-    let content = Object::new().set("parts", written).set("role", "model");
-    let object = Object::new().set("content", content);
-    let object = object.maybe("finishReason", finish_word(finish.as_ref(), malformed, losses));
+    let content = ObjectWriter::new().set("parts", written).set("role", "model");
+    let object = ObjectWriter::new().set("content", content);
+    let object = object.set_some("finishReason", finish_word(finish.as_ref(), malformed, losses));
     let object = object.set("index", index);
     finish_candidate(object, &shown, &logprobs, chat, &extras, losses)
 }
 
 /// Writes the fields beside the parts of a complete candidate.
 pub(super) fn finish_candidate(
-    object: Object,
+    object: ObjectWriter,
     parts: &[Part],
     logprobs: &[Logprob],
-    chat: &canon::Chat,
-    extras: &Extras,
+    chat: &canon::ChatRequest,
+    extras: &ExtraFields,
     losses: &mut Losses,
 ) -> Value {
-    served::note(extras, ORIGIN, losses);
+    service_tier::note_reply_extras(extras, ORIGIN, losses);
     let sources = match extras.get(ORIGIN, "groundingMetadata") {
         Some(own) => Some(own.clone()),
         // Citations of this format stand in `citationMetadata` unchanged.
         None if extras.get(ORIGIN, "citationMetadata").is_some() => None,
         None => grounding::write(parts, losses),
     };
-    let object = object.maybe("groundingMetadata", sources);
+    let object = object.set_some("groundingMetadata", sources);
     let asked = chat.sampling.logprobs.is_some() && !logprobs.is_empty();
     let object = if asked { write_logprobs(object, logprobs) } else { object };
     proto_json::restore(object, extras, "").into()
@@ -124,13 +124,13 @@ pub(super) fn finish_word(
     malformed: bool,
     losses: &mut Losses,
 ) -> Option<String> {
-    let Finish { why, raw, stop } = finish?;
+    let Finish { reason: why, raw, stop_sequence: stop } = finish?;
     losses.add_if(stop.is_some(), "finish.stop", "the native format does not report the stop text");
     if malformed {
         return Some("MALFORMED_FUNCTION_CALL".to_owned());
     }
-    match raw.for_origin(ORIGIN) {
-        Some(own) if *why != Why::PromptBlocked => Some(own.to_owned()),
+    match raw.for_format(ORIGIN) {
+        Some(own) if *why != FinishReason::PromptBlocked => Some(own.to_owned()),
         _ => Some(wire::write_why(*why).to_owned()),
     }
 }
@@ -150,7 +150,7 @@ pub(super) struct PendingSignatures {
 }
 
 struct PendingSignature {
-    seal: Seal,
+    seal: Signature,
     redacted: bool,
     sent: bool,
 }
@@ -167,7 +167,7 @@ impl PendingSignatures {
 
     /// Adds the signature of a thought. A signature of this format on a shown thought needs no
     /// other carrier.
-    pub(super) fn add(&mut self, seal: &Seal, redacted: bool, shown: bool) {
+    pub(super) fn add(&mut self, seal: &Signature, redacted: bool, shown: bool) {
         if shown && seal.origin() == ORIGIN {
             return;
         }
@@ -176,7 +176,7 @@ impl PendingSignatures {
 
     /// Returns the carriers before a text: all signatures but the last on empty texts, and the last
     /// one for the text itself.
-    pub(super) fn for_text(&mut self) -> (Vec<Object>, Option<String>) {
+    pub(super) fn for_text(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
         let mut tokens: Vec<String> = Vec::new();
         for pending in self.pending.iter_mut().filter(|pending| !pending.sent) {
             pending.sent = true;
@@ -188,7 +188,7 @@ impl PendingSignatures {
 
     /// Returns the carriers before a call. The call carries the last signature even if it was sent
     /// before, because some clients keep signatures only on calls.
-    pub(super) fn for_call(&mut self) -> (Vec<Object>, Option<String>) {
+    pub(super) fn for_call(&mut self) -> (Vec<ObjectWriter>, Option<String>) {
         let mut pending = std::mem::take(&mut self.pending);
         let last = pending.pop().map(|last| signatures::write_hidden(&last.seal, last.redacted));
         let carriers = pending
@@ -200,18 +200,18 @@ impl PendingSignatures {
     }
 
     /// Returns carriers for signatures that no part carried.
-    pub(super) fn rest(&mut self) -> Vec<Object> {
+    pub(super) fn rest(&mut self) -> Vec<ObjectWriter> {
         let (mut carriers, last) = self.for_text();
         carriers.extend(last.map(|token| carrier(&token)));
         carriers
     }
 
     /// Writes a part as the caller sees it, preceded by the carriers it needs.
-    pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<Object> {
+    pub(super) fn write(&mut self, part: &Part, losses: &mut Losses) -> Vec<ObjectWriter> {
         match &part.kind {
-            Kind::Thought(Thought { text, redacted }) => {
+            PartKind::Thought(Thought { text, redacted }) => {
                 let shown = self.show && !text.is_empty();
-                if let Some(seal) = &part.seal {
+                if let Some(seal) = &part.signature {
                     self.add(seal, *redacted, shown);
                 }
                 if shown {
@@ -220,13 +220,13 @@ impl PendingSignatures {
                     Vec::new()
                 }
             }
-            Kind::Text { text, .. } if text.is_empty() && part.seal.is_none() => Vec::new(),
-            Kind::Text { .. } | Kind::ToolCall(_) => {
+            PartKind::Text { text, .. } if text.is_empty() && part.signature.is_none() => Vec::new(),
+            PartKind::Text { .. } | PartKind::ToolCall(_) => {
                 let (mut objects, last) = match &part.kind {
-                    Kind::ToolCall(_) => self.for_call(),
+                    PartKind::ToolCall(_) => self.for_call(),
                     _ => self.for_text(),
                 };
-                let token = match (last, &part.seal) {
+                let token = match (last, &part.signature) {
                     (Some(token), Some(_)) => {
                         objects.push(carrier(&token));
                         None
@@ -234,33 +234,33 @@ impl PendingSignatures {
                     (token, _) => token,
                 };
                 let object = write_part::reply_part(part, losses);
-                objects.extend(object.map(|object| object.maybe("thoughtSignature", token)));
+                objects.extend(object.map(|object| object.set_some("thoughtSignature", token)));
                 objects
             }
             // Its sources stand beside the parts.
-            Kind::Search(_) => Vec::new(),
-            Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Foreign { .. } => write_part::reply_part(part, losses).into_iter().collect(),
+            PartKind::WebSearch(_) => Vec::new(),
+            PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::Foreign { .. } => write_part::reply_part(part, losses).into_iter().collect(),
         }
     }
 }
 
 /// Returns an empty text that only carries a signature.
-pub(super) fn carrier(token: &str) -> Object {
-    Object::new().set("text", "").set("thoughtSignature", token)
+pub(super) fn carrier(token: &str) -> ObjectWriter {
+    ObjectWriter::new().set("text", "").set("thoughtSignature", token)
 }
 
 /// Writes the log probabilities of the tokens and their mean.
-fn write_logprobs(object: Object, list: &[Logprob]) -> Object {
-    let chance = |chance: &TokenChance| -> Value {
-        let TokenChance { token, id, logprob, bytes: _ } = chance;
-        Object::new()
+fn write_logprobs(object: ObjectWriter, list: &[Logprob]) -> ObjectWriter {
+    let chance = |chance: &TokenLogprob| -> Value {
+        let TokenLogprob { token, id, logprob, bytes: _ } = chance;
+        ObjectWriter::new()
             .set("token", token.as_str())
-            .maybe("tokenId", *id)
+            .set_some("tokenId", *id)
             .set("logProbability", number(*logprob))
             .into()
     };
@@ -269,12 +269,12 @@ fn write_logprobs(object: Object, list: &[Logprob]) -> Object {
         .iter()
         .map(|token| {
             let all: Vec<Value> = token.top.iter().map(chance).collect();
-            Object::new().set("candidates", all).into()
+            ObjectWriter::new().set("candidates", all).into()
         })
         .collect();
     let sum: f64 = list.iter().map(|token| token.chosen.logprob).sum();
     #[expect(clippy::cast_precision_loss, reason = "no answer has 2^53 tokens")]
     let mean = sum / list.len() as f64;
-    let result = Object::new().set("chosenCandidates", chosen).set("topCandidates", top);
+    let result = ObjectWriter::new().set("chosenCandidates", chosen).set("topCandidates", top);
     object.set("avgLogprobs", number(mean)).set("logprobsResult", result)
 }

@@ -1,7 +1,7 @@
 //! Writes a native request.
 
 use canon::{
-    Extras, Format, Hints, Kind, Level, Losses, Lossy, Part, Role, Sampling, Show, State, Thinking,
+    ExtraFields, ResponseFormat, RequestHints, PartKind, EffortLevel, Losses, Lossy, Part, Role, SamplingOptions, ThinkingDisplay, ConversationState, ThinkingOptions,
     Turn,
 };
 use serde_json::Value;
@@ -10,23 +10,23 @@ use std::collections::HashMap;
 
 use super::names::{FOREIGN_SIGNATURE, ORIGIN, UNSIGNED_EXTRA};
 use super::{proto_json, signatures, wire, write_part, write_tools};
-use crate::fields::{Object, note_foreign, number};
-use crate::json::Segments;
-use crate::steering::Steering;
-use crate::{Lane, Outgoing};
+use crate::fields::{ObjectWriter, note_foreign_fields, number};
+use crate::json::BodySegments;
+use crate::thinking_controls::ThinkingControls;
+use crate::{LaneSettings, ProviderRequest};
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
-    let canon::Chat {
+pub(super) fn write(chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+    let canon::ChatRequest {
         model: _,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities,
-        canvas,
+        image_shape: canvas,
         stream,
         state,
         hints,
@@ -38,51 +38,51 @@ pub(super) fn write(chat: &canon::Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         losses.add(name, "only the caller's format has this field");
     }
     let (system, contents) = conversation(turns, lane, &mut losses);
-    let system = (!system.is_empty()).then(|| Object::new().set("parts", system));
+    let system = (!system.is_empty()).then(|| ObjectWriter::new().set("parts", system));
     let tool_list = write_tools::write_tools(tools, &mut losses);
     let config = write_sampling(sampling, lane, &mut losses);
     let config =
-        config.maybe("thinkingConfig", write_thinking(*thinking, lane, extras, &mut losses));
+        config.set_some("thinkingConfig", write_thinking(*thinking, lane, extras, &mut losses));
     let config = write_format(config, format, extras, &mut losses);
     let words: Vec<&str> = modalities.iter().map(|word| wire::write_modality(*word)).collect();
-    let config = config.maybe("responseModalities", (!words.is_empty()).then_some(words));
-    let canon::Canvas { ratio, size } = canvas;
-    let mut shape = Object::new()
-        .maybe("aspectRatio", ratio.as_deref())
-        .maybe("imageSize", size.as_deref())
+    let config = config.set_some("responseModalities", (!words.is_empty()).then_some(words));
+    let canon::ImageShape { aspect_ratio: ratio, size } = canvas;
+    let mut shape = ObjectWriter::new()
+        .set_some("aspectRatio", ratio.as_deref())
+        .set_some("imageSize", size.as_deref())
         .into_map();
     if let Some(Value::Object(rest)) = extras.get(ORIGIN, "generationConfig.imageConfig") {
         shape.extend(rest.clone());
     }
-    let config = config.maybe("imageConfig", (!shape.is_empty()).then_some(shape));
+    let config = config.set_some("imageConfig", (!shape.is_empty()).then_some(shape));
     let config = proto_json::restore(config, extras, "generationConfig").into_map();
-    let body = Object::new()
-        .maybe("contents", (!contents.is_empty()).then_some(contents))
-        .maybe("systemInstruction", system)
-        .maybe("tools", (!tool_list.is_empty()).then_some(tool_list))
-        .maybe("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
-        .maybe("generationConfig", (!config.is_empty()).then_some(config));
+    let body = ObjectWriter::new()
+        .set_some("contents", (!contents.is_empty()).then_some(contents))
+        .set_some("systemInstruction", system)
+        .set_some("tools", (!tool_list.is_empty()).then_some(tool_list))
+        .set_some("toolConfig", write_tools::write_choice(choice, tools, extras, &mut losses))
+        .set_some("generationConfig", (!config.is_empty()).then_some(config));
     let body = write_hints(body, hints, state, &mut losses);
     let body = Value::from(proto_json::restore(body, extras, "")).to_string();
     let path = wire::path(lane.model, *stream);
-    (Outgoing { path, body: Segments::whole(body) }, losses.into_vec())
+    (ProviderRequest { path, body: BodySegments::single(body) }, losses.into_vec())
 }
 
 /// Adjacent turns of one role, which the format requires as one turn.
 struct TurnGroup<'a> {
     model: bool,
     parts: Vec<Cow<'a, Part>>,
-    extras: &'a Extras,
+    extras: &'a ExtraFields,
 }
 
 /// Writes the system instruction and alternating turns.
-fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
+fn conversation(turns: &[Turn], lane: &LaneSettings<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
     let mut system: Vec<Value> = Vec::new();
     let mut groups: Vec<TurnGroup<'_>> = Vec::new();
     for turn in turns {
         let Turn { role, parts, name, extras } = turn;
         losses.add_if(name.is_some(), "turn.name", "the native format has no participant names");
-        note_foreign(extras, ORIGIN, "turn", losses);
+        note_foreign_fields(extras, ORIGIN, "turn", losses);
         let (model, parts) = match role {
             Role::System | Role::Developer => {
                 let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
@@ -94,7 +94,7 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
                 // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
-                    system.extend(texts.map(|text| Value::from(Object::new().set("text", text))));
+                    system.extend(texts.map(|text| Value::from(ObjectWriter::new().set("text", text))));
                     continue;
                 }
                 // The format takes instructions only in front, so a later one becomes text.
@@ -111,21 +111,21 @@ fn conversation(turns: &[Turn], lane: &Lane<'_>, losses: &mut Losses) -> (Vec<Va
     }
     // A conversation of instructions alone still asks for a reply.
     if groups.is_empty() && !system.is_empty() {
-        let content = Object::new().set("role", "user").set("parts", std::mem::take(&mut system));
+        let content = ObjectWriter::new().set("role", "user").set("parts", std::mem::take(&mut system));
         return (system, vec![content.into()]);
     }
     let contents = write_groups(groups, lane, losses);
     (system, contents)
 }
 
-fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses) -> Vec<Value> {
+fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &LaneSettings<'_>, losses: &mut Losses) -> Vec<Value> {
     // Models with thinking levels also take a media resolution per part.
-    let close = !Steering::of(lane).levels.is_empty();
+    let close = !ThinkingControls::for_lane(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
         .iter()
         .flat_map(|group| &group.parts)
         .filter_map(|part| match &part.kind {
-            Kind::ToolCall(call) => Some((call.id.clone(), call.name.clone())),
+            PartKind::ToolCall(call) => Some((call.id.clone(), call.name.clone())),
             _ => None,
         })
         .collect();
@@ -135,7 +135,7 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
     }
     let names: HashMap<&str, &str> =
         calls.iter().map(|(id, name)| (id.as_str(), name.as_str())).collect();
-    let mut written: Vec<(bool, Vec<Value>, &Extras)> = Vec::with_capacity(groups.len());
+    let mut written: Vec<(bool, Vec<Value>, &ExtraFields)> = Vec::with_capacity(groups.len());
     for mut group in groups {
         if !group.model {
             sort_results(&mut group.parts, &ranks);
@@ -154,7 +154,7 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
     }
     let contents = written.into_iter().map(|(model, parts, extras)| {
         let role = if model { "model" } else { "user" };
-        let content = Object::new().set("role", role).set("parts", parts);
+        let content = ObjectWriter::new().set("role", role).set("parts", parts);
         proto_json::restore(content, extras, "").into()
     });
     contents.collect()
@@ -163,7 +163,7 @@ fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &Lane<'_>, losses: &mut Losses
 /// Sorts results into the order of their calls; other parts keep their places.
 fn sort_results(parts: &mut [Cow<'_, Part>], ranks: &HashMap<&str, usize>) {
     let rank = |part: &Part| match &part.kind {
-        Kind::ToolResult(result) => ranks.get(result.call.as_str()).copied(),
+        PartKind::ToolResult(result) => ranks.get(result.call_id.as_str()).copied(),
         _ => None,
     };
     let mut results: Vec<(usize, Cow<'_, Part>)> =
@@ -185,15 +185,15 @@ fn write_part(
     names: &HashMap<&str, &str>,
     close: bool,
     losses: &mut Losses,
-) -> Option<Object> {
-    let Part { kind, seal, cache, extras } = part;
+) -> Option<ObjectWriter> {
+    let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
     losses.add_if(cache.is_some(), "part.cache", "the native format has no cache breakpoints");
     let own =
-        seal.as_ref().and_then(|seal| seal.for_origin(ORIGIN)).map(signatures::standard_alphabet);
+        seal.as_ref().and_then(|seal| seal.for_format(ORIGIN)).map(signatures::standard_alphabet);
     let from_here = extras.get(ORIGIN, UNSIGNED_EXTRA).is_some();
     let mut token = own.clone();
     match kind {
-        Kind::Text { text, citations } => {
+        PartKind::Text { text, citations } => {
             losses.add_if(
                 !citations.is_empty(),
                 "text.citations",
@@ -203,47 +203,47 @@ fn write_part(
                 return None;
             }
         }
-        Kind::Thought(_) if own.is_none() && !from_here => {
+        PartKind::Thought(_) if own.is_none() && !from_here => {
             let why = "the provider ignores thinking that it did not sign";
             losses.add("thought", why);
             return None;
         }
-        Kind::ToolCall(_) => {
+        PartKind::ToolCall(_) => {
             let first = !std::mem::replace(called, true);
             if first && own.is_none() && !from_here {
-                token = Some(signatures::BYPASS.to_owned());
+                token = Some(signatures::BYPASS_SIGNATURE.to_owned());
                 losses.add(
                     "tool_call.seal",
                     "another provider made the call, so the signature check is skipped",
                 );
             }
         }
-        Kind::ToolResult(result) => {
+        PartKind::ToolResult(result) => {
             return Some(write_part::write_result(result, names, extras, close, losses));
         }
-        Kind::Thought(_)
-        | Kind::Refusal(_)
-        | Kind::Media(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. } => {}
+        PartKind::Thought(_)
+        | PartKind::Refusal(_)
+        | PartKind::Media(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => {}
     }
     losses.add_if(seal.is_some() && own.is_none(), "part.seal", FOREIGN_SIGNATURE);
     let object = write_part::payload(part, close, losses)?;
-    Some(object.maybe("thoughtSignature", token))
+    Some(object.set_some("thoughtSignature", token))
 }
 
-fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> Object {
-    let Sampling {
+fn write_sampling(sampling: &SamplingOptions, lane: &LaneSettings<'_>, losses: &mut Losses) -> ObjectWriter {
+    let SamplingOptions {
         temperature,
         top_p,
         top_k,
         presence_penalty,
         frequency_penalty,
         seed,
-        stop,
-        max_output,
+        stop_sequences: stop,
+        max_output_tokens: max_output,
         candidates,
         logprobs,
     } = sampling;
@@ -260,35 +260,35 @@ fn write_sampling(sampling: &Sampling, lane: &Lane<'_>, losses: &mut Losses) -> 
         "sampling.candidates",
         "the native format returns at most 8 candidates",
     );
-    Object::new()
-        .maybe("temperature", temperature.map(number))
-        .maybe("topP", top_p.map(number))
-        .maybe("topK", *top_k)
-        .maybe("presencePenalty", presence_penalty.map(number))
-        .maybe("frequencyPenalty", frequency_penalty.map(number))
-        .maybe("seed", small)
-        .maybe("stopSequences", (!stop.is_empty()).then_some(stop))
-        .maybe("maxOutputTokens", lane.limit.or(*max_output))
-        .maybe("candidateCount", candidates.map(|n| n.min(8)))
-        .maybe("responseLogprobs", logprobs.map(|_| true))
-        .maybe("logprobs", logprobs.filter(|n| *n > 0))
+    ObjectWriter::new()
+        .set_some("temperature", temperature.map(number))
+        .set_some("topP", top_p.map(number))
+        .set_some("topK", *top_k)
+        .set_some("presencePenalty", presence_penalty.map(number))
+        .set_some("frequencyPenalty", frequency_penalty.map(number))
+        .set_some("seed", small)
+        .set_some("stopSequences", (!stop.is_empty()).then_some(stop))
+        .set_some("maxOutputTokens", lane.max_payable_output.or(*max_output))
+        .set_some("candidateCount", candidates.map(|n| n.min(8)))
+        .set_some("responseLogprobs", logprobs.map(|_| true))
+        .set_some("logprobs", logprobs.filter(|n| *n > 0))
 }
 
 fn write_thinking(
-    thinking: Thinking,
-    lane: &Lane<'_>,
-    extras: &Extras,
+    thinking: ThinkingOptions,
+    lane: &LaneSettings<'_>,
+    extras: &ExtraFields,
     losses: &mut Losses,
 ) -> Option<Value> {
-    let Thinking { level, budget, dynamic, show } = thinking;
+    let ThinkingOptions { level, budget, dynamic, display: show } = thinking;
     losses.add_if(
-        matches!(show, Some(Show::Concise | Show::Detailed)),
+        matches!(show, Some(ThinkingDisplay::Concise | ThinkingDisplay::Detailed)),
         "thinking.show",
         "the native format cannot say how long a summary should be",
     );
-    let show = show.map(|show| show != Show::Hidden);
-    let config = write_effort(level, budget, dynamic, &Steering::of(lane), losses);
-    let config = config.maybe("includeThoughts", show);
+    let show = show.map(|show| show != ThinkingDisplay::Hidden);
+    let config = write_effort(level, budget, dynamic, &ThinkingControls::for_lane(lane), losses);
+    let config = config.set_some("includeThoughts", show);
     let config = proto_json::restore(config, extras, "generationConfig.thinkingConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }
@@ -296,26 +296,26 @@ fn write_thinking(
 /// Writes the thinking effort: a budget or a level, depending on the model,
 /// <https://ai.google.dev/gemini-api/docs/thinking>.
 fn write_effort(
-    level: Option<Level>,
+    level: Option<EffortLevel>,
     budget: Option<u64>,
     dynamic: bool,
-    steering: &Steering,
+    steering: &ThinkingControls,
     losses: &mut Losses,
-) -> Object {
-    let config = Object::new();
-    if budget == Some(0) || (budget.is_none() && level == Some(Level::Off)) {
-        if !steering.thinks_anyway(losses) {
+) -> ObjectWriter {
+    let config = ObjectWriter::new();
+    if budget == Some(0) || (budget.is_none() && level == Some(EffortLevel::Off)) {
+        if !steering.note_unavoidable_thinking(losses) {
             return config.set("thinkingBudget", 0);
         }
-        return match steering.nearest(Level::Minimal, &LEVELS, losses) {
+        return match steering.nearest_level(EffortLevel::Minimal, &LEVELS, losses) {
             Some(lowest) => config.set("thinkingLevel", level_word(lowest)),
-            None => config.set("thinkingBudget", steering.clamp(0)),
+            None => config.set("thinkingBudget", steering.clamp_budget(0)),
         };
     }
     let takes_budget = steering.budget.is_some();
     match (budget, level) {
         (Some(budget), _) if takes_budget => {
-            let nearest = steering.clamp(budget);
+            let nearest = steering.clamp_budget(budget);
             losses.add_if(
                 nearest != budget,
                 "thinking.budget",
@@ -325,12 +325,12 @@ fn write_effort(
         }
         (Some(budget), _) => {
             losses.add("thinking.budget", "this model takes a level instead of a budget");
-            let level = steering.nearest(Level::from_tokens(budget), &LEVELS, losses);
-            config.maybe("thinkingLevel", level.map(level_word))
+            let level = steering.nearest_level(EffortLevel::from_tokens(budget), &LEVELS, losses);
+            config.set_some("thinkingLevel", level.map(level_word))
         }
-        (None, Some(level)) => match steering.nearest(level, &LEVELS, losses) {
+        (None, Some(level)) => match steering.nearest_level(level, &LEVELS, losses) {
             Some(level) => config.set("thinkingLevel", level_word(level)),
-            None => config.set("thinkingBudget", steering.clamp(level.tokens())),
+            None => config.set("thinkingBudget", steering.clamp_budget(level.budget_tokens())),
         },
         // A model without budgets decides for itself unless it gets a level.
         (None, None) if dynamic && takes_budget => config.set("thinkingBudget", -1),
@@ -339,24 +339,24 @@ fn write_effort(
 }
 
 /// The levels that this format knows.
-const LEVELS: [Level; 4] = [Level::Minimal, Level::Low, Level::Medium, Level::High];
+const LEVELS: [EffortLevel; 4] = [EffortLevel::Minimal, EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
 
-const fn level_word(level: Level) -> &'static str {
+const fn level_word(level: EffortLevel) -> &'static str {
     match level {
-        Level::Off | Level::Minimal => "MINIMAL",
-        Level::Low => "LOW",
-        Level::Medium => "MEDIUM",
-        Level::High | Level::XHigh | Level::Max => "HIGH",
+        EffortLevel::Off | EffortLevel::Minimal => "MINIMAL",
+        EffortLevel::Low => "LOW",
+        EffortLevel::Medium => "MEDIUM",
+        EffortLevel::High | EffortLevel::XHigh | EffortLevel::Max => "HIGH",
     }
 }
 
-fn write_format(config: Object, format: &Format, extras: &Extras, losses: &mut Losses) -> Object {
+fn write_format(config: ObjectWriter, format: &ResponseFormat, extras: &ExtraFields, losses: &mut Losses) -> ObjectWriter {
     let kept = extras.get(ORIGIN, "generationConfig.responseMimeType").and_then(Value::as_str);
     let mime = kept.unwrap_or("application/json");
     match format {
-        Format::Text => config,
-        Format::Json => config.set("responseMimeType", mime),
-        Format::Schema { name, description, schema, strict } => {
+        ResponseFormat::Text => config,
+        ResponseFormat::Json => config.set("responseMimeType", mime),
+        ResponseFormat::Schema { name, description, schema, strict } => {
             losses.add_if(
                 *strict == Some(false),
                 "format.strict",
@@ -391,9 +391,9 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
     schema
 }
 
-fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
-    let Hints { user, metadata, tier, cache_key, verbosity } = hints;
-    let State { store, previous, background } = state;
+fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
+    let ConversationState { store, previous_response: previous, background } = state;
     // The format never stores replies. Its `store` field is too new to rely on.
     losses.add_if(*store == Some(true), "state.store", "the native format stores no replies");
     losses.add_if(
@@ -412,9 +412,9 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
     losses.add_if(verbosity.is_some(), "hints.verbosity", "the native format has no such field");
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(
-        written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::Tier::Auto),
+        written.is_none() && tier.as_ref().is_some_and(|tier| *tier != canon::ServiceTier::Auto),
         "hints.tier",
         "the native format lacks this tier",
     );
-    body.maybe("serviceTier", written)
+    body.set_some("serviceTier", written)
 }

@@ -5,7 +5,7 @@
 //! and the last whole part are held back until it is known whether more output follows.
 
 use canon::{
-    Event, Extras, Finish, Growth, Kind, Logprob, Loss, Losses, Opening, Part, Place, Seal,
+    Event, ExtraFields, Finish, PartDelta, PartKind, Logprob, Loss, Losses, PartStart, Part, PartIndex, Signature,
     Thought, Usage,
 };
 use serde_json::Value;
@@ -16,13 +16,13 @@ use super::write_reply::{
     PendingSignatures, block_word, carrier, finish_candidate, finish_word, is_broken,
 };
 use super::{fault, proto_json, signatures, timestamp, wire, write_part, write_reply};
-use crate::fields::Object;
-use crate::served;
-use crate::{Stamp, Writer};
+use crate::fields::ObjectWriter;
+use crate::service_tier;
+use crate::{ReplyStamp, StreamWriter};
 
 /// Writes the chunks of a native stream.
 pub(super) struct NativeStreamWriter {
-    chat: canon::Chat,
+    chat: canon::ChatRequest,
     array: bool,
     /// The number of chunks written.
     written: usize,
@@ -30,9 +30,9 @@ pub(super) struct NativeStreamWriter {
     created: i64,
     model: Option<String>,
     usage: Option<Usage>,
-    extras: Extras,
+    extras: ExtraFields,
     feedback: Option<Value>,
-    parts: BTreeMap<Place, Part>,
+    parts: BTreeMap<PartIndex, Part>,
     candidates: BTreeMap<u32, CandidateProgress>,
     broken: bool,
     losses: Losses,
@@ -47,37 +47,37 @@ struct CandidateProgress {
     finish: Option<Finish>,
     malformed: bool,
     logprobs: Vec<Logprob>,
-    extras: Extras,
+    extras: ExtraFields,
 }
 
 /// Output that is held back until the next chunk.
 enum HeldPart {
     /// The end of a text that may continue.
-    Text { place: Place, text: String, thought: bool, token: Option<String> },
+    Text { place: PartIndex, text: String, thought: bool, token: Option<String> },
     /// A complete part.
-    Whole(Object),
+    Whole(ObjectWriter),
 }
 
 impl HeldPart {
-    fn into_object(self) -> Object {
+    fn into_object(self) -> ObjectWriter {
         match self {
-            Self::Text { place: _, text, thought, token } => Object::new()
+            Self::Text { place: _, text, thought, token } => ObjectWriter::new()
                 .set("text", text)
-                .maybe("thought", thought.then_some(true))
-                .maybe("thoughtSignature", token),
+                .set_some("thought", thought.then_some(true))
+                .set_some("thoughtSignature", token),
             Self::Whole(object) => object,
         }
     }
 }
 
 impl NativeStreamWriter {
-    pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
+    pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
         // Keeps only the parts of the request that affect the reply.
-        let kept = canon::Chat {
+        let kept = canon::ChatRequest {
             model: chat.model.clone(),
             thinking: chat.thinking,
             sampling: chat.sampling.clone(),
-            ..canon::Chat::default()
+            ..canon::ChatRequest::default()
         };
         Self {
             array: chat.extras.get(ORIGIN, JSON_ARRAY_EXTRA).is_some(),
@@ -87,7 +87,7 @@ impl NativeStreamWriter {
             created: stamp.created,
             model: None,
             usage: None,
-            extras: Extras::none(),
+            extras: ExtraFields::new(),
             feedback: None,
             parts: BTreeMap::new(),
             candidates: BTreeMap::new(),
@@ -105,12 +105,12 @@ impl NativeStreamWriter {
             finish: None,
             malformed: false,
             logprobs: Vec::new(),
-            extras: Extras::none(),
+            extras: ExtraFields::new(),
         })
     }
 
     /// Writes one framed chunk.
-    fn send(&mut self, object: Object, out: &mut Vec<u8>) {
+    fn send(&mut self, object: ObjectWriter, out: &mut Vec<u8>) {
         let object = object
             .set("modelVersion", self.model.as_deref().unwrap_or(&self.chat.model))
             .set("createTime", timestamp::write(self.created))
@@ -130,10 +130,10 @@ impl NativeStreamWriter {
         out.extend_from_slice(after.as_bytes());
     }
 
-    fn write_chunk(&mut self, candidate: u32, part: Object, out: &mut Vec<u8>) {
-        let content = Object::new().set("parts", vec![Value::from(part)]).set("role", "model");
-        let candidate: Value = Object::new().set("content", content).set("index", candidate).into();
-        self.send(Object::new().set("candidates", vec![candidate]), out);
+    fn write_chunk(&mut self, candidate: u32, part: ObjectWriter, out: &mut Vec<u8>) {
+        let content = ObjectWriter::new().set("parts", vec![Value::from(part)]).set("role", "model");
+        let candidate: Value = ObjectWriter::new().set("content", content).set("index", candidate).into();
+        self.send(ObjectWriter::new().set("candidates", vec![candidate]), out);
     }
 
     /// Writes the held-back output and holds `next` back instead.
@@ -144,52 +144,52 @@ impl NativeStreamWriter {
         }
     }
 
-    fn open(&mut self, place: Place, opening: Opening) {
+    fn open(&mut self, place: PartIndex, opening: PartStart) {
         let part = match opening {
-            Opening::Text => Part::text(""),
-            Opening::Refusal => Part::new(Kind::Refusal(String::new())),
-            Opening::Thought => Part::new(Kind::Thought(Thought::default())),
-            Opening::ToolCall { id, name, custom } => {
+            PartStart::Text => Part::text(""),
+            PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
+            PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
+            PartStart::ToolCall { id, name, custom } => {
                 let call = canon::ToolCall { id, name, arguments: String::new(), custom };
-                Part::new(Kind::ToolCall(call))
+                Part::new(PartKind::ToolCall(call))
             }
-            Opening::Whole(part) => *part,
+            PartStart::Complete(part) => *part,
         };
         self.parts.insert(place, part);
     }
 
-    fn grow(&mut self, place: Place, growth: Growth, out: &mut Vec<u8>) {
+    fn grow(&mut self, place: PartIndex, growth: PartDelta, out: &mut Vec<u8>) {
         match growth {
-            Growth::Logprobs(more) => {
+            PartDelta::Logprobs(more) => {
                 self.progress(place.candidate).logprobs.extend(more);
             }
-            Growth::Extra { origin, name, value } => {
+            PartDelta::Extra { origin, name, value } => {
                 if let Some(part) = self.parts.get_mut(&place) {
-                    part.extras.put(origin, &name, value);
+                    part.extras.insert(origin, &name, value);
                 }
             }
-            Growth::Citation(citation) => {
-                if let Some(Part { kind: Kind::Text { citations, .. }, .. }) =
+            PartDelta::Citation(citation) => {
+                if let Some(Part { kind: PartKind::Text { citations, .. }, .. }) =
                     self.parts.get_mut(&place)
                 {
                     citations.push(citation);
                 }
             }
-            Growth::Text(more) => {
+            PartDelta::Text(more) => {
                 let show = self.progress(place.candidate).pending.shows_thinking();
                 let thought = match self.parts.get_mut(&place).map(|part| &mut part.kind) {
-                    Some(Kind::Text { text, .. } | Kind::Refusal(text)) => {
+                    Some(PartKind::Text { text, .. } | PartKind::Refusal(text)) => {
                         text.push_str(&more);
                         false
                     }
-                    Some(Kind::Thought(thought)) => {
+                    Some(PartKind::Thought(thought)) => {
                         thought.text.push_str(&more);
                         if !show {
                             return;
                         }
                         true
                     }
-                    Some(Kind::ToolCall(call)) => {
+                    Some(PartKind::ToolCall(call)) => {
                         call.arguments.push_str(&more);
                         return;
                     }
@@ -201,7 +201,7 @@ impl NativeStreamWriter {
     }
 
     /// Writes a text except its last character.
-    fn write_text(&mut self, place: Place, more: &str, thought: bool, out: &mut Vec<u8>) {
+    fn write_text(&mut self, place: PartIndex, more: &str, thought: bool, out: &mut Vec<u8>) {
         if more.is_empty() {
             return;
         }
@@ -233,11 +233,11 @@ impl NativeStreamWriter {
         }
     }
 
-    fn write_signature(&mut self, place: Place, seal: Seal, out: &mut Vec<u8>) {
+    fn write_signature(&mut self, place: PartIndex, seal: Signature, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get_mut(&place) else { return };
-        part.seal = Some(seal.clone());
+        part.signature = Some(seal.clone());
         let (token, thought) = match &part.kind {
-            Kind::Thought(Thought { text, redacted }) => {
+            PartKind::Thought(Thought { text, redacted }) => {
                 let (redacted, read) = (*redacted, !text.is_empty());
                 let progress = self.progress(place.candidate);
                 let shown = progress.pending.shows_thinking() && read;
@@ -249,71 +249,71 @@ impl NativeStreamWriter {
             }
             // The signature of a text stands on its last character; other parts are written when
             // they close.
-            Kind::Text { .. }
-            | Kind::Refusal(_)
-            | Kind::Media(_)
-            | Kind::ToolCall(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => return,
+            PartKind::Text { .. }
+            | PartKind::Refusal(_)
+            | PartKind::Media(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => return,
         };
         self.attach_signature(place, token, thought, out);
     }
 
     /// Puts a signature on the held-back end of its part, or on a carrier after it.
-    fn attach_signature(&mut self, place: Place, token: String, thought: bool, out: &mut Vec<u8>) {
+    fn attach_signature(&mut self, place: PartIndex, token: String, thought: bool, out: &mut Vec<u8>) {
         match &mut self.progress(place.candidate).held {
             Some(HeldPart::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
             }
             _ => {
-                let object = carrier(&token).maybe("thought", thought.then_some(true));
+                let object = carrier(&token).set_some("thought", thought.then_some(true));
                 self.hold(place.candidate, Some(HeldPart::Whole(object)), out);
             }
         }
     }
 
-    fn close(&mut self, place: Place, out: &mut Vec<u8>) {
+    fn close(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let Some(part) = self.parts.remove(&place) else { return };
         let candidate = place.candidate;
         let mut losses = std::mem::take(&mut self.losses);
-        let written: Vec<Object> = match &part.kind {
-            Kind::Text { .. } | Kind::Refusal(_) => {
+        let written: Vec<ObjectWriter> = match &part.kind {
+            PartKind::Text { .. } | PartKind::Refusal(_) => {
                 // The text is already written, and these fields belong into the same chunk.
-                for (name, _) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
+                for (name, _) in part.extras.for_format(ORIGIN).into_iter().flatten() {
                     losses.add(&format!("part.{name}"), "it came after its text was sent");
                 }
                 // Records the losses that a whole reply would have.
                 write_part::payload(&part, true, &mut losses);
-                if let Some(seal) = &part.seal {
+                if let Some(seal) = &part.signature {
                     self.attach_signature(place, signatures::write(seal), false, out);
                 }
                 Vec::new()
             }
-            Kind::Thought(_) if !self.shows_thinking() => {
+            PartKind::Thought(_) if !self.shows_thinking() => {
                 self.losses = losses;
                 return;
             }
-            Kind::Thought(thought) => {
+            PartKind::Thought(thought) => {
                 if !thought.text.is_empty() {
                     write_part::payload(&part, true, &mut losses);
                 }
                 Vec::new()
             }
-            Kind::ToolCall(call) if is_broken(call) => {
+            PartKind::ToolCall(call) if is_broken(call) => {
                 losses.add("tool_call.arguments", "the arguments are not a JSON object");
                 self.progress(candidate).malformed = true;
                 Vec::new()
             }
-            Kind::ToolCall(_) => self.progress(candidate).pending.write(&part, &mut losses),
-            Kind::Search(_) => Vec::new(),
-            Kind::Media(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Foreign { .. } => {
+            PartKind::ToolCall(_) => self.progress(candidate).pending.write(&part, &mut losses),
+            PartKind::WebSearch(_) => Vec::new(),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::Foreign { .. } => {
                 write_part::reply_part(&part, &mut losses).into_iter().collect()
             }
         };
@@ -325,11 +325,11 @@ impl NativeStreamWriter {
     }
 
     /// Writes a text that arrived as a whole part.
-    fn open_whole(&mut self, place: Place, out: &mut Vec<u8>) {
+    fn open_whole(&mut self, place: PartIndex, out: &mut Vec<u8>) {
         let Some(part) = self.parts.get(&place) else { return };
         let (text, thought) = match &part.kind {
-            Kind::Text { text, .. } | Kind::Refusal(text) => (text.clone(), false),
-            Kind::Thought(thought) if self.shows_thinking() => (thought.text.clone(), true),
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => (text.clone(), false),
+            PartKind::Thought(thought) if self.shows_thinking() => (thought.text.clone(), true),
             _ => return,
         };
         self.write_text(place, &text, thought, out);
@@ -341,9 +341,9 @@ impl NativeStreamWriter {
 
     fn aside(&mut self, candidate: Option<u32>, name: &str, value: Value) {
         match candidate {
-            Some(index) => self.progress(index).extras.put(ORIGIN, name, value),
+            Some(index) => self.progress(index).extras.insert(ORIGIN, name, value),
             None if name == "promptFeedback" => self.feedback = Some(value),
-            None => self.extras.put(ORIGIN, name, value),
+            None => self.extras.insert(ORIGIN, name, value),
         }
     }
 
@@ -362,18 +362,18 @@ impl NativeStreamWriter {
                 candidates;
             let silent = held.is_none() && shown.is_empty();
             if let Some(finish) = &finish
-                && finish.why == canon::Why::PromptBlocked
+                && finish.reason == canon::FinishReason::PromptBlocked
                 && silent
             {
                 let word = block_word(finish);
-                self.feedback.get_or_insert_with(|| Object::new().set("blockReason", word).into());
+                self.feedback.get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
                 continue;
             }
             let parts: Vec<Value> =
                 held.map(|held| held.into_object().into()).into_iter().collect();
-            let content = Object::new().set("parts", parts).set("role", "model");
+            let content = ObjectWriter::new().set("parts", parts).set("role", "model");
             let word = finish_word(finish.as_ref(), malformed, &mut losses);
-            let object = Object::new().set("content", content).maybe("finishReason", word);
+            let object = ObjectWriter::new().set("content", content).set_some("finishReason", word);
             let object = object.set("index", index);
             list.push(finish_candidate(
                 object,
@@ -388,42 +388,42 @@ impl NativeStreamWriter {
         write_reply::note_uncounted_searches(&usage, &list, &mut losses);
         let counts = wire::write_usage(&usage, &self.extras, &mut losses);
         self.losses = losses;
-        let object = Object::new()
+        let object = ObjectWriter::new()
             .set("candidates", list)
-            .maybe("promptFeedback", self.feedback.take())
+            .set_some("promptFeedback", self.feedback.take())
             .set("usageMetadata", counts);
-        let extras = std::mem::replace(&mut self.extras, Extras::none());
+        let extras = std::mem::replace(&mut self.extras, ExtraFields::new());
         let object = proto_json::restore(object, &extras, "");
         self.send(object, out);
     }
 }
 
-impl Writer for NativeStreamWriter {
+impl StreamWriter for NativeStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         match event {
-            Event::Begin { id: _, model, created } => {
+            Event::Start { id: _, model, created } => {
                 self.model = model;
                 self.created = created.unwrap_or(self.created);
             }
-            Event::Open(place, opening) => {
-                let whole = matches!(opening, Opening::Whole(_));
+            Event::PartStart(place, opening) => {
+                let whole = matches!(opening, PartStart::Complete(_));
                 self.open(place, opening);
                 if whole {
                     self.open_whole(place, out);
                 }
             }
-            Event::Grow(place, growth) => self.grow(place, growth, out),
-            Event::Sealed(place, seal) => self.write_signature(place, seal, out),
-            Event::Close(place) => self.close(place, out),
-            Event::Count(usage) => self.usage = Some(usage),
-            Event::Aside { candidate, origin, name, value } if origin == ORIGIN => {
+            Event::PartDelta(place, growth) => self.grow(place, growth, out),
+            Event::PartSignature(place, seal) => self.write_signature(place, seal, out),
+            Event::PartEnd(place) => self.close(place, out),
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::Extra { candidate, origin, name, value } if origin == ORIGIN => {
                 self.aside(candidate, &name, value);
             }
-            Event::Aside { origin, name, value, .. } => {
-                served::aside(origin, &name, &value, ORIGIN, &mut self.losses);
+            Event::Extra { origin, name, value, .. } => {
+                service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
             }
-            Event::End { candidate, finish } => self.progress(candidate).finish = Some(finish),
-            Event::Fault(fault) => {
+            Event::Finish { candidate, finish } => self.progress(candidate).finish = Some(finish),
+            Event::Error(fault) => {
                 let indexes: Vec<u32> = self.candidates.keys().copied().collect();
                 for index in indexes {
                     self.hold(index, None, out);

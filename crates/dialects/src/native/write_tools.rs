@@ -1,11 +1,11 @@
 //! Writes tools and the tool choice.
 
-use canon::{Choice, Extras, FunctionTool, Losses, Schema, SearchTool, Tool, ToolChoice};
+use canon::{ToolChoiceMode, ExtraFields, FunctionTool, Losses, JsonSchema, WebSearchTool, Tool, ToolChoice};
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::proto_json;
-use crate::fields::{Object, note_foreign};
+use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Writes all functions into one tool, and every other tool separately.
 pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
@@ -20,24 +20,24 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<Value> {
                     "tools.custom.grammar",
                     "the native format takes arguments as objects, not by a grammar",
                 );
-                note_foreign(extras, ORIGIN, "tools", losses);
+                note_foreign_fields(extras, ORIGIN, "tools", losses);
                 functions.push(custom(name, description.as_deref()));
             }
-            Tool::Search(tool) => others.push(search(tool, losses)),
-            Tool::Code(extras) => others.push(plain("codeExecution", extras, losses)),
-            Tool::Fetch(extras) => others.push(plain("urlContext", extras, losses)),
+            Tool::WebSearch(tool) => others.push(search(tool, losses)),
+            Tool::CodeExecution(extras) => others.push(plain("codeExecution", extras, losses)),
+            Tool::UrlFetch(extras) => others.push(plain("urlContext", extras, losses)),
             Tool::Foreign { origin, value } if *origin == ORIGIN => others.push(value.clone()),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),
         }
     }
     let functions = (!functions.is_empty())
-        .then(|| Value::from(Object::new().set("functionDeclarations", functions)));
+        .then(|| Value::from(ObjectWriter::new().set("functionDeclarations", functions)));
     functions.into_iter().chain(others).collect()
 }
 
-fn plain(name: &str, extras: &Extras, losses: &mut Losses) -> Value {
-    note_foreign(extras, ORIGIN, "tools", losses);
-    Object::new().set(name, Object::new().with(extras, ORIGIN)).into()
+fn plain(name: &str, extras: &ExtraFields, losses: &mut Losses) -> Value {
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
+    ObjectWriter::new().set(name, ObjectWriter::new().with_extras(extras, ORIGIN)).into()
 }
 
 fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
@@ -45,41 +45,41 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
         tool;
     losses.add_if(*deferred, "tools.deferred", "the native format cannot defer tools");
     losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
-    note_foreign(extras, ORIGIN, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     let object =
-        Object::new().set("name", name.as_str()).maybe("description", description.as_deref());
+        ObjectWriter::new().set("name", name.as_str()).set_some("description", description.as_deref());
     let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
     let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
-    object.with(extras, ORIGIN).into()
+    object.with_extras(extras, ORIGIN).into()
 }
 
 /// Writes a schema: verbatim if it came from this format, else as JSON Schema.
-fn shape(object: Object, schema: Option<&Schema>, own: &str, json: &str) -> Object {
+fn shape(object: ObjectWriter, schema: Option<&JsonSchema>, own: &str, json: &str) -> ObjectWriter {
     match schema {
         None => object,
-        Some(Schema { json: _, verbatim: Some((origin, value)) }) if *origin == ORIGIN => {
+        Some(JsonSchema { json: _, verbatim: Some((origin, value)) }) if *origin == ORIGIN => {
             object.set(own, value.clone())
         }
-        Some(Schema { json: value, verbatim: _ }) => object.set(json, value.clone()),
+        Some(JsonSchema { json: value, verbatim: _ }) => object.set(json, value.clone()),
     }
 }
 
 /// Writes a free-text tool as a function with one string field.
 fn custom(name: &str, description: Option<&str>) -> Value {
-    let input = Object::new().set("type", "string");
-    let schema = Object::new()
+    let input = ObjectWriter::new().set("type", "string");
+    let schema = ObjectWriter::new()
         .set("type", "object")
-        .set("properties", Object::new().set("input", input))
+        .set("properties", ObjectWriter::new().set("input", input))
         .set("required", vec!["input"]);
-    Object::new()
+    ObjectWriter::new()
         .set("name", name)
-        .maybe("description", description)
+        .set_some("description", description)
         .set("parametersJsonSchema", schema)
         .into()
 }
 
-fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
-    let SearchTool { allowed, blocked, location, extras } = tool;
+fn search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
     losses.add_if(
         !allowed.is_empty(),
         "tools.search.allowed",
@@ -90,10 +90,10 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
         "tools.search.location",
         "a native search takes coordinates, not names of places",
     );
-    note_foreign(extras, ORIGIN, "tools", losses);
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
     let domains = (!blocked.is_empty()).then(|| blocked.clone());
-    let inner = Object::new().maybe("excludeDomains", domains).with(extras, ORIGIN);
-    Object::new().set("googleSearch", inner).into()
+    let inner = ObjectWriter::new().set_some("excludeDomains", domains).with_extras(extras, ORIGIN);
+    ObjectWriter::new().set("googleSearch", inner).into()
 }
 
 /// Writes the tool choice and the caller's own settings for it,
@@ -101,10 +101,10 @@ fn search(tool: &SearchTool, losses: &mut Losses) -> Value {
 pub(super) fn write_choice(
     choice: &ToolChoice,
     tools: &[Tool],
-    extras: &Extras,
+    extras: &ExtraFields,
     losses: &mut Losses,
 ) -> Option<Value> {
-    let ToolChoice { choice, parallel } = choice;
+    let ToolChoice { mode: choice, parallel } = choice;
     losses.add_if(
         *parallel == Some(false),
         "choice.parallel",
@@ -114,23 +114,23 @@ pub(super) fn write_choice(
         .iter()
         .any(|tool| matches!(tool, Tool::Function(FunctionTool { strict: Some(true), .. })));
     let callable = tools.iter().any(|tool| matches!(tool, Tool::Function(_) | Tool::Custom { .. }));
-    let mode = |word: &str| Object::new().set("mode", word);
+    let mode = |word: &str| ObjectWriter::new().set("mode", word);
     let calling = match choice {
-        Choice::Required | Choice::Named(_) | Choice::Among { .. } if !callable => {
+        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { .. } if !callable => {
             losses.add("choice", "the native format can only force function calls");
-            Object::new()
+            ObjectWriter::new()
         }
         // Only this mode enforces the schema of the arguments.
-        Choice::Unset | Choice::Auto if strict => mode("VALIDATED"),
-        Choice::Unset => Object::new(),
-        Choice::Auto => {
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto if strict => mode("VALIDATED"),
+        ToolChoiceMode::Unset => ObjectWriter::new(),
+        ToolChoiceMode::Auto => {
             let kept = extras.get(ORIGIN, "toolConfig.functionCallingConfig.mode");
             mode(kept.and_then(Value::as_str).unwrap_or("AUTO"))
         }
-        Choice::Never => mode("NONE"),
-        Choice::Required => mode("ANY"),
-        Choice::Named(name) => mode("ANY").set("allowedFunctionNames", vec![name.as_str()]),
-        Choice::Among { names, required } => {
+        ToolChoiceMode::Disabled => mode("NONE"),
+        ToolChoiceMode::Required => mode("ANY"),
+        ToolChoiceMode::Tool(name) => mode("ANY").set("allowedFunctionNames", vec![name.as_str()]),
+        ToolChoiceMode::AnyOf { names, required } => {
             let word = if *required { "ANY" } else { "VALIDATED" };
             mode(word).set("allowedFunctionNames", names.clone())
         }
@@ -138,7 +138,7 @@ pub(super) fn write_choice(
     let calling =
         proto_json::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
     let config =
-        Object::new().maybe("functionCallingConfig", (!calling.is_empty()).then_some(calling));
+        ObjectWriter::new().set_some("functionCallingConfig", (!calling.is_empty()).then_some(calling));
     let config = proto_json::restore(config, extras, "toolConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }

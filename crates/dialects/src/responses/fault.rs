@@ -3,17 +3,17 @@
 //! Error responses with an HTTP status have the same shape as those of the chat format, so the chat
 //! module reads and writes them. See <https://platform.openai.com/docs/guides/error-codes>.
 
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 
 use super::response_object::{self, ResponseEcho, ResponseState};
 use super::sse::write_event;
 use crate::Dialect as _;
-use crate::fault::{UpstreamWords, of_upstream};
-use crate::fields::Object;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
+use crate::fields::ObjectWriter;
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
-pub(super) fn read(error: &Value) -> Fault {
+pub(super) fn read(error: &Value) -> ApiError {
     let error = match error.get("error") {
         Some(inner @ Value::Object(_)) => inner,
         _ => error,
@@ -23,7 +23,7 @@ pub(super) fn read(error: &Value) -> Fault {
         Some(Value::Number(number)) => number.to_string(),
         _ => String::new(),
     };
-    let words = UpstreamWords {
+    let words = UpstreamError {
         message: match error {
             Value::String(message) => message.clone(),
             _ => text("message"),
@@ -33,7 +33,7 @@ pub(super) fn read(error: &Value) -> Fault {
         code: text("code"),
         param: error.get("param").and_then(Value::as_str).map(str::to_owned),
     };
-    of_upstream(status_of(&words.code, &words.kind), Some(words))
+    map_upstream_error(status_of(&words.code, &words.kind), Some(words))
 }
 
 /// Returns the HTTP status for an error code.
@@ -55,26 +55,26 @@ fn status_of(code: &str, kind: &str) -> u16 {
 }
 
 /// Error for a body that is not a response.
-pub(super) fn unreadable(why: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's answer could not be read")
-        .note(format!("not a response: {why}"))
+pub(super) fn unreadable(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+        .with_log_note(format!("not a response: {why}"))
 }
 
 /// Writes the last two events of a failed stream: `error` and `response.failed`. The `error` event
 /// has its fields twice: flat, as the reference documents it, and nested, as the service sends it.
 /// See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 pub(super) fn write_stream_error(
-    fault: &Fault,
+    fault: &ApiError,
     echo: &ResponseEcho,
     output: Vec<Value>,
     sequence: u64,
     out: &mut Vec<u8>,
 ) {
-    let (_, body) = crate::chat::Chat.write_fault(fault, "");
+    let (_, body) = crate::chat::ChatDialect.write_error(fault, "");
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let nested = body.get("error").cloned().unwrap_or_default();
     let field = |name: &str| nested.get(name).cloned().unwrap_or_default();
-    let event = Object::new()
+    let event = ObjectWriter::new()
         .set("type", "error")
         .set("sequence_number", sequence)
         .set("code", field("code"))
@@ -88,7 +88,7 @@ pub(super) fn write_stream_error(
         output,
         ..ResponseState::default()
     };
-    let event = Object::new()
+    let event = ObjectWriter::new()
         .set("type", "response.failed")
         .set("sequence_number", sequence + 1)
         .set("response", echo.with_state(state));
@@ -103,29 +103,29 @@ mod tests {
     #[test]
     fn maps_error_codes() {
         for (code, trouble) in [
-            ("server_error", Trouble::Unavailable),
-            ("rate_limit_exceeded", Trouble::RateLimit),
-            ("insufficient_quota", Trouble::Unavailable),
-            ("invalid_prompt", Trouble::Invalid),
-            ("context_length_exceeded", Trouble::TooLong),
-            ("bio_policy", Trouble::Policy),
-            ("image_content_policy_violation", Trouble::Policy),
-            ("image_too_large", Trouble::Invalid),
-            ("failed_to_download_image", Trouble::Invalid),
-            ("vector_store_timeout", Trouble::Timeout),
-            ("something_new", Trouble::Unavailable),
+            ("server_error", ErrorKind::Unavailable),
+            ("rate_limit_exceeded", ErrorKind::RateLimited),
+            ("insufficient_quota", ErrorKind::Unavailable),
+            ("invalid_prompt", ErrorKind::InvalidRequest),
+            ("context_length_exceeded", ErrorKind::ContextTooLong),
+            ("bio_policy", ErrorKind::ContentPolicy),
+            ("image_content_policy_violation", ErrorKind::ContentPolicy),
+            ("image_too_large", ErrorKind::InvalidRequest),
+            ("failed_to_download_image", ErrorKind::InvalidRequest),
+            ("vector_store_timeout", ErrorKind::Timeout),
+            ("something_new", ErrorKind::Unavailable),
         ] {
             let nested = json!({"type":"error","error":{"type":"x","code":code,"message":"m"}});
             let flat = json!({"type":"error","code":code,"message":"m","param":null});
             for error in [nested, flat, json!({"code":code,"message":"m"})] {
-                assert_eq!(read(&error).trouble(), trouble, "{error}");
+                assert_eq!(read(&error).kind(), trouble, "{error}");
             }
         }
     }
 
     #[test]
     fn error_event_has_flat_and_nested_fields() {
-        let fault = Fault::new(Trouble::Interrupted, "it \"broke\"\noff");
+        let fault = ApiError::new(ErrorKind::Interrupted, "it \"broke\"\noff");
         let mut out = Vec::new();
         write_stream_error(
             &fault,

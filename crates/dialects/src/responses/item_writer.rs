@@ -4,7 +4,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
 use canon::{
-    Chat, Citation, Growth, Kind, Logprob, Losses, Opening, Part, Seal, Thought, ToolCall,
+    ChatRequest, Citation, PartDelta, PartKind, Logprob, Losses, PartStart, Part, Signature, Thought, ToolCall,
 };
 use serde_json::Value;
 use std::fmt::Arguments;
@@ -13,8 +13,8 @@ use std::io::Write as _;
 use super::reply_items::{DeclaredCall, ItemIds, message_item};
 use super::tool_names::{self, ToolNames};
 use super::{signatures, write_output};
-use crate::Stamp;
-use crate::fields::Object;
+use crate::ReplyStamp;
+use crate::fields::ObjectWriter;
 
 /// Writes events with increasing sequence numbers.
 #[derive(Debug, Default)]
@@ -58,23 +58,23 @@ pub(super) enum OpenItem {
     Thought {
         id: String,
         thought: Thought,
-        signature: Option<Seal>,
+        signature: Option<Signature>,
     },
     Call {
         id: String,
         call: DeclaredCall,
-        signature: Option<Seal>,
+        signature: Option<Signature>,
     },
     /// Code, its output, and the signatures of both.
     Code {
         id: String,
         code: Option<Part>,
         outcome: Option<Part>,
-        signatures: (Option<Seal>, Option<Seal>),
+        signatures: (Option<Signature>, Option<Signature>),
     },
     /// An item written in one step. Only its signature may follow.
     Whole {
-        signature: Option<Seal>,
+        signature: Option<Signature>,
     },
 }
 
@@ -87,11 +87,11 @@ pub(super) struct OpenMessageText {
     citations: Vec<Citation>,
     annotations: Vec<Value>,
     logprobs: Vec<Logprob>,
-    signature: Option<Seal>,
+    signature: Option<Signature>,
 }
 
 impl ItemWriter {
-    pub(super) fn new(chat: &Chat, stamp: &Stamp) -> Self {
+    pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
         Self {
             events: EventWriter::default(),
             output: Vec::new(),
@@ -103,15 +103,15 @@ impl ItemWriter {
     }
 
     /// Starts a part.
-    pub(super) fn open_part(&mut self, opening: Opening, losses: &mut Losses, out: &mut Vec<u8>) {
+    pub(super) fn open_part(&mut self, opening: PartStart, losses: &mut Losses, out: &mut Vec<u8>) {
         match opening {
-            Opening::Text => self.start_text(false, out),
-            Opening::Refusal => self.start_text(true, out),
-            Opening::Thought => self.start_thought(Thought::default(), out),
-            Opening::ToolCall { id, name, custom } => {
+            PartStart::Text => self.start_text(false, out),
+            PartStart::Refusal => self.start_text(true, out),
+            PartStart::Thought => self.start_thought(Thought::default(), out),
+            PartStart::ToolCall { id, name, custom } => {
                 self.start_call(&ToolCall { id, name, arguments: String::new(), custom }, out);
             }
-            Opening::Whole(part) => self.write_whole(*part, losses, out),
+            PartStart::Complete(part) => self.write_whole(*part, losses, out),
         }
     }
 
@@ -152,7 +152,7 @@ impl ItemWriter {
     pub(super) fn start_thought(&mut self, thought: Thought, out: &mut Vec<u8>) {
         self.finish_item(false, out);
         let id = self.ids.next("rs");
-        let item = Object::new()
+        let item = ObjectWriter::new()
             .set("type", "reasoning")
             .set("id", id.as_str())
             .set("summary", Value::Array(Vec::new()));
@@ -169,14 +169,14 @@ impl ItemWriter {
     }
 
     /// Adds to the part in progress.
-    pub(super) fn add_growth(&mut self, growth: Growth, losses: &mut Losses, out: &mut Vec<u8>) {
+    pub(super) fn add_growth(&mut self, growth: PartDelta, losses: &mut Losses, out: &mut Vec<u8>) {
         match growth {
-            Growth::Text(text) => self.add_text(text, out),
-            Growth::Citation(citation) => self.add_citation(citation, losses, out),
-            Growth::Logprobs(list) => self.add_logprobs(list, out),
+            PartDelta::Text(text) => self.add_text(text, out),
+            PartDelta::Citation(citation) => self.add_citation(citation, losses, out),
+            PartDelta::Logprobs(list) => self.add_logprobs(list, out),
             // Item ids of the provider arrive after the gateway has sent its own, so they are
             // dropped.
-            Growth::Extra { .. } => {}
+            PartDelta::Extra { .. } => {}
         }
     }
 
@@ -291,7 +291,7 @@ impl ItemWriter {
     }
 
     /// Stores the signature of the part in progress. It is written when the part is complete.
-    pub(super) fn set_signature(&mut self, token: Seal) {
+    pub(super) fn set_signature(&mut self, token: Signature) {
         match &mut self.open {
             OpenItem::Message { open_text: Some(OpenMessageText { signature, .. }), .. }
             | OpenItem::Thought { signature, .. }
@@ -374,7 +374,7 @@ impl ItemWriter {
             let rest = format_args!("{head},\"text\":{text_json},\"logprobs\":{delta_logprobs}");
             self.events.write_event("response.output_text.done", rest, out);
             let full_logprobs = write_output::logprobs(&logprobs, false);
-            Object::new()
+            ObjectWriter::new()
                 .set("type", "output_text")
                 .set("text", text)
                 .set("annotations", annotations)
@@ -416,16 +416,16 @@ impl ItemWriter {
             }
             OpenItem::Code { id, code, outcome, signatures: (of_code, of_outcome) } => {
                 let source = code.as_ref().and_then(|part| match &part.kind {
-                    Kind::Code(code) => Some((part, code)),
-                    Kind::Text { .. }
-                    | Kind::Refusal(_)
-                    | Kind::Media(_)
-                    | Kind::Thought(_)
-                    | Kind::ToolCall(_)
-                    | Kind::ToolResult(_)
-                    | Kind::CodeOutcome(_)
-                    | Kind::Search(_)
-                    | Kind::Foreign { .. } => None,
+                    PartKind::CodeExecution(code) => Some((part, code)),
+                    PartKind::Text { .. }
+                    | PartKind::Refusal(_)
+                    | PartKind::Media(_)
+                    | PartKind::Thought(_)
+                    | PartKind::ToolCall(_)
+                    | PartKind::ToolResult(_)
+                    | PartKind::CodeResult(_)
+                    | PartKind::WebSearch(_)
+                    | PartKind::Foreign { .. } => None,
                 });
                 let container = Some(self.ids.container());
                 let item =
@@ -453,7 +453,7 @@ impl ItemWriter {
         &mut self,
         id: &str,
         thought: &Thought,
-        signature: Option<&Seal>,
+        signature: Option<&Signature>,
         out: &mut Vec<u8>,
     ) {
         let index = self.output.len();
@@ -477,7 +477,7 @@ impl ItemWriter {
         // The id was sent before the signature was known. A signature of this format is bound to
         // another id, so it goes into an envelope too.
         let item =
-            Object::new().set("type", "reasoning").set("id", id).set("summary", summary).maybe(
+            ObjectWriter::new().set("type", "reasoning").set("id", id).set("summary", summary).set_some(
                 "encrypted_content",
                 signature
                     .map(|signature| signatures::thought_signature(signature, thought.redacted)),
@@ -488,7 +488,7 @@ impl ItemWriter {
     /// Writes an item that only carries a signature.
     fn write_signature_item(&mut self, token: String, out: &mut Vec<u8>) {
         let id = self.ids.next("signature");
-        let item = Object::new()
+        let item = ObjectWriter::new()
             .set("type", "reasoning")
             .set("id", id.as_str())
             .set("summary", Value::Array(Vec::new()));

@@ -35,52 +35,52 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-use crate::{Dialect, Ends, Lane, Outgoing, Reader, Stamp, Target, Writer};
-use canon::{Chat, Fault, Lossy, Origin, Reply};
+use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
+use canon::{ChatRequest, ApiError, Lossy, WireFormat, ChatReply};
 
 /// The responses format.
 #[derive(Clone, Copy, Debug)]
-pub struct Responses;
+pub struct ResponsesDialect;
 
-impl Dialect for Responses {
-    fn origin(&self) -> Origin {
+impl Dialect for ResponsesDialect {
+    fn origin(&self) -> WireFormat {
         names::ORIGIN
     }
 
-    fn ends(&self) -> Ends {
-        Ends { stop_texts: 0, tells_stop: false, least_output: names::MIN_OUTPUT_TOKENS }
+    fn stop_support(&self) -> StopSupport {
+        StopSupport { max_stop_texts: 0, reports_stop_text: false, min_output_tokens: names::MIN_OUTPUT_TOKENS }
     }
 
-    fn read_request(&self, _target: &Target, body: &[u8]) -> Result<Chat, Fault> {
+    fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
         read_request::read(body)
     }
 
-    fn write_request(&self, chat: &Chat, lane: &Lane<'_>) -> Result<Lossy<Outgoing>, Fault> {
+    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
         Ok(write_request::write(chat, lane))
     }
 
-    fn read_reply(&self, body: &[u8]) -> Result<Reply, Fault> {
+    fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError> {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: Reply, chat: &Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
+    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn stream_reader(&self) -> Box<dyn StreamReader> {
         Box::new(read_stream::ResponsesStreamReader::default())
     }
 
-    fn writer(&self, chat: &Chat, stamp: &Stamp) -> Box<dyn Writer> {
+    fn stream_writer(&self, chat: &ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
         Box::new(write_stream::ResponsesStreamWriter::new(chat, stamp))
     }
 
-    fn read_fault(&self, status: u16, body: &[u8]) -> Fault {
+    fn read_error(&self, status: u16, body: &[u8]) -> ApiError {
         // OpenAI uses one error shape for both formats.
-        crate::chat::Chat.read_fault(status, body)
+        crate::chat::ChatDialect.read_error(status, body)
     }
 
-    fn write_fault(&self, fault: &Fault, request_id: &str) -> (u16, Vec<u8>) {
-        crate::chat::Chat.write_fault(fault, request_id)
+    fn write_error(&self, fault: &ApiError, request_id: &str) -> (u16, Vec<u8>) {
+        crate::chat::ChatDialect.write_error(fault, request_id)
     }
 }

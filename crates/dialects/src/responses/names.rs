@@ -1,9 +1,9 @@
 //! Constants that the readers and the writers of the responses format share.
 
-use canon::Origin;
+use canon::WireFormat;
 
 /// This format, as other formats name it.
-pub(super) const ORIGIN: Origin = Origin::Responses;
+pub(super) const ORIGIN: WireFormat = WireFormat::Responses;
 
 /// Path of the endpoint, <https://platform.openai.com/docs/api-reference/responses/create>.
 pub(super) const PATH: &str = "/v1/responses";

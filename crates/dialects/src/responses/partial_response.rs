@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::sse::write_event;
 use super::wire;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 /// Copy of the response so far.
 #[derive(Default)]
@@ -48,8 +48,8 @@ impl PartialResponse {
 
     /// Writes the events that end the response. The first one gets the given sequence number.
     pub(super) fn write_end(&mut self, usage: &Usage, mut sequence: u64, out: &mut Vec<u8>) {
-        let mut send = |name: &str, event: Object| {
-            let head = Object::new().set("type", name).set("sequence_number", sequence);
+        let mut send = |name: &str, event: ObjectWriter| {
+            let head = ObjectWriter::new().set("type", name).set("sequence_number", sequence);
             let event =
                 event.into_map().into_iter().fold(head, |all, (name, value)| all.set(&name, value));
             sequence += 1;
@@ -65,14 +65,14 @@ impl PartialResponse {
             let id = item.get("id").cloned().unwrap_or_default();
             let text = [b"\"".as_slice(), &text, b"\""].concat();
             let text: String = serde_json::from_slice(&text).unwrap_or_default();
-            let part = Object::new()
+            let part = ObjectWriter::new()
                 .set("type", "output_text")
                 .set("annotations", Vec::<Value>::new())
                 .set("logprobs", Vec::<Value>::new())
                 .set("text", text.clone());
             let part = Value::from(part);
             let place = || {
-                Object::new()
+                ObjectWriter::new()
                     .set("item_id", id.clone())
                     .set("output_index", index.clone())
                     .set("content_index", 0)
@@ -83,7 +83,7 @@ impl PartialResponse {
             item.insert("status".to_owned(), "incomplete".into());
             item.insert("content".to_owned(), vec![part].into());
             let item = Value::Object(item);
-            let done = Object::new().set("output_index", index.clone()).set("item", item.clone());
+            let done = ObjectWriter::new().set("output_index", index.clone()).set("item", item.clone());
             send("response.output_item.done", done);
             output.push(item);
         }
@@ -91,12 +91,12 @@ impl PartialResponse {
             Some(Value::Object(response)) => response,
             _ => Map::new(),
         };
-        let why = Object::new().set("reason", "max_output_tokens");
+        let why = ObjectWriter::new().set("reason", "max_output_tokens");
         response.insert("status".to_owned(), "incomplete".into());
         response.insert("incomplete_details".to_owned(), why.into());
         response.insert("output".to_owned(), output.into());
         response.insert("usage".to_owned(), wire::write_usage(usage));
-        send("response.incomplete", Object::new().set("response", Value::Object(response)));
+        send("response.incomplete", ObjectWriter::new().set("response", Value::Object(response)));
     }
 }
 

@@ -2,7 +2,7 @@
 //! frames unchanged.
 
 use bytes::Bytes;
-use canon::{Fault, Trouble, Usage};
+use canon::{ApiError, ErrorKind, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 use super::names::PATH;
 use super::partial_response::PartialResponse;
 use super::response_object::ResponseEcho;
-use super::{Responses, fault, rules, wire};
-use crate::json::{self, Edit, Segments};
-use crate::{Frame, Lane, Outgoing, Passage, Peek, Said, Sniffer, Target, Verdict, text};
+use super::{ResponsesDialect, fault, rules, wire};
+use crate::json::{self, BodyEdit, BodySegments};
+use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
 
 /// First sequence number of the events the gateway appends. The last number of the provider is
 /// unknown where they are written. SDKs only require increasing numbers, and no stream gets this
@@ -28,33 +28,33 @@ static TEXT_FIELDS: LazyLock<[Finder<'static>; 2]> =
 /// Text field of a delta event.
 static DELTA_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"delta\":"));
 
-impl Passage for Responses {
-    fn peek(&self, _target: &Target, body: &[u8]) -> Result<Peek, Fault> {
+impl PassThrough for ResponsesDialect {
+    fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(body)
     }
 
-    fn patch(&self, body: &Bytes, peek: &Peek, lane: &Lane<'_>) -> Outgoing {
-        let marks = &peek.marks;
+    fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+        let marks = &peek.patch_points;
         let mut edits = peek.edits.clone();
-        let replace = |at: &std::ops::Range<usize>, with| Edit { at: at.clone(), with };
+        let replace = |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
         if let Some(at) = &marks.model
             && peek.model != lane.model
         {
-            edits.push(replace(at, json::quoted(lane.model)));
+            edits.push(replace(at, json::to_json_string(lane.model)));
         }
-        if let Some(limit) = lane.limit {
+        if let Some(limit) = lane.max_payable_output {
             edits.push(match &marks.limit {
                 Some(at) => replace(at, Bytes::from(limit.to_string())),
-                None => Edit {
-                    at: marks.open..marks.open,
-                    with: Bytes::from(format!("\"max_output_tokens\":{limit},")),
+                None => BodyEdit {
+                    range: marks.insert_at..marks.insert_at,
+                    replacement: Bytes::from(format!("\"max_output_tokens\":{limit},")),
                 },
             });
         }
-        Outgoing { path: PATH.to_owned(), body: Segments::edited(body, edits) }
+        ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
 
-    fn sniff_reply(&self, body: &[u8]) -> Result<Said, Fault> {
+    fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
         let whole: wire::FinalResponse<'_> =
             serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
         if let Some(error) = whole.error {
@@ -62,23 +62,23 @@ impl Passage for Responses {
         }
         let output = whole.output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
         let usage = whole.usage();
-        Ok(Said {
-            finished: is_finished(whole.status.as_deref()),
-            output_bytes: Said::bytes(usage, output.get(), &*TEXT_FIELDS),
+        Ok(ReplyMeter {
+            is_finished: is_finished(whole.status.as_deref()),
+            output_bytes: ReplyMeter::reply_output_bytes(usage, output.get(), &*TEXT_FIELDS),
             usage,
-            estimated: false,
-            tier: whole.tier(),
+            is_estimated: false,
+            service_tier: whole.tier(),
         })
     }
 
-    fn sniffer(&self, _peek: &Peek) -> Box<dyn Sniffer> {
+    fn stream_meter(&self, _peek: &RequestFacts) -> Box<dyn StreamMeter> {
         Box::new(ResponsesStreamMeter {
             partial: PartialResponse::default(),
-            totals: Said::default(),
+            totals: ReplyMeter::default(),
         })
     }
 
-    fn break_off(&self, fault: &Fault, request_id: &str) -> Vec<u8> {
+    fn write_abort(&self, fault: &ApiError, request_id: &str) -> Vec<u8> {
         let mut out = Vec::new();
         fault::write_stream_error(
             fault,
@@ -106,11 +106,11 @@ fn is_finished(status: Option<&str>) -> bool {
 /// Meters the events of a stream. Only the last event is parsed.
 struct ResponsesStreamMeter {
     partial: PartialResponse,
-    totals: Said,
+    totals: ReplyMeter,
 }
 
 /// Event name, from its `event:` line or else from its data.
-fn event_name(frame: &Frame) -> Option<Cow<'_, str>> {
+fn event_name(frame: &StreamFrame) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct EventTypeView<'a> {
         #[serde(borrow, default, deserialize_with = "text::maybe")]
@@ -124,8 +124,8 @@ fn event_name(frame: &Frame) -> Option<Cow<'_, str>> {
     named.r#type.filter(|name| !name.chars().any(char::is_control))
 }
 
-impl Sniffer for ResponsesStreamMeter {
-    fn frame(&mut self, frame: &Frame) -> Verdict {
+impl StreamMeter for ResponsesStreamMeter {
+    fn observe(&mut self, frame: &StreamFrame) -> FrameAction {
         #[derive(Deserialize)]
         struct LastEventView<'a> {
             #[serde(borrow, default)]
@@ -133,12 +133,12 @@ impl Sniffer for ResponsesStreamMeter {
         }
         let data = &frame.data[..];
         if data == b"[DONE]" {
-            return Verdict::Swallow;
+            return FrameAction::Drop;
         }
         let name = event_name(frame);
         match name.as_deref() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {}
-            Some("error") => return Verdict::Fault(fault::read(&parse_bytes(data))),
+            Some("error") => return FrameAction::Error(fault::read(&parse_bytes(data))),
             Some(name) => {
                 if name.ends_with(".delta") {
                     let text = json::raw_text(data, &DELTA_FIELD).unwrap_or_default();
@@ -149,17 +149,17 @@ impl Sniffer for ResponsesStreamMeter {
                 } else {
                     self.partial.record_event(name, data);
                 }
-                return Verdict::Forward;
+                return FrameAction::Forward;
             }
             None => {
                 return match serde_json::from_slice::<&RawValue>(data) {
-                    Ok(_) => Verdict::Forward,
-                    Err(e) => Verdict::Fault(
-                        Fault::new(
-                            Trouble::Interrupted,
+                    Ok(_) => FrameAction::Forward,
+                    Err(e) => FrameAction::Error(
+                        ApiError::new(
+                            ErrorKind::Interrupted,
                             "the provider sent a piece that is not JSON",
                         )
-                        .note(format!("unreadable responses event: {e}")),
+                        .with_log_note(format!("unreadable responses event: {e}")),
                     ),
                 };
             }
@@ -173,25 +173,25 @@ impl Sniffer for ResponsesStreamMeter {
         let last = match last {
             Ok(last) => last,
             Err(why) => {
-                return Verdict::Fault(
-                    Fault::new(Trouble::Interrupted, "the provider's last event cannot be read")
-                        .note(format!("unreadable responses event: {why}")),
+                return FrameAction::Error(
+                    ApiError::new(ErrorKind::Interrupted, "the provider's last event cannot be read")
+                        .with_log_note(format!("unreadable responses event: {why}")),
                 );
             }
         };
         if let Some(usage) = last.usage() {
             self.totals.usage = Some(self.totals.usage.unwrap_or_default().merged(usage));
         }
-        self.totals.tier = last.tier();
+        self.totals.service_tier = last.tier();
         if name.as_deref() == Some("response.failed") {
             let error = last.error.map_or(Value::Null, |error| parse_text(error.get()));
-            return Verdict::Fault(fault::read(&error));
+            return FrameAction::Error(fault::read(&error));
         }
-        self.totals.finished = true;
-        Verdict::Last
+        self.totals.is_finished = true;
+        FrameAction::Last
     }
 
-    fn write(&self, frame: &Frame, out: &mut Vec<u8>) {
+    fn write(&self, frame: &StreamFrame, out: &mut Vec<u8>) {
         if let Some(name) = event_name(frame) {
             out.extend_from_slice(b"event: ");
             out.extend_from_slice(name.as_bytes());
@@ -200,12 +200,12 @@ impl Sniffer for ResponsesStreamMeter {
         frame.write_data(out);
     }
 
-    fn cut(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+    fn write_truncated(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         self.partial.write_end(usage, FIRST_APPENDED_SEQUENCE, out);
-        self.totals.finished = true;
+        self.totals.is_finished = true;
     }
 
-    fn said(&self) -> &Said {
+    fn totals(&self) -> &ReplyMeter {
         &self.totals
     }
 }

@@ -1,8 +1,8 @@
 //! Reads items and their parts, as found in requests and responses.
 
 use canon::{
-    CacheMark, Citation, Code, CodeOutcome, Extras, Fault, Kind, Logprob, Media, MediaKind, Part,
-    Role, Search, Source, TokenChance, ToolCall, ToolResult, Turn,
+    CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, ApiError, PartKind, Logprob, Media, MediaKind, Part,
+    Role, WebSearch, MediaSource, TokenLogprob, ToolCall, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
 
@@ -11,12 +11,12 @@ use super::names::{
 };
 use super::signatures::{self, ItemSender, ReasoningContent};
 use super::{tool_names, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Returns the unread fields of an item, without `id` and the usual `status`. The service accepts
 /// items without an id, and the finish reason covers the status.
-fn unread_fields(fields: Fields<'_>) -> Map<String, Value> {
-    let mut rest = fields.rest();
+fn unread_fields(fields: ObjectReader<'_>) -> Map<String, Value> {
+    let mut rest = fields.remaining();
     rest.shift_remove("id");
     if rest.get("status").and_then(Value::as_str).is_some_and(is_known_status) {
         rest.shift_remove("status");
@@ -40,13 +40,13 @@ pub(super) enum ResponseItem {
     /// An item from the caller's side, such as a tool result.
     CallerItem(Part),
     /// Signature of a call.
-    CallSignature(String, canon::Seal),
+    CallSignature(String, canon::Signature),
     /// Signature of the next item.
-    NextSignature(canon::Seal),
+    NextSignature(canon::Signature),
     /// Signature of the previous item.
-    PreviousSignature(canon::Seal),
+    PreviousSignature(canon::Signature),
     /// Signature of the code in the previous item, which also holds the code's output.
-    CodeSignature(canon::Seal),
+    CodeSignature(canon::Signature),
 }
 
 /// Reads items, and collects the log probabilities they contain.
@@ -65,16 +65,16 @@ impl ItemReader {
     }
 
     /// Reads one item.
-    pub(super) fn read(&mut self, value: Value, path: &Path<'_>) -> Result<ResponseItem, Fault> {
+    pub(super) fn read(&mut self, value: Value, path: &JsonPath<'_>) -> Result<ResponseItem, ApiError> {
         let kind = match value.get("type").and_then(Value::as_str) {
             Some(kind) => kind.to_owned(),
             None if value.get("role").is_some() => "message".to_owned(),
             None => String::new(),
         };
         match kind.as_str() {
-            "message" => self.message(Fields::new(value, path)?),
+            "message" => self.message(ObjectReader::new(value, path)?),
             "reasoning" => {
-                let item = Fields::new(value, path)?.rest();
+                let item = ObjectReader::new(value, path)?.remaining();
                 Ok(match signatures::read(item, self.sender) {
                     ReasoningContent::Thought(part) => ResponseItem::ModelItem(vec![part]),
                     ReasoningContent::CallSignature(call, signature) => {
@@ -91,28 +91,28 @@ impl ItemReader {
                     }
                 })
             }
-            "function_call" => call(Fields::new(value, path)?, false).map(model_item),
-            "custom_tool_call" => call(Fields::new(value, path)?, true).map(model_item),
+            "function_call" => call(ObjectReader::new(value, path)?, false).map(model_item),
+            "custom_tool_call" => call(ObjectReader::new(value, path)?, true).map(model_item),
             "function_call_output" => {
-                self.result(Fields::new(value, path)?, false).map(ResponseItem::CallerItem)
+                self.result(ObjectReader::new(value, path)?, false).map(ResponseItem::CallerItem)
             }
             "custom_tool_call_output" => {
-                self.result(Fields::new(value, path)?, true).map(ResponseItem::CallerItem)
+                self.result(ObjectReader::new(value, path)?, true).map(ResponseItem::CallerItem)
             }
-            "web_search_call" => search(Fields::new(value, path)?).map(model_item),
-            "code_interpreter_call" => code(Fields::new(value, path)?).map(ResponseItem::ModelItem),
+            "web_search_call" => search(ObjectReader::new(value, path)?).map(model_item),
+            "code_interpreter_call" => code(ObjectReader::new(value, path)?).map(ResponseItem::ModelItem),
             "image_generation_call" if value.get("result").is_some_and(Value::is_string) => {
-                generated_image(Fields::new(value, path)?).map(model_item)
+                generated_image(ObjectReader::new(value, path)?).map(model_item)
             }
             other => {
                 let from_caller = is_caller_item(other);
-                let part = Part::new(Kind::Foreign { origin: ORIGIN, value });
+                let part = Part::new(PartKind::Foreign { origin: ORIGIN, value });
                 Ok(if from_caller { ResponseItem::CallerItem(part) } else { model_item(part) })
             }
         }
     }
 
-    fn message(&mut self, mut fields: Fields<'_>) -> Result<ResponseItem, Fault> {
+    fn message(&mut self, mut fields: ObjectReader<'_>) -> Result<ResponseItem, ApiError> {
         let role = fields.required("role")?;
         fields.take("type");
         let parts = self.content(&mut fields, "content")?;
@@ -132,12 +132,12 @@ impl ItemReader {
             role,
             parts,
             name: None,
-            extras: Extras::of(ORIGIN, unread_fields(fields)),
+            extras: ExtraFields::from_fields(ORIGIN, unread_fields(fields)),
         }))
     }
 
     /// Reads a text or a list of parts.
-    fn content(&mut self, fields: &mut Fields<'_>, name: &str) -> Result<Vec<Part>, Fault> {
+    fn content(&mut self, fields: &mut ObjectReader<'_>, name: &str) -> Result<Vec<Part>, ApiError> {
         let path = fields.path().key(name);
         match fields.take(name) {
             None => Ok(Vec::new()),
@@ -151,14 +151,14 @@ impl ItemReader {
         }
     }
 
-    fn part(&mut self, value: Value, path: &Path<'_>) -> Result<Part, Fault> {
+    fn part(&mut self, value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
         let original = value.clone();
-        let mut fields = Fields::new(value, path)?;
+        let mut fields = ObjectReader::new(value, path)?;
         let kind = fields.string("type")?.unwrap_or_default();
         let cache = cache_mark(&mut fields);
         let kind = match kind.as_str() {
             "input_text" | "text" => {
-                Kind::Text { text: fields.required("text")?, citations: Vec::new() }
+                PartKind::Text { text: fields.required("text")?, citations: Vec::new() }
             }
             "output_text" => {
                 let citations = citations(fields.list("annotations")?.unwrap_or_default());
@@ -169,36 +169,36 @@ impl ItemReader {
                     }
                     (ItemSender::Caller, Some(Value::Array(list))) if !list.is_empty() => {
                         let text = fields.required("text")?;
-                        let mut part = Part::new(Kind::Text { text, citations });
+                        let mut part = Part::new(PartKind::Text { text, citations });
                         part.extras = fields.extras(ORIGIN);
-                        part.extras.put(ORIGIN, "logprobs", Value::Array(list));
+                        part.extras.insert(ORIGIN, "logprobs", Value::Array(list));
                         return Ok(part);
                     }
                     (ItemSender::Caller | ItemSender::Provider, _) => {}
                 }
-                Kind::Text { text: fields.string("text")?.unwrap_or_default(), citations }
+                PartKind::Text { text: fields.string("text")?.unwrap_or_default(), citations }
             }
-            "refusal" => Kind::Refusal(fields.string("refusal")?.unwrap_or_default()),
+            "refusal" => PartKind::Refusal(fields.string("refusal")?.unwrap_or_default()),
             "input_image" => image(&mut fields)?,
             "input_file" => file(&mut fields)?,
             _ => {
-                let mut part = Part::new(Kind::Foreign { origin: ORIGIN, value: original });
-                part.extras.put(ORIGIN, NESTED_PART_EXTRA, Value::Bool(true));
+                let mut part = Part::new(PartKind::Foreign { origin: ORIGIN, value: original });
+                part.extras.insert(ORIGIN, NESTED_PART_EXTRA, Value::Bool(true));
                 return Ok(part);
             }
         };
-        Ok(Part { kind, seal: None, cache, extras: fields.extras(ORIGIN) })
+        Ok(Part { kind, signature: None, cache_breakpoint: cache, extras: fields.extras(ORIGIN) })
     }
 
-    fn result(&mut self, mut fields: Fields<'_>, custom: bool) -> Result<Part, Fault> {
+    fn result(&mut self, mut fields: ObjectReader<'_>, custom: bool) -> Result<Part, ApiError> {
         fields.take("type");
         let call = fields.string("call_id")?.unwrap_or_default();
         let parts = self.content(&mut fields, "output")?;
-        let result = ToolResult { call, name: None, parts, object: None, failed: false };
+        let result = ToolResult { call_id: call, name: None, parts, object: None, is_error: false };
         let mut part =
-            Part::new(Kind::ToolResult(result)).with(Extras::of(ORIGIN, unread_fields(fields)));
+            Part::new(PartKind::ToolResult(result)).with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
         if custom {
-            part.extras.put(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
+            part.extras.insert(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
         }
         Ok(part)
     }
@@ -218,7 +218,7 @@ fn is_caller_item(kind: &str) -> bool {
 fn with_message_fields(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Part> {
     if !item.is_empty() {
         for part in &mut parts {
-            part.extras.put(ORIGIN, MESSAGE_EXTRA, Value::Object(item.clone()));
+            part.extras.insert(ORIGIN, MESSAGE_EXTRA, Value::Object(item.clone()));
         }
     }
     parts
@@ -226,12 +226,12 @@ fn with_message_fields(mut parts: Vec<Part>, item: Map<String, Value>) -> Vec<Pa
 
 /// Reads a cache breakpoint: this format's own field, or `cache_control` of the messages format,
 /// which other vendors accept here.
-pub(super) fn cache_mark(fields: &mut Fields<'_>) -> Option<CacheMark> {
+pub(super) fn cache_mark(fields: &mut ObjectReader<'_>) -> Option<CacheBreakpoint> {
     let mark = fields.take("prompt_cache_breakpoint").or_else(|| fields.take("cache_control"))?;
-    Some(CacheMark { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
+    Some(CacheBreakpoint { ttl: mark.get("ttl").and_then(Value::as_str).map(str::to_owned) })
 }
 
-fn image(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
+fn image(fields: &mut ObjectReader<'_>) -> Result<PartKind, ApiError> {
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = match fields.take("image_url") {
         Some(Value::String(url)) => source(&url),
@@ -240,55 +240,55 @@ fn image(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
             source(wrapped.get("url").and_then(Value::as_str).unwrap_or_default())
         }
         _ => match fields.string("file_id")? {
-            Some(id) => Source::File { origin: ORIGIN, id },
+            Some(id) => MediaSource::File { origin: ORIGIN, id },
             None => return Err(fields.fault("image_url", "is required")),
         },
     };
-    Ok(Kind::Media(Media { kind: MediaKind::Image, source, name: None, detail, clip: None }))
+    Ok(PartKind::Media(Media { kind: MediaKind::Image, source, name: None, detail, clip: None }))
 }
 
-fn file(fields: &mut Fields<'_>) -> Result<Kind, Fault> {
+fn file(fields: &mut ObjectReader<'_>) -> Result<PartKind, ApiError> {
     let name = fields.string("filename")?;
     let detail = fields.string("detail")?.as_deref().and_then(wire::read_detail);
     let source = if let Some(data) = fields.string("file_data")? {
         match source(&data) {
             // Some clients omit the `data:` prefix.
-            Source::Url { url, .. } if !url.contains("://") => {
-                Source::Inline { mime: "application/pdf".to_owned(), data: url }
+            MediaSource::Url { url, .. } if !url.contains("://") => {
+                MediaSource::Inline { mime: "application/pdf".to_owned(), data: url }
             }
             source => source,
         }
     } else if let Some(url) = fields.string("file_url")? {
         source(&url)
     } else if let Some(id) = fields.string("file_id")? {
-        Source::File { origin: ORIGIN, id }
+        MediaSource::File { origin: ORIGIN, id }
     } else {
         return Err(fields.fault("file_data", "is required"));
     };
     let kind = match &source {
-        Source::Inline { mime, .. } => match MediaKind::of_mime(mime) {
+        MediaSource::Inline { mime, .. } => match MediaKind::from_mime(mime) {
             // An image sent as a file stays a file: the service processes files differently.
             MediaKind::Image | MediaKind::Document => MediaKind::Document,
             other => other,
         },
-        Source::Url { .. } | Source::File { .. } | Source::Text(_) => MediaKind::Document,
+        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => MediaKind::Document,
     };
-    Ok(Kind::Media(Media { kind, source, name, detail, clip: None }))
+    Ok(PartKind::Media(Media { kind, source, name, detail, clip: None }))
 }
 
 /// Media from a URL or a data URI (RFC 2397).
-fn source(url: &str) -> Source {
+fn source(url: &str) -> MediaSource {
     match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => {
             let mime = head.split(';').next().unwrap_or_default();
             let mime = if mime.is_empty() { "application/octet-stream" } else { mime };
-            Source::Inline { mime: mime.to_owned(), data: data.to_owned() }
+            MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() }
         }
-        None => Source::Url { url: url.to_owned(), mime: None },
+        None => MediaSource::Url { url: url.to_owned(), mime: None },
     }
 }
 
-fn call(mut fields: Fields<'_>, custom: bool) -> Result<Part, Fault> {
+fn call(mut fields: ObjectReader<'_>, custom: bool) -> Result<Part, ApiError> {
     fields.take("type");
     let id = fields.string("call_id")?;
     let id = match id {
@@ -301,16 +301,16 @@ fn call(mut fields: Fields<'_>, custom: bool) -> Result<Part, Fault> {
         Some(object) => object.to_string(),
         None => String::new(),
     };
-    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    let extras = ExtraFields::from_fields(ORIGIN, unread_fields(fields));
     let space = extras.get(ORIGIN, NAMESPACE_FIELD).and_then(Value::as_str);
     let name = tool_names::flat_name(space, &name);
-    Ok(Part::new(Kind::ToolCall(ToolCall { id, name, arguments, custom })).with(extras))
+    Ok(Part::new(PartKind::ToolCall(ToolCall { id, name, arguments, custom })).with_extras(extras))
 }
 
-fn search(mut fields: Fields<'_>) -> Result<Part, Fault> {
+fn search(mut fields: ObjectReader<'_>) -> Result<Part, ApiError> {
     fields.take("type");
     let id = fields.string("id")?;
-    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    let extras = ExtraFields::from_fields(ORIGIN, unread_fields(fields));
     // `action` stays in the extras unchanged: canon has no fields for opened pages and search
     // patterns.
     let action = extras.get(ORIGIN, "action");
@@ -330,30 +330,30 @@ fn search(mut fields: Fields<'_>) -> Result<Part, Fault> {
         .flatten()
         .filter_map(|source| Some((source.get("url")?.as_str()?.to_owned(), String::new())))
         .collect();
-    Ok(Part::new(Kind::Search(Search { id, queries, found })).with(extras))
+    Ok(Part::new(PartKind::WebSearch(WebSearch { id, queries, results: found })).with_extras(extras))
 }
 
-fn code(mut fields: Fields<'_>) -> Result<Vec<Part>, Fault> {
+fn code(mut fields: ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
     fields.take("type");
     let id = fields.string("id")?;
     let code = fields.string("code")?.unwrap_or_default();
     let outputs = fields.list("outputs")?;
-    let extras = Extras::of(ORIGIN, unread_fields(fields));
+    let extras = ExtraFields::from_fields(ORIGIN, unread_fields(fields));
     let failed = extras.get(ORIGIN, "status").and_then(Value::as_str) == Some("failed");
-    let code = Code { id: id.clone(), language: "python".to_owned(), code };
-    let mut parts = vec![Part::new(Kind::Code(code)).with(extras)];
+    let code = CodeExecution { id: id.clone(), language: "python".to_owned(), code };
+    let mut parts = vec![Part::new(PartKind::CodeExecution(code)).with_extras(extras)];
     if let Some(outputs) = outputs {
         let logs: Vec<&str> =
             outputs.iter().filter_map(|output| output.get("logs")?.as_str()).collect();
-        let outcome = CodeOutcome { id, output: logs.join("\n"), failed };
-        let mut part = Part::new(Kind::CodeOutcome(outcome));
-        part.extras.put(ORIGIN, "outputs", Value::Array(outputs));
+        let outcome = CodeResult { id, output: logs.join("\n"), is_error: failed };
+        let mut part = Part::new(PartKind::CodeResult(outcome));
+        part.extras.insert(ORIGIN, "outputs", Value::Array(outputs));
         parts.push(part);
     }
     Ok(parts)
 }
 
-fn generated_image(mut fields: Fields<'_>) -> Result<Part, Fault> {
+fn generated_image(mut fields: ObjectReader<'_>) -> Result<Part, ApiError> {
     fields.take("type");
     let data = fields.required("result")?;
     let format = fields.string("output_format")?;
@@ -361,15 +361,15 @@ fn generated_image(mut fields: Fields<'_>) -> Result<Part, Fault> {
         Some(_) => source(&data),
         None => {
             let format = format.as_deref().unwrap_or("png");
-            Source::Inline { mime: format!("image/{format}"), data }
+            MediaSource::Inline { mime: format!("image/{format}"), data }
         }
     };
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
     // The service recognises its own generated images by their id.
     let id = fields.take("id");
-    let mut part = Part::new(Kind::Media(media)).with(Extras::of(ORIGIN, unread_fields(fields)));
+    let mut part = Part::new(PartKind::Media(media)).with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
     if let Some(id) = id {
-        part.extras.put(ORIGIN, "id", id);
+        part.extras.insert(ORIGIN, "id", id);
     }
     Ok(part)
 }
@@ -383,7 +383,7 @@ pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
 pub(super) fn citation(annotation: Value) -> Option<Citation> {
     let Value::Object(mut fields) = annotation else { return None };
     if fields.get("type").and_then(Value::as_str) != Some("url_citation") {
-        return Some(Citation { extras: Extras::of(ORIGIN, fields), ..Citation::default() });
+        return Some(Citation { extras: ExtraFields::from_fields(ORIGIN, fields), ..Citation::default() });
     }
     fields.shift_remove("type");
     let mut text = |name: &str| match fields.shift_remove(name) {
@@ -395,12 +395,12 @@ pub(super) fn citation(annotation: Value) -> Option<Citation> {
         fields.shift_remove(name).and_then(|n| n.as_u64()).and_then(|n| usize::try_from(n).ok())
     };
     let span = at("start_index").zip(at("end_index"));
-    Some(Citation { url, title, quote: None, span, extras: Extras::of(ORIGIN, fields) })
+    Some(Citation { url, title, quote: None, span, extras: ExtraFields::from_fields(ORIGIN, fields) })
 }
 
 /// Log probabilities of the tokens.
 pub(super) fn read_logprobs(list: &Value) -> Vec<Logprob> {
-    let chance = |value: &Value| TokenChance {
+    let chance = |value: &Value| TokenLogprob {
         token: value.get("token").and_then(Value::as_str).unwrap_or_default().to_owned(),
         id: None,
         logprob: value.get("logprob").and_then(Value::as_f64).unwrap_or_default(),

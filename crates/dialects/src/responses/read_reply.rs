@@ -1,13 +1,13 @@
 //! Reads a whole response into canon.
 
-use canon::{Candidate, Extras, Fault, Finish, Kind, Part, Raw, Reply, Usage, Why};
+use canon::{ReplyCandidate, ExtraFields, ApiError, Finish, PartKind, Part, RawReason, ChatReply, Usage, FinishReason};
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::{fault, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 
 /// Fields that repeat the request, or that are read elsewhere.
 const ECHOED_FIELDS: [&str; 36] = [
@@ -50,25 +50,25 @@ const ECHOED_FIELDS: [&str; 36] = [
 ];
 
 /// Reads a response. A failed response becomes its error.
-pub(super) fn read(body: &[u8]) -> Result<Reply, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| fault::unreadable(&e.to_string()))?;
     let whole = ResponseFields::read(value)?;
     let mut items = ItemReader::new(ItemSender::Provider);
     let mut parts = Vec::new();
     for item in whole.output {
-        let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        let item = items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
         parts.extend(parts_of(item));
     }
-    let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
-    let candidate = Candidate {
+    let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
+    let candidate = ReplyCandidate {
         index: 0,
         parts,
         finish: whole.finish.map(|finish| with_tool_calls(finish, calls)),
         logprobs: items.logprobs,
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     };
-    Ok(Reply {
+    Ok(ChatReply {
         id: whole.id,
         model: whole.model,
         created: whole.created,
@@ -87,17 +87,17 @@ pub(super) struct ResponseFields {
     pub(super) output: Vec<Value>,
     pub(super) finish: Option<Finish>,
     pub(super) usage: Option<Usage>,
-    pub(super) extras: Extras,
+    pub(super) extras: ExtraFields,
 }
 
 impl ResponseFields {
     /// Reads the fields of a response.
-    pub(super) fn read(value: Value) -> Result<Self, Fault> {
-        let mut fields = Fields::new(value, &Path::Root).map_err(|e| fault::unreadable(e.say()))?;
+    pub(super) fn read(value: Value) -> Result<Self, ApiError> {
+        let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| fault::unreadable(e.message()))?;
         if let Some(error) = fields.take("error") {
             return Err(fault::read(&error));
         }
-        let read = |fields: &mut Fields<'_>| -> Result<Self, Fault> {
+        let read = |fields: &mut ObjectReader<'_>| -> Result<Self, ApiError> {
             let output = fields.list("output")?;
             let output = output.ok_or_else(|| fault::unreadable("there is no `output`"))?;
             let status = fields.string("status")?;
@@ -126,23 +126,23 @@ impl ResponseFields {
                 output,
                 finish: read_finish(status.as_deref(), reason)?,
                 usage,
-                extras: Extras::none(),
+                extras: ExtraFields::new(),
             })
         };
         let mut whole = read(&mut fields)
-            .map_err(|e| if e.noted().is_some() { e } else { fault::unreadable(&e.to_string()) })?;
-        let mut rest = fields.rest();
+            .map_err(|e| if e.log_note().is_some() { e } else { fault::unreadable(&e.to_string()) })?;
+        let mut rest = fields.remaining();
         rest.retain(|name, value| {
             let usual = name == "service_tier" && (value == "default" || value == "auto");
             !usual && !ECHOED_FIELDS.contains(&name.as_str())
         });
-        whole.extras = Extras::of(ORIGIN, rest);
+        whole.extras = ExtraFields::from_fields(ORIGIN, rest);
         Ok(whole)
     }
 }
 
 /// Returns the finish reason. `None` if the response has not ended.
-fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, Fault> {
+fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Finish>, ApiError> {
     let word = match status {
         None | Some("completed") => "completed".to_owned(),
         Some("incomplete") => reason.unwrap_or_else(|| "incomplete".to_owned()),
@@ -152,13 +152,13 @@ fn read_finish(status: Option<&str>, reason: Option<String>) -> Result<Option<Fi
         // The prefix keeps an unknown status apart from the reasons above.
         Some(other) => format!("status:{other}"),
     };
-    Ok(Some(Finish::new(wire::read_finish_reason(&word), Raw::new(ORIGIN, word))))
+    Ok(Some(Finish::new(wire::read_finish_reason(&word), RawReason::new(ORIGIN, word))))
 }
 
 /// Sets the finish reason for a response with tool calls. This format has no word for it.
 pub(super) fn with_tool_calls(mut finish: Finish, calls: bool) -> Finish {
-    if calls && finish.why == Why::Stop {
-        finish.why = Why::ToolCalls;
+    if calls && finish.reason == FinishReason::Stop {
+        finish.reason = FinishReason::ToolCalls;
     }
     finish
 }

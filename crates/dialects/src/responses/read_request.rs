@@ -1,7 +1,7 @@
 //! Reads a responses request into canon.
 
 use canon::{
-    Chat, Extras, Fault, Format, Hints, Kind, Part, Role, Sampling, Schema, Seal, State, Thinking,
+    ChatRequest, ExtraFields, ApiError, ResponseFormat, RequestHints, PartKind, Part, Role, SamplingOptions, JsonSchema, Signature, ConversationState, ThinkingOptions,
     Tool, ToolChoice, Turn,
 };
 use serde_json::{Map, Value};
@@ -15,15 +15,15 @@ use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::tool_names::ToolNames;
 use super::{read_tools, wire};
-use crate::fields::{Fields, Path};
+use crate::fields::{ObjectReader, JsonPath};
 use crate::json;
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
-pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
-    let text = json::text(body)?;
+pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
+    let text = json::checked_text(body)?;
     let value: Value = serde_json::from_str(text)
-        .map_err(|e| Fault::invalid("", format!("the body is not valid JSON: {e}")))?;
-    let mut fields = Fields::new(value, &Path::Root)?;
+        .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
+    let mut fields = ObjectReader::new(value, &JsonPath::Root)?;
 
     let model = fields.required("model")?;
     let mut builder = TurnBuilder::default();
@@ -32,7 +32,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     }
     read_tools::read(
         fields.list("tools")?.unwrap_or_default(),
-        &Path::Root.key("tools"),
+        &JsonPath::Root.key("tools"),
         None,
         &mut builder.tools,
     )?;
@@ -48,7 +48,7 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
 
     let parallel = fields.flag("parallel_tool_calls")?;
     let given = fields.take("tool_choice");
-    let (choice, whole) = given.as_ref().map_or((canon::Choice::Unset, true), read_tools::choice);
+    let (choice, whole) = given.as_ref().map_or((canon::ToolChoiceMode::Unset, true), read_tools::choice);
     let mut include = fields.strings("include")?.unwrap_or_default();
     let sampling = sampling(&mut fields, include.iter().any(|word| word == INCLUDE_LOGPROBS))?;
     include.retain(|word| word != INCLUDE_LOGPROBS && word != INCLUDE_ENCRYPTED_REASONING);
@@ -56,19 +56,19 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let (thinking, reasoning) = thinking(reasoning)?;
     let shape = fields.object("text")?.unwrap_or_default();
     let (format, verbosity, shape) = text_config(shape)?;
-    let state = State {
+    let state = ConversationState {
         store: fields.flag("store")?,
-        previous: fields.string("previous_response_id")?,
+        previous_response: fields.string("previous_response_id")?,
         background: fields.flag("background")?,
     };
     let user = match fields.string("safety_identifier")? {
         Some(user) => Some(user),
         None => fields.string("user")?,
     };
-    let hints = Hints {
+    let hints = RequestHints {
         user,
         metadata: fields.object("metadata")?.unwrap_or_default(),
-        tier: fields.string("service_tier")?.as_deref().map(wire::read_tier),
+        service_tier: fields.string("service_tier")?.as_deref().map(wire::read_tier),
         cache_key: fields.string("prompt_cache_key")?,
         verbosity,
     };
@@ -76,25 +76,25 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     let mut extras = fields.extras(ORIGIN);
     for (name, rest) in [("reasoning", reasoning), ("text", shape)] {
         if !rest.is_empty() {
-            extras.put(ORIGIN, name, Value::Object(rest));
+            extras.insert(ORIGIN, name, Value::Object(rest));
         }
     }
     if !include.is_empty() {
-        extras.put(ORIGIN, "include", Value::from(include));
+        extras.insert(ORIGIN, "include", Value::from(include));
     }
     if let Some(given) = given.filter(|_| !whole) {
-        extras.put(ORIGIN, "tool_choice", given);
+        extras.insert(ORIGIN, "tool_choice", given);
     }
-    Ok(Chat {
+    Ok(ChatRequest {
         model,
         turns,
         tools,
-        choice: ToolChoice { choice, parallel },
+        tool_choice: ToolChoice { mode: choice, parallel },
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities: Vec::new(),
-        canvas: canon::Canvas::default(),
+        image_shape: canon::ImageShape::default(),
         stream,
         state,
         hints,
@@ -102,56 +102,56 @@ pub(super) fn read(body: &[u8]) -> Result<Chat, Fault> {
     })
 }
 
-fn sampling(fields: &mut Fields<'_>, included: bool) -> Result<Sampling, Fault> {
+fn sampling(fields: &mut ObjectReader<'_>, included: bool) -> Result<SamplingOptions, ApiError> {
     let top = fields.count("top_logprobs")?.unwrap_or(0);
     let logprobs = (included || top > 0).then(|| u32::try_from(top).unwrap_or(0));
-    Ok(Sampling {
+    Ok(SamplingOptions {
         temperature: fields.number("temperature")?,
         top_p: fields.number("top_p")?,
-        max_output: fields.count("max_output_tokens")?,
+        max_output_tokens: fields.count("max_output_tokens")?,
         logprobs,
-        ..Sampling::default()
+        ..SamplingOptions::default()
     })
 }
 
-fn thinking(reasoning: Map<String, Value>) -> Result<(Thinking, Map<String, Value>), Fault> {
-    let path = Path::Root.key("reasoning");
-    let mut fields = Fields::of(reasoning, &path);
-    let level = fields.string("effort")?.as_deref().and_then(canon::Level::by_word);
+fn thinking(reasoning: Map<String, Value>) -> Result<(ThinkingOptions, Map<String, Value>), ApiError> {
+    let path = JsonPath::Root.key("reasoning");
+    let mut fields = ObjectReader::of(reasoning, &path);
+    let level = fields.string("effort")?.as_deref().and_then(canon::EffortLevel::parse);
     let show = fields.string("summary")?;
     let show = match show {
         Some(show) => Some(show),
         None => fields.string("generate_summary")?,
     };
     let show = show.as_deref().and_then(wire::read_show);
-    Ok((Thinking { level, show, ..Thinking::default() }, fields.rest()))
+    Ok((ThinkingOptions { level, display: show, ..ThinkingOptions::default() }, fields.remaining()))
 }
 
-type TextConfig = (Format, Option<String>, Map<String, Value>);
+type TextConfig = (ResponseFormat, Option<String>, Map<String, Value>);
 
-fn text_config(text: Map<String, Value>) -> Result<TextConfig, Fault> {
-    let path = Path::Root.key("text");
-    let mut fields = Fields::of(text, &path);
+fn text_config(text: Map<String, Value>) -> Result<TextConfig, ApiError> {
+    let path = JsonPath::Root.key("text");
+    let mut fields = ObjectReader::of(text, &path);
     let verbosity = fields.string("verbosity")?;
     let original = fields.object("format")?.unwrap_or_default();
     let at = path.key("format");
-    let mut shape = Fields::of(original.clone(), &at);
+    let mut shape = ObjectReader::of(original.clone(), &at);
     let mut unknown = None;
     let format = match shape.string("type")?.as_deref() {
-        Some("json_object") => Format::Json,
-        Some("json_schema") => Format::Schema {
+        Some("json_object") => ResponseFormat::Json,
+        Some("json_schema") => ResponseFormat::Schema {
             name: shape.string("name")?,
             description: shape.string("description")?,
             strict: shape.flag("strict")?,
-            schema: Schema::new(shape.take("schema").unwrap_or_else(|| Map::new().into())),
+            schema: JsonSchema::new(shape.take("schema").unwrap_or_else(|| Map::new().into())),
         },
-        Some("text") | None => Format::Text,
+        Some("text") | None => ResponseFormat::Text,
         Some(_) => {
             unknown = Some(original);
-            Format::Text
+            ResponseFormat::Text
         }
     };
-    let mut rest = fields.rest();
+    let mut rest = fields.remaining();
     if let Some(shape) = unknown {
         rest.insert("format".to_owned(), Value::Object(shape));
     }
@@ -166,8 +166,8 @@ struct TurnBuilder {
     tools: Vec<Tool>,
     /// Kind of the last item, which decides where a turn ends.
     last: LastItem,
-    call_signatures: HashMap<String, VecDeque<Seal>>,
-    next_signature: Option<Seal>,
+    call_signatures: HashMap<String, VecDeque<Signature>>,
+    next_signature: Option<Signature>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -184,8 +184,8 @@ enum LastItem {
 }
 
 impl TurnBuilder {
-    fn read(&mut self, list: Vec<Value>) -> Result<(), Fault> {
-        let root = Path::Root.key("input");
+    fn read(&mut self, list: Vec<Value>) -> Result<(), ApiError> {
+        let root = JsonPath::Root.key("input");
         let mut items = ItemReader::new(ItemSender::Caller);
         for (at, value) in list.into_iter().enumerate() {
             let path = root.item(at);
@@ -200,13 +200,13 @@ impl TurnBuilder {
     }
 
     /// Reads tools declared inside the conversation. They keep their position in the extras.
-    fn add_tools(&mut self, value: Value, path: &Path<'_>) -> Result<(), Fault> {
-        let mut fields = Fields::new(value, path)?;
+    fn add_tools(&mut self, value: Value, path: &JsonPath<'_>) -> Result<(), ApiError> {
+        let mut fields = ObjectReader::new(value, path)?;
         let list = fields.list("tools")?.unwrap_or_default();
         fields.take("type");
         let mut mark = Map::new();
         mark.insert("turn".to_owned(), Value::from(self.turns.len()));
-        mark.insert("item".to_owned(), Value::Object(fields.rest()));
+        mark.insert("item".to_owned(), Value::Object(fields.remaining()));
         read_tools::read(list, &path.key("tools"), Some(&Value::Object(mark)), &mut self.tools)?;
         self.last = LastItem::Break;
         Ok(())
@@ -234,7 +234,7 @@ impl TurnBuilder {
             }
             ResponseItem::ModelItem(mut parts) => {
                 let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-                let thought = matches!(parts.first(), Some(Part { kind: Kind::Thought(_), .. }));
+                let thought = matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. }));
                 if !thought {
                     self.sign_next(parts.first_mut());
                 }
@@ -254,15 +254,15 @@ impl TurnBuilder {
                 self.next_signature = Some(signature);
             }
             ResponseItem::PreviousSignature(signature) => {
-                self.sign_previous(signature, |kind| !matches!(kind, Kind::Thought(_)));
+                self.sign_previous(signature, |kind| !matches!(kind, PartKind::Thought(_)));
             }
             ResponseItem::CodeSignature(signature) => {
-                self.sign_previous(signature, |kind| matches!(kind, Kind::Code(_)))
+                self.sign_previous(signature, |kind| matches!(kind, PartKind::CodeExecution(_)))
             }
         }
     }
 
-    fn sign_previous(&mut self, signature: Seal, is_it: impl Fn(&Kind) -> bool) {
+    fn sign_previous(&mut self, signature: Signature, is_it: impl Fn(&PartKind) -> bool) {
         let before = match self.last {
             LastItem::AssistantMessage { .. } | LastItem::ModelItem => self.turns.last_mut(),
             LastItem::Break | LastItem::CallerItem => None,
@@ -270,7 +270,7 @@ impl TurnBuilder {
         let part =
             before.and_then(|turn| turn.parts.iter_mut().rev().find(|part| is_it(&part.kind)));
         match part {
-            Some(part) if part.seal.is_none() => part.seal = Some(signature),
+            Some(part) if part.signature.is_none() => part.signature = Some(signature),
             _ => {
                 self.next_signature = Some(signature);
                 self.flush_signature();
@@ -280,10 +280,10 @@ impl TurnBuilder {
 
     fn sign_next(&mut self, part: Option<&mut Part>) {
         if let Some(part) = part
-            && part.seal.is_none()
+            && part.signature.is_none()
             && let Some(signature) = self.next_signature.take()
         {
-            part.seal = Some(signature);
+            part.signature = Some(signature);
         }
     }
 
@@ -291,7 +291,7 @@ impl TurnBuilder {
     fn flush_signature(&mut self) {
         if let Some(signature) = self.next_signature.take() {
             let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-            self.extend(Role::Assistant, fresh, vec![Part::text("").sealed(Some(signature))]);
+            self.extend(Role::Assistant, fresh, vec![Part::text("").with_signature(Some(signature))]);
             self.last = LastItem::ModelItem;
         }
     }
@@ -308,12 +308,12 @@ impl TurnBuilder {
         let names = ToolNames::new(&self.tools);
         let mut custom = HashSet::new();
         for part in self.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
-            if let Kind::ToolCall(call) = &part.kind {
-                if part.seal.is_none()
+            if let PartKind::ToolCall(call) = &part.kind {
+                if part.signature.is_none()
                     && let Some(signatures) = self.call_signatures.get_mut(&call.id)
                 {
                     // None is left where two calls share an id and one signature.
-                    part.seal = signatures.pop_front();
+                    part.signature = signatures.pop_front();
                 }
                 if call.custom {
                     custom.insert(call.id.clone());
@@ -323,8 +323,8 @@ impl TurnBuilder {
                 if space.is_some() && names.split(&call.name).0 == space {
                     part.extras = without_extra(&part.extras, NAMESPACE_FIELD);
                 }
-            } else if let Kind::ToolResult(result) = &part.kind
-                && custom.contains(&result.call)
+            } else if let PartKind::ToolResult(result) = &part.kind
+                && custom.contains(&result.call_id)
             {
                 part.extras = without_extra(&part.extras, CUSTOM_RESULT_EXTRA);
             }
@@ -333,8 +333,8 @@ impl TurnBuilder {
     }
 }
 
-fn without_extra(extras: &Extras, name: &str) -> Extras {
-    let mut fields = extras.for_origin(ORIGIN).cloned().unwrap_or_default();
+fn without_extra(extras: &ExtraFields, name: &str) -> ExtraFields {
+    let mut fields = extras.for_format(ORIGIN).cloned().unwrap_or_default();
     fields.shift_remove(name);
-    Extras::of(ORIGIN, fields)
+    ExtraFields::from_fields(ORIGIN, fields)
 }

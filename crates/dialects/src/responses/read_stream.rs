@@ -5,7 +5,7 @@
 //! therefore yields the same reply as a whole response, and a server that sends no deltas works
 //! too.
 
-use canon::{Citation, Event, Extras, Fault, Growth, Kind, Opening, Part, Place, Thought, Trouble};
+use canon::{Citation, Event, ExtraFields, ApiError, PartDelta, PartKind, PartStart, Part, PartIndex, Thought, ErrorKind};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -14,8 +14,8 @@ use super::read_items::{self, ItemReader};
 use super::read_reply::{ResponseFields, parts_of, with_tool_calls};
 use super::signatures::ItemSender;
 use super::{fault, tool_names, wire};
-use crate::fields::Path;
-use crate::{Frame, Reader};
+use crate::fields::JsonPath;
+use crate::{StreamFrame, StreamReader};
 
 /// Stream reader.
 #[derive(Default)]
@@ -47,8 +47,8 @@ struct StreamedPart {
     summary: Option<(bool, u32)>,
 }
 
-impl Reader for ResponsesStreamReader {
-    fn push(&mut self, frame: &Frame, out: &mut Vec<Event>) -> Result<(), Fault> {
+impl StreamReader for ResponsesStreamReader {
+    fn push(&mut self, frame: &StreamFrame, out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.done || &frame.data[..] == b"[DONE]" {
             return Ok(());
         }
@@ -85,25 +85,25 @@ impl Reader for ResponsesStreamReader {
             "response.output_item.added" => self.added(index, &parse_raw(piece.item), out),
             "response.output_item.done" => self.finish_item(index, parse_raw(piece.item), out)?,
             "response.output_text.delta" => {
-                let place = self.open(index, piece.content_index, Opening::Text, out);
+                let place = self.open(index, piece.content_index, PartStart::Text, out);
                 self.grow(index, place, piece.text(), out);
                 let logprobs = read_items::read_logprobs(&parse_raw(piece.logprobs));
                 if !logprobs.is_empty() {
                     self.update_part(index, place, |part_state| {
                         part_state.logprobs += logprobs.len()
                     });
-                    out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
+                    out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
                 }
             }
             "response.refusal.delta" => {
-                let place = self.open(index, piece.content_index, Opening::Refusal, out);
+                let place = self.open(index, piece.content_index, PartStart::Refusal, out);
                 self.grow(index, place, piece.text(), out);
             }
             "response.output_text.annotation.added" => {
                 if let Some(citation) = read_items::citation(parse_raw(piece.annotation)) {
-                    let place = self.open(index, piece.content_index, Opening::Text, out);
+                    let place = self.open(index, piece.content_index, PartStart::Text, out);
                     self.update_part(index, place, |part_state| part_state.citations += 1);
-                    out.push(Event::Grow(place, Growth::Citation(citation)));
+                    out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
                 }
             }
             "response.reasoning_summary_text.delta" => {
@@ -132,12 +132,12 @@ impl Reader for ResponsesStreamReader {
         Ok(())
     }
 
-    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish(&mut self, _out: &mut Vec<Event>) -> Result<(), ApiError> {
         if self.done {
             return Ok(());
         }
-        Err(Fault::new(Trouble::Interrupted, "the provider's answer broke off before its end")
-            .note("the responses stream ended without its last event"))
+        Err(ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off before its end")
+            .with_log_note("the responses stream ended without its last event"))
     }
 
     fn is_done(&self) -> bool {
@@ -145,9 +145,9 @@ impl Reader for ResponsesStreamReader {
     }
 }
 
-fn not_json(error: &serde_json::Error) -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider sent a piece that is not JSON")
-        .note(format!("unreadable responses event: {error}"))
+fn not_json(error: &serde_json::Error) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
+        .with_log_note(format!("unreadable responses event: {error}"))
 }
 
 fn parse_raw(raw: Option<&RawValue>) -> Value {
@@ -160,7 +160,7 @@ impl ResponsesStreamReader {
         let text = |name: &str| response.get(name).and_then(Value::as_str).map(str::to_owned);
         #[expect(clippy::cast_possible_truncation, reason = "seconds, at times with a fraction")]
         let created = response.get("created_at").and_then(Value::as_f64).map(|at| at as i64);
-        out.push(Event::Begin { id: text("id"), model: text("model"), created });
+        out.push(Event::Start { id: text("id"), model: text("model"), created });
     }
 
     /// Opens a tool call at once, because its name is known. Other items are opened with their
@@ -175,7 +175,7 @@ impl ResponsesStreamReader {
         let (Some(name), Some(id)) = (text("name"), text("call_id")) else { return };
         let name = tool_names::flat_name(text(NAMESPACE_FIELD), name);
         self.calls = true;
-        self.open(index, Some(0), Opening::ToolCall { id: id.to_owned(), name, custom }, out);
+        self.open(index, Some(0), PartStart::ToolCall { id: id.to_owned(), name, custom }, out);
         // A server that does not stream arguments may send them here.
         let given = text(if custom { "input" } else { "arguments" }).unwrap_or_default();
         if let Some(place) = self.place(index, 0) {
@@ -193,10 +193,10 @@ impl ResponsesStreamReader {
         &mut self.items[at]
     }
 
-    fn place(&self, index: u32, at: u32) -> Option<Place> {
+    fn place(&self, index: u32, at: u32) -> Option<PartIndex> {
         let item = self.items.iter().find(|item| item.index == index && !item.done)?;
         let part_state = item.parts.iter().find(|part_state| part_state.at == at)?;
-        Some(Place::first(part_state.slot))
+        Some(PartIndex::first(part_state.slot))
     }
 
     /// Returns the part with that index in its item. Opens it if it is new.
@@ -204,9 +204,9 @@ impl ResponsesStreamReader {
         &mut self,
         index: u32,
         at: Option<u32>,
-        opening: Opening,
+        opening: PartStart,
         out: &mut Vec<Event>,
-    ) -> Place {
+    ) -> PartIndex {
         let at = at.unwrap_or(0);
         if let Some(place) = self.place(index, at) {
             return place;
@@ -216,12 +216,12 @@ impl ResponsesStreamReader {
         let part_state =
             StreamedPart { slot, at, forwarded_bytes: 0, citations: 0, logprobs: 0, summary: None };
         self.entry(index).parts.push(part_state);
-        let place = Place::first(slot);
-        out.push(Event::Open(place, opening));
+        let place = PartIndex::first(slot);
+        out.push(Event::PartStart(place, opening));
         place
     }
 
-    fn update_part(&mut self, index: u32, place: Place, change: impl FnOnce(&mut StreamedPart)) {
+    fn update_part(&mut self, index: u32, place: PartIndex, change: impl FnOnce(&mut StreamedPart)) {
         let item = self.items.iter_mut().find(|item| item.index == index);
         let part_state = item.and_then(|item| {
             item.parts.iter_mut().find(|part_state| part_state.slot == place.slot)
@@ -231,12 +231,12 @@ impl ResponsesStreamReader {
         }
     }
 
-    fn grow(&mut self, index: u32, place: Place, text: String, out: &mut Vec<Event>) {
+    fn grow(&mut self, index: u32, place: PartIndex, text: String, out: &mut Vec<Event>) {
         if text.is_empty() {
             return;
         }
         self.update_part(index, place, |part_state| part_state.forwarded_bytes += text.len());
-        out.push(Event::Grow(place, Growth::Text(text)));
+        out.push(Event::PartDelta(place, PartDelta::Text(text)));
     }
 
     /// Adds thinking. Summaries are joined by blank lines.
@@ -247,7 +247,7 @@ impl ResponsesStreamReader {
         text: String,
         out: &mut Vec<Event>,
     ) {
-        let place = self.open(index, Some(0), Opening::Thought, out);
+        let place = self.open(index, Some(0), PartStart::Thought, out);
         let mut needs_break = false;
         self.update_part(index, place, |part_state| {
             needs_break = part_state.summary.is_some_and(|before| before != summary);
@@ -260,13 +260,13 @@ impl ResponsesStreamReader {
     }
 
     /// Reads a finished item: adds anything missing and closes its parts.
-    fn finish_item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), Fault> {
+    fn finish_item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), ApiError> {
         let mut items = ItemReader::new(ItemSender::Provider);
-        let item = items.read(item, &Path::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        let item = items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
         let mut logprobs = items.logprobs;
         for (at, part) in (0_u32..).zip(parts_of(item)) {
-            self.calls |= matches!(part.kind, Kind::ToolCall(_));
-            let is_text = matches!(part.kind, Kind::Text { .. });
+            self.calls |= matches!(part.kind, PartKind::ToolCall(_));
+            let is_text = matches!(part.kind, PartKind::Text { .. });
             match self.entry(index).parts.iter().position(|part_state| part_state.at == at) {
                 Some(found) => {
                     let part_state = self.entry(index).parts.swap_remove(found);
@@ -276,14 +276,14 @@ impl ResponsesStreamReader {
                         Vec::new()
                     };
                     add_missing(&part_state, part, out);
-                    let place = Place::first(part_state.slot);
+                    let place = PartIndex::first(part_state.slot);
                     if !missing.is_empty() {
-                        out.push(Event::Grow(place, Growth::Logprobs(missing)));
+                        out.push(Event::PartDelta(place, PartDelta::Logprobs(missing)));
                     }
-                    out.push(Event::Close(place));
+                    out.push(Event::PartEnd(place));
                 }
                 None => {
-                    let place = Place::first(self.slots);
+                    let place = PartIndex::first(self.slots);
                     self.slots += 1;
                     let missing = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
                     write_whole_part(place, part, missing, out);
@@ -293,7 +293,7 @@ impl ResponsesStreamReader {
         let open = self.entry(index);
         open.done = true;
         let left: Vec<u32> = open.parts.drain(..).map(|part_state| part_state.slot).collect();
-        out.extend(left.into_iter().map(|slot| Event::Close(Place::first(slot))));
+        out.extend(left.into_iter().map(|slot| Event::PartEnd(PartIndex::first(slot))));
         Ok(())
     }
 
@@ -302,7 +302,7 @@ impl ResponsesStreamReader {
         response: Value,
         kind: &str,
         out: &mut Vec<Event>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ApiError> {
         if kind == "response.failed" {
             let error = response.get("error").cloned().unwrap_or_default();
             return Err(fault::read(&error));
@@ -318,15 +318,15 @@ impl ResponsesStreamReader {
             }
         }
         let left = self.items.iter_mut().flat_map(|item| item.parts.drain(..));
-        out.extend(left.map(|part_state| Event::Close(Place::first(part_state.slot))));
-        for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+        out.extend(left.map(|part_state| Event::PartEnd(PartIndex::first(part_state.slot))));
+        for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
             let (name, value) = (name.clone(), value.clone());
-            out.push(Event::Aside { candidate: None, origin: ORIGIN, name, value });
+            out.push(Event::Extra { candidate: None, origin: ORIGIN, name, value });
         }
-        out.extend(usage.map(Event::Count));
+        out.extend(usage.map(Event::Usage));
         if let Some(finish) = finish {
             let finish = with_tool_calls(finish, self.calls);
-            out.push(Event::End { candidate: 0, finish });
+            out.push(Event::Finish { candidate: 0, finish });
         }
         self.done = true;
         Ok(())
@@ -335,80 +335,80 @@ impl ResponsesStreamReader {
 
 /// Adds anything the deltas of a part did not contain.
 fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
-    let place = Place::first(part_state.slot);
-    let Part { kind, seal: signature, cache: _, extras } = part;
+    let place = PartIndex::first(part_state.slot);
+    let Part { kind, signature, cache_breakpoint: _, extras } = part;
     let (text, citations): (String, Vec<Citation>) = match kind {
-        Kind::Text { text, citations } => (text, citations),
-        Kind::Refusal(text) => (text, Vec::new()),
-        Kind::Thought(Thought { text, redacted: _ }) => (text, Vec::new()),
-        Kind::ToolCall(call) => (call.arguments, Vec::new()),
-        Kind::Media(_)
-        | Kind::ToolResult(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. } => (String::new(), Vec::new()),
+        PartKind::Text { text, citations } => (text, citations),
+        PartKind::Refusal(text) => (text, Vec::new()),
+        PartKind::Thought(Thought { text, redacted: _ }) => (text, Vec::new()),
+        PartKind::ToolCall(call) => (call.arguments, Vec::new()),
+        PartKind::Media(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. } => (String::new(), Vec::new()),
     };
     if let Some(rest) = text.get(part_state.forwarded_bytes..).filter(|rest| !rest.is_empty()) {
-        out.push(Event::Grow(place, Growth::Text(rest.to_owned())));
+        out.push(Event::PartDelta(place, PartDelta::Text(rest.to_owned())));
     }
     for citation in citations.into_iter().skip(part_state.citations) {
-        out.push(Event::Grow(place, Growth::Citation(citation)));
+        out.push(Event::PartDelta(place, PartDelta::Citation(citation)));
     }
     grow_extras(place, &extras, out);
-    out.extend(signature.map(|signature| Event::Sealed(place, signature)));
+    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
 }
 
 /// Opens and closes a part without deltas.
-fn write_whole_part(place: Place, part: Part, logprobs: Vec<canon::Logprob>, out: &mut Vec<Event>) {
-    let Part { kind, seal: signature, cache, extras } = part;
+fn write_whole_part(place: PartIndex, part: Part, logprobs: Vec<canon::Logprob>, out: &mut Vec<Event>) {
+    let Part { kind, signature, cache_breakpoint: cache, extras } = part;
     let mut grown = Vec::new();
     let opening = match kind {
-        Kind::Text { text, citations } => {
-            grown.push(Growth::Text(text));
-            grown.extend(citations.into_iter().map(Growth::Citation));
-            Opening::Text
+        PartKind::Text { text, citations } => {
+            grown.push(PartDelta::Text(text));
+            grown.extend(citations.into_iter().map(PartDelta::Citation));
+            PartStart::Text
         }
-        Kind::Refusal(text) => {
-            grown.push(Growth::Text(text));
-            Opening::Refusal
+        PartKind::Refusal(text) => {
+            grown.push(PartDelta::Text(text));
+            PartStart::Refusal
         }
-        Kind::Thought(Thought { text, redacted: false }) => {
-            grown.push(Growth::Text(text));
-            Opening::Thought
+        PartKind::Thought(Thought { text, redacted: false }) => {
+            grown.push(PartDelta::Text(text));
+            PartStart::Thought
         }
-        Kind::ToolCall(call) => {
-            grown.push(Growth::Text(call.arguments));
-            Opening::ToolCall { id: call.id, name: call.name, custom: call.custom }
+        PartKind::ToolCall(call) => {
+            grown.push(PartDelta::Text(call.arguments));
+            PartStart::ToolCall { id: call.id, name: call.name, custom: call.custom }
         }
-        kind @ (Kind::Thought(_)
-        | Kind::Media(_)
-        | Kind::ToolResult(_)
-        | Kind::Code(_)
-        | Kind::CodeOutcome(_)
-        | Kind::Search(_)
-        | Kind::Foreign { .. }) => {
-            let whole = Part { kind, seal: None, cache, extras: extras.clone() };
-            out.push(Event::Open(place, Opening::Whole(Box::new(whole))));
-            out.extend(signature.map(|signature| Event::Sealed(place, signature)));
-            out.push(Event::Close(place));
+        kind @ (PartKind::Thought(_)
+        | PartKind::Media(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. }) => {
+            let whole = Part { kind, signature: None, cache_breakpoint: cache, extras: extras.clone() };
+            out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
+            out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+            out.push(Event::PartEnd(place));
             return;
         }
     };
-    out.push(Event::Open(place, opening));
-    grown.retain(|growth| !matches!(growth, Growth::Text(text) if text.is_empty()));
-    out.extend(grown.into_iter().map(|growth| Event::Grow(place, growth)));
+    out.push(Event::PartStart(place, opening));
+    grown.retain(|growth| !matches!(growth, PartDelta::Text(text) if text.is_empty()));
+    out.extend(grown.into_iter().map(|growth| Event::PartDelta(place, growth)));
     if !logprobs.is_empty() {
-        out.push(Event::Grow(place, Growth::Logprobs(logprobs)));
+        out.push(Event::PartDelta(place, PartDelta::Logprobs(logprobs)));
     }
     grow_extras(place, &extras, out);
-    out.extend(signature.map(|signature| Event::Sealed(place, signature)));
-    out.push(Event::Close(place));
+    out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
+    out.push(Event::PartEnd(place));
 }
 
-fn grow_extras(place: Place, extras: &Extras, out: &mut Vec<Event>) {
-    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+fn grow_extras(place: PartIndex, extras: &ExtraFields, out: &mut Vec<Event>) {
+    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
-        out.push(Event::Grow(place, Growth::Extra { origin: ORIGIN, name, value }));
+        out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));
     }
 }

@@ -1,20 +1,20 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{Choice, Extras, Fault, FunctionTool, Location, Schema, SearchTool, Tool};
+use canon::{ToolChoiceMode, ExtraFields, ApiError, FunctionTool, UserLocation, JsonSchema, WebSearchTool, Tool};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::{read_items, tool_names};
-use crate::fields::{Fields, Object, Path};
+use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
 
 /// Reads a list of tools. Namespaces are flattened. `added` is the position of the list in the
 /// conversation, if it is there.
 pub(super) fn read(
     list: Vec<Value>,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     added: Option<&Value>,
     tools: &mut Vec<Tool>,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     for (at, value) in list.into_iter().enumerate() {
         let path = path.item(at);
         let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
@@ -30,10 +30,10 @@ pub(super) fn read(
 
 fn namespace(
     mut group: Map<String, Value>,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     added: Option<&Value>,
     tools: &mut Vec<Tool>,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let members = match group.shift_remove("tools") {
         Some(Value::Array(members)) => members,
         _ => Vec::new(),
@@ -49,22 +49,22 @@ fn namespace(
 
 fn tool(
     value: Value,
-    path: &Path<'_>,
+    path: &JsonPath<'_>,
     space: Option<&Value>,
     added: Option<&Value>,
-) -> Result<Tool, Fault> {
+) -> Result<Tool, ApiError> {
     let mut original = value.clone();
-    let mut fields = Fields::new(value, path)?;
+    let mut fields = ObjectReader::new(value, path)?;
     let name_of = |name: &str| {
         tool_names::flat_name(
             space.and_then(|space| space.get("name")).and_then(Value::as_str),
             name,
         )
     };
-    let mark = |mut extras: Extras| {
+    let mark = |mut extras: ExtraFields| {
         for (name, value) in [(NAMESPACE_EXTRA, space), (ADDED_TOOLS_EXTRA, added)] {
             if let Some(value) = value {
-                extras.put(ORIGIN, name, value.clone());
+                extras.insert(ORIGIN, name, value.clone());
             }
         }
         extras
@@ -82,18 +82,18 @@ fn tool(
             grammar: fields.take("format").map(nested),
             extras: mark(fields.extras(ORIGIN)),
         },
-        "code_interpreter" => Tool::Code(mark(fields.extras(ORIGIN))),
+        "code_interpreter" => Tool::CodeExecution(mark(fields.extras(ORIGIN))),
         word if word.starts_with("web_search") => {
             let (mut tool, filters) = search(&mut fields)?;
             let mut extras = fields.extras(ORIGIN);
             if !filters.is_empty() {
-                extras.put(ORIGIN, "filters", Value::Object(filters));
+                extras.insert(ORIGIN, "filters", Value::Object(filters));
             }
             if word != "web_search" {
-                extras.put(ORIGIN, "type", Value::from(word));
+                extras.insert(ORIGIN, "type", Value::from(word));
             }
             tool.extras = mark(extras);
-            Tool::Search(tool)
+            Tool::WebSearch(tool)
         }
         _ => {
             if let Value::Object(object) = &mut original {
@@ -116,27 +116,27 @@ fn nested(format: Value) -> Value {
                 && !fields.contains_key("grammar") =>
         {
             fields.shift_remove("type");
-            Object::new().set("type", "grammar").set("grammar", fields).into()
+            ObjectWriter::new().set("type", "grammar").set("grammar", fields).into()
         }
         format => format,
     }
 }
 
-fn function(fields: &mut Fields<'_>) -> Result<FunctionTool, Fault> {
+fn function(fields: &mut ObjectReader<'_>) -> Result<FunctionTool, ApiError> {
     Ok(FunctionTool {
         name: fields.required("name")?,
         description: fields.string("description")?,
-        parameters: fields.take("parameters").map(Schema::new),
-        result: fields.take("output_schema").map(Schema::new),
+        parameters: fields.take("parameters").map(JsonSchema::new),
+        result: fields.take("output_schema").map(JsonSchema::new),
         strict: fields.flag("strict")?,
         deferred: fields.flag("defer_loading")?.unwrap_or(false),
         cache: read_items::cache_mark(fields),
-        extras: Extras::none(),
+        extras: ExtraFields::new(),
     })
 }
 
 /// Returns the search tool, and the filters canon has no field for.
-fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), Fault> {
+fn search(fields: &mut ObjectReader<'_>) -> Result<(WebSearchTool, Map<String, Value>), ApiError> {
     let domains = |name: &str, filters: &mut Map<String, Value>| -> Vec<String> {
         match filters.shift_remove(name) {
             Some(Value::Array(list)) => {
@@ -149,18 +149,18 @@ fn search(fields: &mut Fields<'_>) -> Result<(SearchTool, Map<String, Value>), F
     let allowed = domains("allowed_domains", &mut filters);
     let location = fields.object("user_location")?.map(|near| {
         let text = |name: &str| near.get(name).and_then(Value::as_str).map(str::to_owned);
-        Location {
+        UserLocation {
             country: text("country"),
             region: text("region"),
             city: text("city"),
             timezone: text("timezone"),
         }
     });
-    Ok((SearchTool { allowed, blocked: Vec::new(), location, extras: Extras::none() }, filters))
+    Ok((WebSearchTool { allowed_domains: allowed, blocked_domains: Vec::new(), location, extras: ExtraFields::new() }, filters))
 }
 
 /// Reads the tool choice. The flag is true if canon can express all of it.
-pub(super) fn choice(value: &Value) -> (Choice, bool) {
+pub(super) fn choice(value: &Value) -> (ToolChoiceMode, bool) {
     let name = |tool: &Value| {
         let kind = tool.get("type").and_then(Value::as_str);
         if !matches!(kind, Some("function" | "custom")) {
@@ -173,21 +173,21 @@ pub(super) fn choice(value: &Value) -> (Choice, bool) {
     };
     match value {
         Value::String(word) => match word.as_str() {
-            "auto" => (Choice::Auto, true),
-            "none" => (Choice::Never, true),
-            "required" => (Choice::Required, true),
-            _ => (Choice::Unset, false),
+            "auto" => (ToolChoiceMode::Auto, true),
+            "none" => (ToolChoiceMode::Disabled, true),
+            "required" => (ToolChoiceMode::Required, true),
+            _ => (ToolChoiceMode::Unset, false),
         },
         _ if value.get("type").and_then(Value::as_str) == Some("allowed_tools") => {
             let list = value.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             let names: Vec<String> = list.iter().filter_map(name).collect();
             let required = value.get("mode").and_then(Value::as_str) == Some("required");
             let whole = names.len() == list.len();
-            (Choice::Among { names, required }, whole)
+            (ToolChoiceMode::AnyOf { names, required }, whole)
         }
         _ => match name(value) {
-            Some(name) => (Choice::Named(name), true),
-            None => (Choice::Unset, false),
+            Some(name) => (ToolChoiceMode::Tool(name), true),
+            None => (ToolChoiceMode::Unset, false),
         },
     }
 }

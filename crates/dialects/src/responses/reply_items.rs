@@ -1,13 +1,13 @@
 //! Pieces of a response that whole replies and streams share: ids, calls, and the end.
 
-use canon::{Finish, ToolCall, Why};
+use canon::{Finish, ToolCall, FinishReason};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::names::ORIGIN;
 use super::tool_names::{self, ToolNames};
-use crate::Stamp;
-use crate::fields::Object;
+use crate::ReplyStamp;
+use crate::fields::ObjectWriter;
 
 /// End of a response: its status, and the reason if it is incomplete.
 #[derive(Debug, Default)]
@@ -27,22 +27,22 @@ impl ResponseEnd {
             cut: true,
             ..Self::default()
         };
-        let Some(Finish { why, raw, stop: _ }) = finish else {
+        let Some(Finish { reason: why, raw, stop_sequence: _ }) = finish else {
             return Self { status: "incomplete", cut: true, ..Self::default() };
         };
         match why {
-            Why::Stop | Why::StopText | Why::ToolCalls | Why::Paused => {
+            FinishReason::Stop | FinishReason::StopSequence | FinishReason::ToolCalls | FinishReason::Paused => {
                 Self { status: "completed", ..Self::default() }
             }
-            Why::Length => incomplete("max_output_tokens"),
+            FinishReason::Length => incomplete("max_output_tokens"),
             // A blocked prompt is reported as filtered: clients retry a response that "failed".
-            Why::Filtered | Why::PromptBlocked => incomplete("content_filter"),
-            Why::Malformed => {
+            FinishReason::ContentFilter | FinishReason::PromptBlocked => incomplete("content_filter"),
+            FinishReason::Malformed => {
                 let message = "the model produced malformed output, please retry";
-                let error = Object::new().set("code", "server_error").set("message", message);
+                let error = ObjectWriter::new().set("code", "server_error").set("message", message);
                 Self { status: "failed", error: Some(error.into()), ..Self::default() }
             }
-            Why::Other => match raw.for_origin(ORIGIN) {
+            FinishReason::Other => match raw.for_format(ORIGIN) {
                 None | Some("completed") => Self { status: "completed", ..Self::default() },
                 Some("cancelled") => Self { status: "cancelled", ..Self::default() },
                 Some(word) if word.starts_with("status:") => {
@@ -63,7 +63,7 @@ pub(super) struct ItemIds {
 }
 
 impl ItemIds {
-    pub(super) fn new(stamp: &Stamp) -> Self {
+    pub(super) fn new(stamp: &ReplyStamp) -> Self {
         Self { stamp: stamp.id.clone(), used: BTreeMap::new() }
     }
 
@@ -82,8 +82,8 @@ impl ItemIds {
 }
 
 /// Writes an assistant message.
-pub(super) fn message_item(id: &str, parts: Vec<Value>) -> Object {
-    Object::new()
+pub(super) fn message_item(id: &str, parts: Vec<Value>) -> ObjectWriter {
+    ObjectWriter::new()
         .set("type", "message")
         .set("id", id)
         .set("status", "completed")
@@ -136,13 +136,13 @@ impl DeclaredCall {
         };
         // `custom_tool_call` has no `status`.
         let status = (!self.custom).then_some(status);
-        Object::new()
+        ObjectWriter::new()
             .set("type", kind)
             .set("id", id)
-            .maybe("status", status)
+            .set_some("status", status)
             .set("call_id", self.call_id.as_str())
             .set("name", self.name.as_str())
-            .maybe("namespace", self.namespace.as_deref())
+            .set_some("namespace", self.namespace.as_deref())
             .set(field, arguments)
             .into()
     }

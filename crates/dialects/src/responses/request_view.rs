@@ -6,7 +6,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use crate::heads::{self, AnyObject, Outline};
+use crate::value_view::{self, AnyObject, ValueView};
 use crate::text;
 
 #[derive(Debug, Deserialize)]
@@ -135,14 +135,14 @@ pub(super) struct InputItems<'a> {
     pub(super) tools: Vec<ResponsesToolView<'a>>,
 }
 
-impl<'de> Outline<'de> for InputView<'de> {
+impl<'de> ValueView<'de> for InputView<'de> {
     const EXPECTED: &'static str = "a string or a list of items";
 
-    fn text(_text: &str) -> Option<Self> {
+    fn from_text(_text: &str) -> Option<Self> {
         Some(Self::Text)
     }
 
-    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
         let mut items = InputItems::default();
         while let Some(item) = list.next_element::<ItemView<'de>>()? {
             items.check_item(item);
@@ -154,7 +154,7 @@ impl<'de> Outline<'de> for InputView<'de> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for InputView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<InputView<'de>, D>(from)
+        value_view::read::<InputView<'de>, D>(from)
     }
 }
 
@@ -192,18 +192,18 @@ pub(super) enum ItemContentView<'a> {
     Other,
 }
 
-impl<'de> Outline<'de> for ItemContentView<'de> {
+impl<'de> ValueView<'de> for ItemContentView<'de> {
     const EXPECTED: &'static str = "a string or a list of parts";
 
-    fn text(_text: &str) -> Option<Self> {
+    fn from_text(_text: &str) -> Option<Self> {
         Some(Self::Text)
     }
 
-    fn nothing() -> Option<Self> {
+    fn from_null() -> Option<Self> {
         Some(Self::Absent)
     }
 
-    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
         let (mut count, mut problem) = (0, None);
         while let Some(PartElement(part)) = list.next_element::<PartElement<'de>>()? {
             if problem.is_none() {
@@ -218,14 +218,14 @@ impl<'de> Outline<'de> for ItemContentView<'de> {
         Ok(Some(Self::Parts { problem }))
     }
 
-    fn other() -> Option<Self> {
+    fn from_other() -> Option<Self> {
         Some(Self::Other)
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for ItemContentView<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<ItemContentView<'de>, D>(from)
+        value_view::read::<ItemContentView<'de>, D>(from)
     }
 }
 
@@ -233,22 +233,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for ItemContentView<'a> {
 #[derive(Debug)]
 struct PartElement<'a>(Option<ResponsesPartView<'a>>);
 
-impl<'de> Outline<'de> for PartElement<'de> {
+impl<'de> ValueView<'de> for PartElement<'de> {
     const EXPECTED: &'static str = "a part object with a `type`";
 
-    fn object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
+    fn from_object<A: MapAccess<'de>>(fields: A) -> Result<Option<Self>, A::Error> {
         let from = MapAccessDeserializer::new(fields);
         ResponsesPartView::deserialize(from).map(|part| Some(Self(Some(part))))
     }
 
-    fn other() -> Option<Self> {
+    fn from_other() -> Option<Self> {
         Some(Self(None))
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for PartElement<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        heads::read::<PartElement<'de>, D>(from)
+        value_view::read::<PartElement<'de>, D>(from)
     }
 }
 

@@ -2,13 +2,13 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses/object>.
 
-use canon::{Chat, Fault, Losses, Trouble, Usage};
+use canon::{ChatRequest, ApiError, Losses, ErrorKind, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::{wire, write_request, write_tools};
-use crate::Stamp;
-use crate::fields::{Object, number};
+use crate::ReplyStamp;
+use crate::fields::{ObjectWriter, number};
 
 /// Fields of a response object that do not change during the response.
 #[derive(Clone, Debug)]
@@ -33,17 +33,17 @@ pub(super) struct ResponseState<'a> {
 
 impl ResponseEcho {
     /// Creates the echo of a request with the id of its response.
-    pub(super) fn from_request(chat: &Chat, stamp: &Stamp, created: i64) -> Self {
-        let Chat {
+    pub(super) fn from_request(chat: &ChatRequest, stamp: &ReplyStamp, created: i64) -> Self {
+        let ChatRequest {
             model,
             turns,
             tools,
-            choice,
+            tool_choice: choice,
             sampling,
             thinking,
-            format,
+            response_format: format,
             modalities: _,
-            canvas: _,
+            image_shape: _,
             stream: _,
             state,
             hints,
@@ -59,8 +59,8 @@ impl ResponseEcho {
         let kept = |name: &str| extras.get(ORIGIN, name).cloned();
         let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
         let tool_choice = kept("tool_choice").or_else(|| write_tools::write_choice(choice, tools));
-        let level = thinking.as_level();
-        let mut reasoning = match write_request::write_thinking(level, thinking.show, extras) {
+        let level = thinking.effective_level();
+        let mut reasoning = match write_request::write_thinking(level, thinking.display, extras) {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
@@ -72,26 +72,26 @@ impl ResponseEcho {
                 Some(Value::Object(fields)) => fields,
                 _ => Map::new(),
             };
-        text_config.entry("format").or_insert_with(|| Object::new().set("type", "text").into());
-        let tier = hints.tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
-        let fields = Object::new()
+        text_config.entry("format").or_insert_with(|| ObjectWriter::new().set("type", "text").into());
+        let tier = hints.service_tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
+        let fields = ObjectWriter::new()
             .set("id", format!("resp_{}", stamp.id))
             .set("object", "response")
             .set("created_at", created)
             .set("status", "in_progress")
             .set("background", state.background.unwrap_or(false))
             .set("completed_at", Value::Null)
-            .maybe("conversation", kept("conversation").map(conversation))
+            .set_some("conversation", kept("conversation").map(conversation))
             .set("error", Value::Null)
             .set("incomplete_details", Value::Null)
             .set("instructions", text(turns.first().and_then(write_request::instructions_of)))
-            .set("max_output_tokens", sampling.max_output.map_or(Value::Null, Value::from))
+            .set("max_output_tokens", sampling.max_output_tokens.map_or(Value::Null, Value::from))
             .set("max_tool_calls", kept("max_tool_calls").unwrap_or_default())
             .set("model", model.as_str())
             .set("output", Vec::<Value>::new())
             .set("parallel_tool_calls", choice.parallel.unwrap_or(true))
-            .set("previous_response_id", text(state.previous.as_deref()))
-            .maybe("prompt", kept("prompt"))
+            .set("previous_response_id", text(state.previous_response.as_deref()))
+            .set_some("prompt", kept("prompt"))
             .set("prompt_cache_key", text(hints.cache_key.as_deref()))
             .set("prompt_cache_retention", kept("prompt_cache_retention").unwrap_or_default())
             .set("reasoning", reasoning)
@@ -113,8 +113,8 @@ impl ResponseEcho {
 
     /// Creates a response object for a stream that failed before its response was known.
     pub(super) fn without_request(request_id: &str) -> Self {
-        let stamp = Stamp { id: request_id.to_owned(), created: 0 };
-        Self::from_request(&Chat::default(), &stamp, 0)
+        let stamp = ReplyStamp { id: request_id.to_owned(), created: 0 };
+        Self::from_request(&ChatRequest::default(), &stamp, 0)
     }
 
     /// Sets a field that only the provider's response has.
@@ -132,7 +132,7 @@ impl ResponseEcho {
         set("status", Value::from(status));
         set("completed_at", completed.map_or(Value::Null, Value::from));
         set("error", error.unwrap_or_default());
-        let details = reason.map(|reason| Value::from(Object::new().set("reason", reason)));
+        let details = reason.map(|reason| Value::from(ObjectWriter::new().set("reason", reason)));
         set("incomplete_details", details.unwrap_or_default());
         set("output", Value::Array(output));
         set("usage", usage.as_ref().map_or(Value::Null, wire::write_usage));
@@ -143,39 +143,39 @@ impl ResponseEcho {
 /// The request names a conversation by id or object; the response always has an object.
 fn conversation(value: Value) -> Value {
     match value {
-        Value::String(id) => Object::new().set("id", id).into(),
+        Value::String(id) => ObjectWriter::new().set("id", id).into(),
         other => other,
     }
 }
 
 /// Writes the `error` of a failed response. SDKs of this format act on these codes.
-pub(super) fn write_error(fault: &Fault) -> Value {
-    let code = match fault.trouble() {
-        Trouble::RateLimit => "rate_limit_exceeded",
-        Trouble::Quota => "insufficient_quota",
-        Trouble::TooLong => "context_length_exceeded",
-        Trouble::Invalid
-        | Trouble::NoKey
-        | Trouble::Forbidden
-        | Trouble::NoPath
-        | Trouble::NoMethod
-        | Trouble::NoModel
-        | Trouble::NotFound
-        | Trouble::Gone
-        | Trouble::Conflict
-        | Trouble::TooLarge
-        | Trouble::MediaType
-        | Trouble::HeadTooLarge
-        | Trouble::Stale
-        | Trouble::Expectation
-        | Trouble::Upgrade
-        | Trouble::SlowCaller
-        | Trouble::Policy => "invalid_prompt",
-        Trouble::Internal
-        | Trouble::Unavailable
-        | Trouble::Overload
-        | Trouble::Timeout
-        | Trouble::Interrupted => "server_error",
+pub(super) fn write_error(fault: &ApiError) -> Value {
+    let code = match fault.kind() {
+        ErrorKind::RateLimited => "rate_limit_exceeded",
+        ErrorKind::QuotaExceeded => "insufficient_quota",
+        ErrorKind::ContextTooLong => "context_length_exceeded",
+        ErrorKind::InvalidRequest
+        | ErrorKind::Unauthenticated
+        | ErrorKind::Forbidden
+        | ErrorKind::UnknownPath
+        | ErrorKind::MethodNotAllowed
+        | ErrorKind::UnknownModel
+        | ErrorKind::NotFound
+        | ErrorKind::Gone
+        | ErrorKind::Conflict
+        | ErrorKind::BodyTooLarge
+        | ErrorKind::UnsupportedMediaType
+        | ErrorKind::HeadersTooLarge
+        | ErrorKind::PreconditionFailed
+        | ErrorKind::ExpectationFailed
+        | ErrorKind::UpgradeRefused
+        | ErrorKind::RequestTimeout
+        | ErrorKind::ContentPolicy => "invalid_prompt",
+        ErrorKind::Internal
+        | ErrorKind::Unavailable
+        | ErrorKind::Overloaded
+        | ErrorKind::Timeout
+        | ErrorKind::Interrupted => "server_error",
     };
-    Object::new().set("code", code).set("message", fault.say()).into()
+    ObjectWriter::new().set("code", code).set("message", fault.message()).into()
 }

@@ -6,7 +6,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use bytes::Bytes;
-use canon::{Fault, Level, Losses};
+use canon::{ApiError, EffortLevel, Losses};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -15,10 +15,10 @@ use std::collections::HashSet;
 use super::names::MIN_OUTPUT_TOKENS;
 use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
 use super::{signatures, tool_names, wire};
-use crate::Peek;
-use crate::dialect::{Marks, SEARCHES};
-use crate::json::{self, Edit};
-use crate::judge::{model, refuse, within};
+use crate::RequestFacts;
+use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::json::{self, BodyEdit};
+use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_ITEMS: usize = 10_000;
 const MAX_METADATA_ENTRIES: usize = 16;
@@ -39,9 +39,9 @@ const INCLUDE_VALUES: [&str; 8] = [
 ];
 
 /// Parses the request facts and applies the rules.
-pub(super) fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
-    let text = json::text(body)?;
-    let view: ResponsesRequestView<'_> = json::read(text)?;
+pub(super) fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
+    let text = json::checked_text(body)?;
+    let view: ResponsesRequestView<'_> = json::parse(text)?;
     let marks = patch_points(text, &view);
     let mut facts = check(&view, marks)?;
     if matches!(&view.input, Some(InputView::Items(items)) if items.has_envelopes) {
@@ -50,29 +50,29 @@ pub(super) fn read_facts(body: &[u8]) -> Result<Peek, Fault> {
     Ok(facts)
 }
 
-fn patch_points(text: &str, view: &ResponsesRequestView<'_>) -> Marks {
+fn patch_points(text: &str, view: &ResponsesRequestView<'_>) -> PatchPoints {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    Marks { model: range(view.model), limit: range(view.max_output_tokens), ..Marks::of(text) }
+    PatchPoints { model: range(view.model), limit: range(view.max_output_tokens), ..PatchPoints::locate(text) }
 }
 
-fn check(view: &ResponsesRequestView<'_>, marks: Marks) -> Result<Peek, Fault> {
-    let model = model(view.model)?;
+fn check(view: &ResponsesRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts, ApiError> {
+    let model = check_model(view.model)?;
     check_input(view)?;
     check_numbers(view)?;
     check_tools(view)?;
     check_words(view)?;
     let _ = (&view.instructions, view.parallel_tool_calls, view.store, view.background);
-    Ok(Peek {
+    Ok(RequestFacts {
         model,
         stream: view.stream.unwrap_or(false),
         // The last event of a stream always has the usage.
         wants_usage: true,
-        max_output: output_limit(view)?,
+        max_output_tokens: output_limit(view)?,
         candidates: 1,
-        tier: json::word(view.service_tier).as_deref().map(wire::read_tier),
-        searches: max_searches(view),
-        marks,
-        ..Peek::default()
+        service_tier: json::string_value(view.service_tier).as_deref().map(wire::read_tier),
+        max_searches: max_searches(view),
+        patch_points: marks,
+        ..RequestFacts::default()
     })
 }
 
@@ -82,56 +82,56 @@ fn max_searches(view: &ResponsesRequestView<'_>) -> u64 {
     if !tools.any(|kind| kind.starts_with("web_search")) {
         return 0;
     }
-    view.max_tool_calls.and_then(|most| u64::try_from(most).ok()).unwrap_or(SEARCHES)
+    view.max_tool_calls.and_then(|most| u64::try_from(most).ok()).unwrap_or(DEFAULT_MAX_SEARCHES)
 }
 
-fn check_input(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+fn check_input(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
     // The earlier conversation may hold the calls answered here.
     let elsewhere = view.previous_response_id.is_some() || view.conversation.is_some();
     if view.previous_response_id.is_some() && view.conversation.is_some() {
-        return Err(refuse("conversation", "cannot be given with `previous_response_id`"));
+        return Err(invalid_field("conversation", "cannot be given with `previous_response_id`"));
     }
     let optional = elsewhere || view.prompt.is_some();
     let items = match &view.input {
         Some(InputView::Text) => return Ok(()),
         None if optional => return Ok(()),
-        None => return Err(refuse("input", "is required")),
+        None => return Err(invalid_field("input", "is required")),
         Some(InputView::Items(items)) => items,
     };
     if items.count == 0 && !optional {
-        return Err(refuse("input", "must not be empty"));
+        return Err(invalid_field("input", "must not be empty"));
     }
     if items.count > MAX_ITEMS {
-        return Err(refuse("input", &format!("must have at most {MAX_ITEMS} items")));
+        return Err(invalid_field("input", &format!("must have at most {MAX_ITEMS} items")));
     }
     if let Some((path, why)) = &items.problem {
-        return Err(refuse(path, why));
+        return Err(invalid_field(path, why));
     }
     // A stored item may be the call.
     match items.unmatched_result(elsewhere || items.has_references) {
-        Some((index, why)) => Err(refuse(&format!("input[{index}].call_id"), why)),
+        Some((index, why)) => Err(invalid_field(&format!("input[{index}].call_id"), why)),
         None => Ok(()),
     }
 }
 
-fn check_numbers(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
-    within("temperature", view.temperature, 0.0, 2.0)?;
-    within("top_p", view.top_p, 0.0, 1.0)?;
+fn check_numbers(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
+    check_range("temperature", view.temperature, 0.0, 2.0)?;
+    check_range("top_p", view.top_p, 0.0, 1.0)?;
     if view.top_logprobs.is_some_and(|n| !(0..=20).contains(&n)) {
-        return Err(refuse("top_logprobs", "must be between 0 and 20"));
+        return Err(invalid_field("top_logprobs", "must be between 0 and 20"));
     }
     if view.max_tool_calls.is_some_and(|n| !(1..=MAX_TOOL_CALLS).contains(&n)) {
-        return Err(refuse("max_tool_calls", &format!("must be between 1 and {MAX_TOOL_CALLS}")));
+        return Err(invalid_field("max_tool_calls", &format!("must be between 1 and {MAX_TOOL_CALLS}")));
     }
     Ok(())
 }
 
-fn output_limit(view: &ResponsesRequestView<'_>) -> Result<Option<u64>, Fault> {
+fn output_limit(view: &ResponsesRequestView<'_>) -> Result<Option<u64>, ApiError> {
     match view.max_output_tokens {
         None => Ok(None),
         Some(value) => match serde_json::from_str::<u64>(value.get()) {
             Ok(limit @ MIN_OUTPUT_TOKENS..=MAX_OUTPUT_TOKENS) => Ok(Some(limit)),
-            _ => Err(refuse(
+            _ => Err(invalid_field(
                 "max_output_tokens",
                 &format!("must be a whole number of at least {MIN_OUTPUT_TOKENS}"),
             )),
@@ -139,7 +139,7 @@ fn output_limit(view: &ResponsesRequestView<'_>) -> Result<Option<u64>, Fault> {
     }
 }
 
-fn check_tools(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+fn check_tools(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
     let mut names = HashSet::new();
     check_declarations(view.tools.as_deref().unwrap_or_default(), "tools", None, &mut names)?;
     let mut added = false;
@@ -158,10 +158,10 @@ fn check_declarations(
     path: &str,
     space: Option<&str>,
     names: &mut HashSet<String>,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     for (at, tool) in tools.iter().enumerate() {
         let kind = match tool.r#type.as_deref() {
-            None => return Err(refuse(&format!("{path}[{at}].type"), "is required")),
+            None => return Err(invalid_field(&format!("{path}[{at}].type"), "is required")),
             Some(kind) => kind,
         };
         if !matches!(kind, "function" | "custom" | "namespace") {
@@ -169,7 +169,7 @@ fn check_declarations(
         }
         let name = match tool.name.as_deref() {
             Some(name) if !name.is_empty() => name,
-            _ => return Err(refuse(&format!("{path}[{at}].name"), "is required")),
+            _ => return Err(invalid_field(&format!("{path}[{at}].name"), "is required")),
         };
         if kind == "namespace" {
             let inner = tool.tools.as_deref().unwrap_or_default();
@@ -179,7 +179,7 @@ fn check_declarations(
         let _ = &tool.parameters;
         let name = tool_names::flat_name(space, name);
         if !names.insert(name) {
-            return Err(refuse(
+            return Err(invalid_field(
                 &format!("{path}[{at}].name"),
                 "is already the name of another tool",
             ));
@@ -192,7 +192,7 @@ fn check_tool_choice(
     value: Option<&RawValue>,
     names: &HashSet<String>,
     has_tools: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum ResponsesToolChoiceView<'a> {
@@ -209,37 +209,37 @@ fn check_tool_choice(
             if names.contains(&flat) {
                 Ok(())
             } else {
-                Err(refuse("tool_choice", "names a tool that is not in `tools`"))
+                Err(invalid_field("tool_choice", "names a tool that is not in `tools`"))
             }
         }
-        (Some("function" | "custom"), None) | (None, _) => Err(refuse("tool_choice", rule)),
+        (Some("function" | "custom"), None) | (None, _) => Err(invalid_field("tool_choice", rule)),
         (Some(_), _) => Ok(()),
     };
     match serde_json::from_str(value.get()) {
         Ok(ResponsesToolChoiceView::Word(word)) => match &*word {
             "none" | "auto" => Ok(()),
             "required" if has_tools => Ok(()),
-            "required" => Err(refuse("tool_choice", "needs `tools`")),
-            _ => Err(refuse("tool_choice", rule)),
+            "required" => Err(invalid_field("tool_choice", "needs `tools`")),
+            _ => Err(invalid_field("tool_choice", rule)),
         },
         Ok(ResponsesToolChoiceView::Named(tool))
             if tool.r#type.as_deref() == Some("allowed_tools") =>
         {
             if !matches!(tool.mode.as_deref(), None | Some("auto" | "required")) {
-                return Err(refuse("tool_choice.mode", "must be `auto` or `required`"));
+                return Err(invalid_field("tool_choice.mode", "must be `auto` or `required`"));
             }
             tool.tools.iter().flatten().try_for_each(known)
         }
         Ok(ResponsesToolChoiceView::Named(tool)) => known(&tool),
-        Err(_) => Err(refuse("tool_choice", rule)),
+        Err(_) => Err(invalid_field("tool_choice", rule)),
     }
 }
 
 /// Checks fields with a fixed set of words or a maximum length.
-fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
+fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
     if let Some(reasoning) = &view.reasoning {
-        if reasoning.effort.as_deref().is_some_and(|word| Level::by_word(word).is_none()) {
-            return Err(refuse(
+        if reasoning.effort.as_deref().is_some_and(|word| EffortLevel::parse(word).is_none()) {
+            return Err(invalid_field(
                 "reasoning.effort",
                 "must be one of `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`",
             ));
@@ -249,27 +249,27 @@ fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
             ("reasoning.generate_summary", &reasoning.generate_summary),
         ] {
             if word.as_deref().is_some_and(|word| wire::read_show(word).is_none()) {
-                return Err(refuse(name, "must be one of `auto`, `concise`, `detailed`"));
+                return Err(invalid_field(name, "must be one of `auto`, `concise`, `detailed`"));
             }
         }
     }
     if let Some(text) = &view.text {
         let verbosity = text.verbosity.as_deref();
         if !matches!(verbosity, None | Some("low" | "medium" | "high")) {
-            return Err(refuse("text.verbosity", "must be one of `low`, `medium`, `high`"));
+            return Err(invalid_field("text.verbosity", "must be one of `low`, `medium`, `high`"));
         }
         let format = text.format.as_ref();
         match format.map(|format| (format.r#type.as_deref(), &format.name, &format.schema)) {
             None | Some((Some("text" | "json_object"), _, _)) => {}
             Some((Some("json_schema"), Some(_), Some(_))) => {}
             Some((Some("json_schema"), None, _)) => {
-                return Err(refuse("text.format.name", "is required"));
+                return Err(invalid_field("text.format.name", "is required"));
             }
             Some((Some("json_schema"), Some(_), None)) => {
-                return Err(refuse("text.format.schema", "is required"));
+                return Err(invalid_field("text.format.schema", "is required"));
             }
             Some(_) => {
-                return Err(refuse(
+                return Err(invalid_field(
                     "text.format.type",
                     "must be `text`, `json_object` or `json_schema`",
                 ));
@@ -278,14 +278,14 @@ fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
     }
     for (at, word) in view.include.iter().flatten().enumerate() {
         if !INCLUDE_VALUES.contains(&&**word) {
-            return Err(refuse(&format!("include[{at}]"), "is not a known `include` value"));
+            return Err(invalid_field(&format!("include[{at}]"), "is not a known `include` value"));
         }
     }
     if view.include.as_ref().is_some_and(|words| words.len() > INCLUDE_VALUES.len() * 4) {
-        return Err(refuse("include", "has too many entries"));
+        return Err(invalid_field("include", "has too many entries"));
     }
     if !matches!(view.truncation.as_deref(), None | Some("auto" | "disabled")) {
-        return Err(refuse("truncation", "must be `auto` or `disabled`"));
+        return Err(invalid_field("truncation", "must be `auto` or `disabled`"));
     }
     for (name, value) in [
         ("user", &view.user),
@@ -294,15 +294,15 @@ fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
         ("previous_response_id", &view.previous_response_id),
     ] {
         if value.as_ref().is_some_and(|value| value.len() > MAX_NAME_BYTES) {
-            return Err(refuse(name, &format!("must be at most {MAX_NAME_BYTES} bytes")));
+            return Err(invalid_field(name, &format!("must be at most {MAX_NAME_BYTES} bytes")));
         }
     }
     if let Some(metadata) = view.metadata {
         let pairs: std::collections::HashMap<Cow<'_, str>, Cow<'_, str>> =
             serde_json::from_str(metadata.get())
-                .map_err(|_| refuse("metadata", "must map strings to strings"))?;
+                .map_err(|_| invalid_field("metadata", "must map strings to strings"))?;
         if pairs.len() > MAX_METADATA_ENTRIES {
-            return Err(refuse(
+            return Err(invalid_field(
                 "metadata",
                 &format!("must have at most {MAX_METADATA_ENTRIES} entries"),
             ));
@@ -314,7 +314,7 @@ fn check_words(view: &ResponsesRequestView<'_>) -> Result<(), Fault> {
 /// Edits that remove items with a signature for this gateway, and the losses. The provider would
 /// reject an envelope it cannot decrypt. The body is parsed a second time because these items are
 /// rare.
-fn remove_envelopes(text: &str) -> (Vec<Edit>, Losses) {
+fn remove_envelopes(text: &str) -> (Vec<BodyEdit>, Losses) {
     #[derive(Deserialize)]
     struct InputListView<'a> {
         #[serde(borrow)]
@@ -366,7 +366,7 @@ fn remove_envelopes(text: &str) -> (Vec<Edit>, Losses) {
             (None, Some(next)) => range.start..next,
             (None, None) => range.clone(),
         };
-        edits.push(Edit { at: cut, with: Bytes::new() });
+        edits.push(BodyEdit { range: cut, replacement: Bytes::new() });
     }
     (edits, losses)
 }
@@ -374,11 +374,11 @@ fn remove_envelopes(text: &str) -> (Vec<Edit>, Losses) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Segments;
+    use crate::json::BodySegments;
 
     fn refused(body: &str) -> (String, String) {
         let fault = read_facts(body.as_bytes()).expect_err(body);
-        (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+        (fault.param().unwrap_or_default().to_owned(), fault.message().to_owned())
     }
 
     /// Returns a valid request with that field added.
@@ -399,9 +399,9 @@ mod tests {
         let body = with(r#""stream":true,"max_output_tokens":77"#);
         let facts = read_facts(body.as_bytes()).unwrap();
         assert_eq!((facts.model.as_str(), facts.stream, facts.wants_usage), ("m", true, true));
-        assert_eq!((facts.max_output, facts.candidates), (Some(77), 1));
-        assert_eq!(&body.as_bytes()[facts.marks.model.unwrap()], br#""m""#);
-        assert_eq!(&body.as_bytes()[facts.marks.limit.unwrap()], b"77");
+        assert_eq!((facts.max_output_tokens, facts.candidates), (Some(77), 1));
+        assert_eq!(&body.as_bytes()[facts.patch_points.model.unwrap()], br#""m""#);
+        assert_eq!(&body.as_bytes()[facts.patch_points.limit.unwrap()], b"77");
     }
 
     #[test]
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn removes_items_with_gateway_envelopes() {
-        let signature = canon::Seal::new(canon::Origin::Native, "c2ln");
+        let signature = canon::Signature::new(canon::WireFormat::Native, "c2ln");
         let ours = serde_json::Value::from(signatures::signature_item(
             signatures::call_signature(&signature, "c"),
             None,
@@ -568,7 +568,7 @@ mod tests {
         ] {
             let body = Bytes::from(with_items(&items));
             let facts = read_facts(&body).unwrap();
-            let patched = Segments::edited(&body, facts.edits).to_vec();
+            let patched = BodySegments::with_edits(&body, facts.edits).to_vec();
             assert_eq!(String::from_utf8(patched).unwrap(), with_items(&left), "{items}");
         }
     }

@@ -21,12 +21,12 @@
 //! All but `prev` and `code` stand right before their item. These items are for the gateway only.
 //! They are removed on the way to a provider of this format, in pass-through as well.
 
-use canon::{Kind, Origin, Part, Seal, Thought};
+use canon::{PartKind, WireFormat, Part, Signature, Thought};
 use serde_json::{Map, Value};
 
 use super::names::{FOREIGN_SIGNATURE, FOREIGN_THOUGHT, ORIGIN};
 use crate::envelope;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 /// First letters of every envelope in base64.
 const ENVELOPE_PREFIX: &str = "pttQVD";
@@ -47,13 +47,13 @@ pub(super) enum ItemSender {
 pub(super) enum ReasoningContent {
     Thought(Part),
     /// Signature of a call.
-    CallSignature(String, Seal),
+    CallSignature(String, Signature),
     /// Signature of the next item.
-    NextSignature(Seal),
+    NextSignature(Signature),
     /// Signature of the previous item.
-    PreviousSignature(Seal),
+    PreviousSignature(Signature),
     /// Signature of the code in the previous item, which also holds the code's output.
-    CodeSignature(Seal),
+    CodeSignature(Signature),
 }
 
 /// Returns true if a token is an envelope of the gateway.
@@ -70,10 +70,10 @@ pub(super) fn envelope_loss(token: &str) -> (&'static str, &'static str) {
     }
 }
 
-fn open_envelope(token: &str) -> Option<Seal> {
+fn open_envelope(token: &str) -> Option<Signature> {
     // `Images` has no signatures, so it marks a token that is not an envelope.
-    let signature = envelope::unwrap(token, Origin::Images);
-    signature.for_origin(Origin::Images).is_none().then_some(signature)
+    let signature = envelope::unwrap(token, WireFormat::Images);
+    signature.for_format(WireFormat::Images).is_none().then_some(signature)
 }
 
 /// Splits an own token into the item id and the encrypted content.
@@ -108,7 +108,7 @@ pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> Reasonin
                 if split_token(&token).0.is_some() {
                     item.shift_remove("id");
                 }
-                signature = Some(Seal::new(ORIGIN, token));
+                signature = Some(Signature::new(ORIGIN, token));
             }
             Some(envelope) => match read_note(&envelope) {
                 Some(("redacted", "", inner)) => {
@@ -138,13 +138,13 @@ pub(super) fn read(mut item: Map<String, Value>, sender: ItemSender) -> Reasonin
     }
     let is_own = signature.as_ref().is_some_and(|signature| signature.origin() == ORIGIN);
     let redacted = redacted || (is_own && text.is_empty());
-    let part = Part::new(Kind::Thought(Thought { text, redacted })).sealed(signature);
-    ReasoningContent::Thought(part.with(canon::Extras::of(ORIGIN, item)))
+    let part = Part::new(PartKind::Thought(Thought { text, redacted })).with_signature(signature);
+    ReasoningContent::Thought(part.with_extras(canon::ExtraFields::from_fields(ORIGIN, item)))
 }
 
 /// Keyword, its argument, and the signature inside an envelope of this format.
-fn read_note(envelope: &Seal) -> Option<(&str, &str, Seal)> {
-    let token = envelope.for_origin(ORIGIN)?;
+fn read_note(envelope: &Signature) -> Option<(&str, &str, Signature)> {
+    let token = envelope.for_format(ORIGIN)?;
     let (head, inner) = token.split_once('\n')?;
     let (word, object) = head.split_once(' ').unwrap_or((head, ""));
     Some((word, object, open_envelope(inner)?))
@@ -157,10 +157,10 @@ fn texts(list: Option<&Value>) -> Vec<&str> {
 
 /// Writes a thought as a reasoning item. `id` is used if the thought has none. A foreign signature
 /// is put in an envelope.
-pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Object {
+pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> ObjectWriter {
     let Thought { text, redacted } = thought;
-    let (own_id, encrypted) = match &part.seal {
-        Some(signature) => match signature.for_origin(ORIGIN) {
+    let (own_id, encrypted) = match &part.signature {
+        Some(signature) => match signature.for_format(ORIGIN) {
             Some(token) => {
                 let (id, encrypted) = split_token(token);
                 (id.map(str::to_owned), Some(encrypted.to_owned()))
@@ -172,13 +172,13 @@ pub(super) fn write(part: &Part, thought: &Thought, id: Option<String>) -> Objec
     };
     let kept = part.extras.get(ORIGIN, "id").and_then(Value::as_str).map(str::to_owned);
     let (summary, content) = split_summary(part, text);
-    Object::new()
+    ObjectWriter::new()
         .set("type", "reasoning")
-        .maybe("id", own_id.or(kept).or(id))
+        .set_some("id", own_id.or(kept).or(id))
         .set("summary", summary)
-        .maybe("content", content)
-        .maybe("encrypted_content", encrypted)
-        .with(&part.extras, ORIGIN)
+        .set_some("content", content)
+        .set_some("encrypted_content", encrypted)
+        .with_extras(&part.extras, ORIGIN)
 }
 
 /// Returns the summary and the raw content. The text is one summary, except for raw content, which
@@ -202,48 +202,48 @@ fn summary_list(text: &str) -> Value {
 
 /// Writes one `summary_text`.
 pub(super) fn summary_text(text: &str) -> Value {
-    Object::new().set("type", "summary_text").set("text", text).into()
+    ObjectWriter::new().set("type", "summary_text").set("text", text).into()
 }
 
 /// `encrypted_content` for the signature of a call.
-pub(super) fn call_signature(signature: &Seal, call: &str) -> String {
+pub(super) fn call_signature(signature: &Signature, call: &str) -> String {
     write_note("call", call, signature)
 }
 
 /// `encrypted_content` for the signature of a neighbouring item.
-pub(super) fn neighbour_signature(signature: &Seal, is_previous: bool) -> String {
+pub(super) fn neighbour_signature(signature: &Signature, is_previous: bool) -> String {
     write_note(if is_previous { "prev" } else { "next" }, "", signature)
 }
 
 /// `encrypted_content` for the signature of the code in the previous item.
-pub(super) fn code_signature(signature: &Seal) -> String {
+pub(super) fn code_signature(signature: &Signature) -> String {
     write_note("code", "", signature)
 }
 
 /// `encrypted_content` for a thought whose id differs from the one its signature is bound to.
-pub(super) fn thought_signature(signature: &Seal, redacted: bool) -> String {
+pub(super) fn thought_signature(signature: &Signature, redacted: bool) -> String {
     if redacted { write_note("redacted", "", signature) } else { envelope::wrap(signature) }
 }
 
-fn write_note(word: &str, object: &str, signature: &Seal) -> String {
+fn write_note(word: &str, object: &str, signature: &Signature) -> String {
     let space = if object.is_empty() { "" } else { " " };
     let note = format!("{word}{space}{object}\n{}", envelope::wrap(signature));
-    envelope::wrap(&Seal::new(ORIGIN, note))
+    envelope::wrap(&Signature::new(ORIGIN, note))
 }
 
 /// Writes a reasoning item that only carries a signature.
-pub(super) fn signature_item(encrypted: String, id: Option<String>) -> Object {
-    Object::new()
+pub(super) fn signature_item(encrypted: String, id: Option<String>) -> ObjectWriter {
+    ObjectWriter::new()
         .set("type", "reasoning")
-        .maybe("id", id)
+        .set_some("id", id)
         .set("summary", Value::Array(Vec::new()))
         .set("encrypted_content", encrypted)
 }
 
 /// Writes an own signature of a part that is not a thought, as the reasoning item the provider
 /// issued.
-pub(super) fn own_signature_item(signature: &Seal) -> Option<Object> {
-    let (id, encrypted) = split_token(signature.for_origin(ORIGIN)?);
+pub(super) fn own_signature_item(signature: &Signature) -> Option<ObjectWriter> {
+    let (id, encrypted) = split_token(signature.for_format(ORIGIN)?);
     Some(signature_item(encrypted.to_owned(), id.map(str::to_owned)))
 }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn there_and_back(part: &Part) -> ReasoningContent {
-        let Kind::Thought(thought) = &part.kind else { panic!("no thought") };
+        let PartKind::Thought(thought) = &part.kind else { panic!("no thought") };
         let written = write(part, thought, Some("rs_new".to_owned()));
         read(written.into_map(), ItemSender::Caller)
     }
@@ -271,8 +271,8 @@ mod tests {
         let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
             panic!()
         };
-        assert_eq!(part.seal, Some(Seal::new(ORIGIN, "rs_1:gAAA+/==")));
-        let Kind::Thought(thought) = &part.kind else { panic!() };
+        assert_eq!(part.signature, Some(Signature::new(ORIGIN, "rs_1:gAAA+/==")));
+        let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "a\n\nb");
         assert_eq!(Value::from(write(&part, thought, None)), json);
     }
@@ -285,7 +285,7 @@ mod tests {
         let ReasoningContent::Thought(part) = read(item(json.clone()), ItemSender::Provider) else {
             panic!()
         };
-        let Kind::Thought(thought) = &part.kind else { panic!() };
+        let PartKind::Thought(thought) = &part.kind else { panic!() };
         assert_eq!(thought.text, "s\n\nraw");
         assert_eq!(Value::from(write(&part, thought, None)), json);
     }
@@ -294,18 +294,18 @@ mod tests {
     fn foreign_signatures_return_with_their_thoughts() {
         for redacted in [false, true] {
             for text in ["", "hm"] {
-                let signature = Seal::new(Origin::Messages, "EqQB+/=");
+                let signature = Signature::new(WireFormat::Messages, "EqQB+/=");
                 let thought = Thought { text: text.to_owned(), redacted };
-                let part = Part::new(Kind::Thought(thought)).sealed(Some(signature));
+                let part = Part::new(PartKind::Thought(thought)).with_signature(Some(signature));
                 let ReasoningContent::Thought(back) = there_and_back(&part) else { panic!() };
-                assert_eq!((&back.kind, &back.seal), (&part.kind, &part.seal));
+                assert_eq!((&back.kind, &back.signature), (&part.kind, &part.signature));
             }
         }
     }
 
     #[test]
     fn signatures_of_other_parts_name_their_position() {
-        let signature = Seal::new(Origin::Native, "c2ln");
+        let signature = Signature::new(WireFormat::Native, "c2ln");
         let read_loose = |encrypted: String| {
             assert!(is_envelope(&encrypted), "{encrypted}");
             read(signature_item(encrypted, None).into_map(), ItemSender::Caller)
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn does_not_open_envelopes_of_a_provider() {
-        let token = call_signature(&Seal::new(Origin::Native, "c2ln"), "call_1");
+        let token = call_signature(&Signature::new(WireFormat::Native, "c2ln"), "call_1");
         let json = item(signature_item(token.clone(), Some("rs_9".to_owned())).into());
         let ReasoningContent::Thought(part) = read(json, ItemSender::Provider) else { panic!() };
-        assert_eq!(part.seal, Some(Seal::new(ORIGIN, format!("rs_9:{token}"))));
+        assert_eq!(part.signature, Some(Signature::new(ORIGIN, format!("rs_9:{token}"))));
     }
 }

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use canon::{
-    Candidate, Chat, Event, Finish, Fold, Grammar, Kind, Opening, Origin, Part, Place, Raw, Reply,
-    Role, Sampling, Seal, Thought, Tool, ToolCall, Turn, Usage, Why, unfold,
+    ReplyCandidate, ChatRequest, Event, Finish, ReplyBuilder, EventGrammar, PartKind, PartStart, WireFormat, Part, PartIndex, RawReason, ChatReply,
+    Role, SamplingOptions, Signature, Thought, Tool, ToolCall, Turn, Usage, FinishReason, into_events,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-use super::Responses;
+use super::ResponsesDialect;
 use super::names::{INCLUDE_ENCRYPTED_REASONING, ORIGIN};
-use crate::{Cutter, Dialect, Frame, Lane, Passage, Stamp, Target, Verdict};
+use crate::{SseDecoder, Dialect, StreamFrame, LaneSettings, PassThrough, ReplyStamp, RequestTarget, FrameAction};
 
 fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
     let folder =
@@ -27,20 +27,20 @@ fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-fn read(body: &[u8]) -> Chat {
-    Responses.read_request(&Target::default(), body).unwrap()
+fn read(body: &[u8]) -> ChatRequest {
+    ResponsesDialect.read_request(&RequestTarget::default(), body).unwrap()
 }
 
-fn lane(model: &str) -> Lane<'_> {
-    Lane { model, limit: None, max_output: None, steering: None }
+fn lane(model: &str) -> LaneSettings<'_> {
+    LaneSettings { model, max_payable_output: None, model_max_output: None, thinking_controls: None }
 }
 
-fn stamp() -> Stamp {
-    Stamp { id: "abc123".to_owned(), created: 1_790_000_000 }
+fn stamp() -> ReplyStamp {
+    ReplyStamp { id: "abc123".to_owned(), created: 1_790_000_000 }
 }
 
-fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
-    let mut cutter = Cutter::default();
+fn frames(pieces: &[&[u8]]) -> Vec<StreamFrame> {
+    let mut cutter = SseDecoder::default();
     let mut frames = Vec::new();
     for piece in pieces {
         cutter.push(Bytes::copy_from_slice(piece));
@@ -52,8 +52,8 @@ fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
     frames
 }
 
-fn events(frames: &[Frame]) -> Vec<Event> {
-    let mut reader = Responses.reader();
+fn events(frames: &[StreamFrame]) -> Vec<Event> {
+    let mut reader = ResponsesDialect.stream_reader();
     let mut events = Vec::new();
     for frame in frames {
         reader.push(frame, &mut events).unwrap();
@@ -63,8 +63,8 @@ fn events(frames: &[Frame]) -> Vec<Event> {
     events
 }
 
-fn fold(events: Vec<Event>, name: &str) -> Reply {
-    let (mut grammar, mut fold) = (Grammar::default(), Fold::default());
+fn fold(events: Vec<Event>, name: &str) -> ChatReply {
+    let (mut grammar, mut fold) = (EventGrammar::default(), ReplyBuilder::default());
     for event in events {
         grammar.push(&event).unwrap_or_else(|e| panic!("{name}: {e}"));
         fold.push(event).unwrap();
@@ -73,8 +73,8 @@ fn fold(events: Vec<Event>, name: &str) -> Reply {
     fold.finish()
 }
 
-fn written(chat: &Chat, events: Vec<Event>) -> Vec<u8> {
-    let (mut writer, mut out) = (Responses.writer(chat, &stamp()), Vec::new());
+fn written(chat: &ChatRequest, events: Vec<Event>) -> Vec<u8> {
+    let (mut writer, mut out) = (ResponsesDialect.stream_writer(chat, &stamp()), Vec::new());
     for event in events {
         writer.push(event, &mut out);
     }
@@ -89,20 +89,20 @@ fn data(stream: &[u8]) -> Vec<Value> {
 #[test]
 fn pass_through_changes_only_the_model() {
     for (name, body) in fixtures(".request.json") {
-        let peek = Responses.peek(&Target::default(), &body);
+        let peek = ResponsesDialect.read_facts(&RequestTarget::default(), &body);
         if name == "media" {
             // Stored files belong to the account of the provider's API key, so requests must not
             // name them.
-            assert_eq!(peek.unwrap_err().path(), Some("input[0].content"));
+            assert_eq!(peek.unwrap_err().param(), Some("input[0].content"));
             continue;
         }
         let peek = peek.unwrap_or_else(|e| panic!("{name}: {e}"));
         let body = Bytes::from(body);
-        let same = Responses.patch(&body, &peek, &lane(&peek.model));
+        let same = ResponsesDialect.patch(&body, &peek, &lane(&peek.model));
         assert_eq!(same.body.to_vec(), body, "{name}");
         let limited =
-            Lane { model: "other \"x\"", limit: Some(99), max_output: None, steering: None };
-        let patched = Responses.patch(&body, &peek, &limited).body.to_vec();
+            LaneSettings { model: "other \"x\"", max_payable_output: Some(99), model_max_output: None, thinking_controls: None };
+        let patched = ResponsesDialect.patch(&body, &peek, &limited).body.to_vec();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();
         expected["model"] = json!("other \"x\"");
         expected["max_output_tokens"] = json!(99);
@@ -121,7 +121,7 @@ fn reads_a_stream_without_deltas() {
         for frame in &mut few {
             frame.event = None;
         }
-        let reply = Responses.read_reply(&whole).unwrap();
+        let reply = ResponsesDialect.read_reply(&whole).unwrap();
         assert_eq!(fold(events(&few), &name), reply, "{name}");
     }
 }
@@ -129,25 +129,25 @@ fn reads_a_stream_without_deltas() {
 #[test]
 fn meter_and_reader_agree_on_usage() {
     for ((name, stream), (_, whole)) in fixtures(".sse").into_iter().zip(fixtures(".reply.json")) {
-        let reply = Responses.read_reply(&whole).unwrap();
-        let said = Responses.sniff_reply(&whole).unwrap();
-        assert_eq!((said.usage, said.finished), (reply.usage, true), "{name}");
+        let reply = ResponsesDialect.read_reply(&whole).unwrap();
+        let said = ResponsesDialect.meter_reply(&whole).unwrap();
+        assert_eq!((said.usage, said.is_finished), (reply.usage, true), "{name}");
 
-        let mut sniffer = Responses.sniffer(&crate::Peek::default());
+        let mut sniffer = ResponsesDialect.stream_meter(&crate::RequestFacts::default());
         let frames = frames(&[&stream]);
         let (last, rest) = frames.split_last().unwrap();
         let mut out = Vec::new();
         for frame in rest {
-            assert_eq!(sniffer.frame(frame), Verdict::Forward, "{name}");
+            assert_eq!(sniffer.observe(frame), FrameAction::Forward, "{name}");
             sniffer.write(frame, &mut out);
         }
-        assert!(!sniffer.said().finished);
-        assert_eq!(sniffer.frame(last), Verdict::Last, "{name}");
-        let nameless = Frame { event: None, data: last.data.clone() };
+        assert!(!sniffer.totals().is_finished);
+        assert_eq!(sniffer.observe(last), FrameAction::Last, "{name}");
+        let nameless = StreamFrame { event: None, data: last.data.clone() };
         sniffer.write(&nameless, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), String::from_utf8(stream).unwrap(), "{name}");
-        assert_eq!((sniffer.said().usage, sniffer.said().finished), (reply.usage, true));
-        assert_eq!(sniffer.frame(&Frame::data("[DONE]")), Verdict::Swallow);
+        assert_eq!((sniffer.totals().usage, sniffer.totals().is_finished), (reply.usage, true));
+        assert_eq!(sniffer.observe(&StreamFrame::data("[DONE]")), FrameAction::Drop);
     }
 }
 
@@ -160,17 +160,17 @@ fn stream_errors_become_errors() {
         "error":{"code":"server_error","message":"oops"},
         "usage":{"input_tokens":3,"output_tokens":4}}});
     for event in [&nested, &flat, &failed] {
-        let frame = Frame::data(event.to_string());
-        let mut sniffer = Responses.sniffer(&crate::Peek::default());
-        assert!(matches!(sniffer.frame(&frame), Verdict::Fault(_)), "{event}");
-        assert!(Responses.reader().push(&frame, &mut Vec::new()).is_err(), "{event}");
+        let frame = StreamFrame::data(event.to_string());
+        let mut sniffer = ResponsesDialect.stream_meter(&crate::RequestFacts::default());
+        assert!(matches!(sniffer.observe(&frame), FrameAction::Error(_)), "{event}");
+        assert!(ResponsesDialect.stream_reader().push(&frame, &mut Vec::new()).is_err(), "{event}");
         if event == &failed {
-            assert_eq!(sniffer.said().usage.unwrap().total(), 7);
+            assert_eq!(sniffer.totals().usage.unwrap().total(), 7);
         }
     }
-    assert!(Responses.read_reply(failed["response"].to_string().as_bytes()).is_err());
-    assert!(Responses.sniff_reply(failed["response"].to_string().as_bytes()).is_err());
-    assert!(Responses.reader().finish(&mut Vec::new()).is_err());
+    assert!(ResponsesDialect.read_reply(failed["response"].to_string().as_bytes()).is_err());
+    assert!(ResponsesDialect.meter_reply(failed["response"].to_string().as_bytes()).is_err());
+    assert!(ResponsesDialect.stream_reader().finish(&mut Vec::new()).is_err());
 }
 
 /// Returns the parts of a caller that sends the output back in its next request.
@@ -220,14 +220,14 @@ fn checked(stream: &[u8]) -> Value {
     events.last().unwrap()["response"].clone()
 }
 
-fn stop(why: Why) -> Option<Finish> {
-    Some(Finish::new(why, Raw::new(Origin::Native, "STOP")))
+fn stop(why: FinishReason) -> Option<Finish> {
+    Some(Finish::new(why, RawReason::new(WireFormat::Native, "STOP")))
 }
 
-fn reply_of(parts: Vec<Part>, why: Why) -> Reply {
-    let candidate = Candidate { parts, finish: stop(why), ..Candidate::default() };
+fn reply_of(parts: Vec<Part>, why: FinishReason) -> ChatReply {
+    let candidate = ReplyCandidate { parts, finish: stop(why), ..ReplyCandidate::default() };
     let usage = Some(Usage { input: 9, output: 7, thinking: 3, ..Usage::default() });
-    Reply { candidates: vec![candidate], usage, ..Reply::default() }
+    ChatReply { candidates: vec![candidate], usage, ..ChatReply::default() }
 }
 
 fn call(id: &str, name: &str, arguments: &str) -> Part {
@@ -237,64 +237,64 @@ fn call(id: &str, name: &str, arguments: &str) -> Part {
         arguments: arguments.to_owned(),
         custom: false,
     };
-    Part::new(Kind::ToolCall(call))
+    Part::new(PartKind::ToolCall(call))
 }
 
 fn thought(text: &str, redacted: bool) -> Part {
-    Part::new(Kind::Thought(Thought { text: text.to_owned(), redacted }))
+    Part::new(PartKind::Thought(Thought { text: text.to_owned(), redacted }))
 }
 
 #[test]
 fn signatures_return_from_streams_and_whole_replies() {
-    let native = |token: &str| Some(Seal::new(Origin::Native, token));
-    let messages = |token: &str| Some(Seal::new(Origin::Messages, token));
-    let own = Some(Seal::new(ORIGIN, "rs_9:gAAA"));
+    let native = |token: &str| Some(Signature::new(WireFormat::Native, token));
+    let messages = |token: &str| Some(Signature::new(WireFormat::Messages, token));
+    let own = Some(Signature::new(ORIGIN, "rs_9:gAAA"));
     let parts = vec![
-        thought("Let me see.", false).sealed(messages("EqQB")),
-        thought("", true).sealed(messages("redacted+/=")),
-        thought("", false).sealed(messages("omitted")),
-        thought("Mine.", false).sealed(own),
+        thought("Let me see.", false).with_signature(messages("EqQB")),
+        thought("", true).with_signature(messages("redacted+/=")),
+        thought("", false).with_signature(messages("omitted")),
+        thought("Mine.", false).with_signature(own),
         thought("Unsealed.", false),
-        Part::text("Hi").sealed(native("dGV4dA==")),
+        Part::text("Hi").with_signature(native("dGV4dA==")),
         Part::text(" there"),
-        call("call_1", "f", "{\"a\":1}").sealed(native("c2lnMQ==")),
+        call("call_1", "f", "{\"a\":1}").with_signature(native("c2lnMQ==")),
         call("call_2", "f", "{}"),
-        call("call_3", "f", "{\"b\":2}").sealed(native("c2lnMw==")),
-        Part::text("").sealed(native("ZW1wdHk=")),
-        Part::new(Kind::Code(canon::Code {
+        call("call_3", "f", "{\"b\":2}").with_signature(native("c2lnMw==")),
+        Part::text("").with_signature(native("ZW1wdHk=")),
+        Part::new(PartKind::CodeExecution(canon::CodeExecution {
             id: None,
             language: "python".to_owned(),
             code: "1".to_owned(),
         }))
-        .sealed(native("Y29kZQ==")),
-        Part::new(Kind::CodeOutcome(canon::CodeOutcome {
+        .with_signature(native("Y29kZQ==")),
+        Part::new(PartKind::CodeResult(canon::CodeResult {
             id: None,
             output: "1".to_owned(),
-            failed: false,
+            is_error: false,
         }))
-        .sealed(native("b3V0")),
-        Part::new(Kind::Foreign { origin: Origin::Native, value: json!({}) })
-            .sealed(native("bG9zdA==")),
+        .with_signature(native("b3V0")),
+        Part::new(PartKind::Foreign { origin: WireFormat::Native, value: json!({}) })
+            .with_signature(native("bG9zdA==")),
     ];
-    let chat = Chat { model: "m".to_owned(), stream: true, ..Chat::default() };
-    let reply = reply_of(parts.clone(), Why::ToolCalls);
-    let stream = written(&chat, unfold(reply.clone()));
+    let chat = ChatRequest { model: "m".to_owned(), stream: true, ..ChatRequest::default() };
+    let reply = reply_of(parts.clone(), FinishReason::ToolCalls);
+    let stream = written(&chat, into_events(reply.clone()));
     let streamed = checked(&stream);
-    let (whole, losses) = Responses.write_reply(reply, &chat, &stamp());
+    let (whole, losses) = ResponsesDialect.write_reply(reply, &chat, &stamp());
     assert_eq!(losses.len(), 1);
     let whole: Value = serde_json::from_slice(&whole).unwrap();
     for output in [&streamed["output"], &whole["output"]] {
         let mut back = brought_back(output);
         for part in &mut back {
-            if let Kind::Code(canon::Code { id, .. })
-            | Kind::CodeOutcome(canon::CodeOutcome { id, .. }) = &mut part.kind
+            if let PartKind::CodeExecution(canon::CodeExecution { id, .. })
+            | PartKind::CodeResult(canon::CodeResult { id, .. }) = &mut part.kind
             {
                 *id = None;
             }
         }
-        let kept: Vec<_> = back.iter().map(|part| (&part.kind, &part.seal)).collect();
+        let kept: Vec<_> = back.iter().map(|part| (&part.kind, &part.signature)).collect();
         let shown = &parts[..parts.len() - 1];
-        let sent: Vec<_> = shown.iter().map(|part| (&part.kind, &part.seal)).collect();
+        let sent: Vec<_> = shown.iter().map(|part| (&part.kind, &part.signature)).collect();
         assert_eq!(kept, sent, "{output:#}");
     }
     // A client may move calls to the end. Each call still gets its own signature.
@@ -304,23 +304,23 @@ fn signatures_return_from_streams_and_whole_replies() {
     for (id, token) in
         [("call_1", native("c2lnMQ==")), ("call_2", None), ("call_3", native("c2lnMw=="))]
     {
-        let found = back.iter().find(|part| matches!(&part.kind, Kind::ToolCall(c) if c.id == id));
-        assert_eq!(found.unwrap().seal, token, "{id}");
+        let found = back.iter().find(|part| matches!(&part.kind, PartKind::ToolCall(c) if c.id == id));
+        assert_eq!(found.unwrap().signature, token, "{id}");
     }
 }
 
 #[test]
 fn foreign_signatures_never_reach_a_provider() {
     let parts = vec![
-        thought("a", false).sealed(Some(Seal::new(Origin::Messages, "EqQB"))),
+        thought("a", false).with_signature(Some(Signature::new(WireFormat::Messages, "EqQB"))),
         thought("b", false),
-        thought("c", false).sealed(Some(Seal::new(ORIGIN, "rs_9:gAAA"))),
-        call("call_1", "f", "{}").sealed(Some(Seal::new(Origin::Native, "c2ln"))),
-        thought("dangling", false).sealed(Some(Seal::new(ORIGIN, "rs_10:gAAB"))),
+        thought("c", false).with_signature(Some(Signature::new(ORIGIN, "rs_9:gAAA"))),
+        call("call_1", "f", "{}").with_signature(Some(Signature::new(WireFormat::Native, "c2ln"))),
+        thought("dangling", false).with_signature(Some(Signature::new(ORIGIN, "rs_10:gAAB"))),
     ];
     let turns = vec![Turn::new(Role::Assistant, parts)];
-    let chat = Chat { model: "m".to_owned(), turns, ..Chat::default() };
-    let (outgoing, losses) = Responses.write_request(&chat, &lane("up")).unwrap();
+    let chat = ChatRequest { model: "m".to_owned(), turns, ..ChatRequest::default() };
+    let (outgoing, losses) = ResponsesDialect.write_request(&chat, &lane("up")).unwrap();
     let body: Value = serde_json::from_slice(&outgoing.body.to_vec()).unwrap();
     assert_eq!(
         body["input"],
@@ -330,7 +330,7 @@ fn foreign_signatures_never_reach_a_provider() {
             {"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"},
         ])
     );
-    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(lost, ["thought.seal", "thought", "part.seal"]);
     assert_eq!(
         (&body["store"], &body["include"]),
@@ -340,15 +340,15 @@ fn foreign_signatures_never_reach_a_provider() {
 
 #[test]
 fn writes_every_part_kind_in_order() {
-    let search = canon::Search {
+    let search = canon::WebSearch {
         id: Some("srv_1".to_owned()),
         queries: vec!["rust".to_owned()],
-        found: vec![("https://example.org".to_owned(), "E".to_owned())],
+        results: vec![("https://example.org".to_owned(), "E".to_owned())],
     };
-    let code = canon::Code { id: None, language: "python".to_owned(), code: "1+1".to_owned() };
-    let outcome = canon::CodeOutcome { id: None, output: "2".to_owned(), failed: false };
+    let code = canon::CodeExecution { id: None, language: "python".to_owned(), code: "1+1".to_owned() };
+    let outcome = canon::CodeResult { id: None, output: "2".to_owned(), is_error: false };
     let source =
-        canon::Source::Inline { mime: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
+        canon::MediaSource::Inline { mime: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
     let image = canon::Media {
         kind: canon::MediaKind::Image,
         source,
@@ -363,13 +363,13 @@ fn writes_every_part_kind_in_order() {
     };
     let parts = vec![
         thought("Hm.", false),
-        Part::new(Kind::Search(search)),
-        Part::new(Kind::Text { text: "Found é.".to_owned(), citations: vec![cited] }),
+        Part::new(PartKind::WebSearch(search)),
+        Part::new(PartKind::Text { text: "Found é.".to_owned(), citations: vec![cited] }),
         Part::text(" More."),
-        Part::new(Kind::Code(code)),
-        Part::new(Kind::CodeOutcome(outcome)),
-        Part::new(Kind::Media(image)).sealed(Some(Seal::new(Origin::Native, "aW1n"))),
-        Part::new(Kind::Refusal("No.".to_owned())),
+        Part::new(PartKind::CodeExecution(code)),
+        Part::new(PartKind::CodeResult(outcome)),
+        Part::new(PartKind::Media(image)).with_signature(Some(Signature::new(WireFormat::Native, "aW1n"))),
+        Part::new(PartKind::Refusal("No.".to_owned())),
         call("call_1", "agents__spawn", ""),
         call("call_2", "write_sql", "{\"input\":\"SELECT\"}"),
     ];
@@ -381,9 +381,9 @@ fn writes_every_part_kind_in_order() {
         .to_string()
         .as_bytes(),
     );
-    let reply = reply_of(parts.clone(), Why::ToolCalls);
-    let streamed = checked(&written(&chat, unfold(reply.clone())));
-    let (whole, losses) = Responses.write_reply(reply, &chat, &stamp());
+    let reply = reply_of(parts.clone(), FinishReason::ToolCalls);
+    let streamed = checked(&written(&chat, into_events(reply.clone())));
+    let (whole, losses) = ResponsesDialect.write_reply(reply, &chat, &stamp());
     assert_eq!(losses, vec![]);
     let whole: Value = serde_json::from_slice(&whole).unwrap();
     assert_eq!(streamed["instructions"], "Be.");
@@ -405,32 +405,32 @@ fn writes_every_part_kind_in_order() {
     assert_eq!((&output[6]["arguments"], &output[7]["input"]), (&json!("{}"), &json!("SELECT")));
     for response in [&streamed, &whole] {
         let back = brought_back(&response["output"]);
-        let image = back.iter().find(|part| matches!(part.kind, Kind::Media(_))).unwrap();
-        assert_eq!(image.seal, Some(Seal::new(Origin::Native, "aW1n")));
+        let image = back.iter().find(|part| matches!(part.kind, PartKind::Media(_))).unwrap();
+        assert_eq!(image.signature, Some(Signature::new(WireFormat::Native, "aW1n")));
     }
 }
 
 #[test]
 fn serializes_interleaved_parts() {
-    let (a, b) = (Place::first(0), Place::first(1));
-    let open = |name: &str| Opening::ToolCall {
+    let (a, b) = (PartIndex::first(0), PartIndex::first(1));
+    let open = |name: &str| PartStart::ToolCall {
         id: format!("call_{name}"),
         name: name.to_owned(),
         custom: false,
     };
-    let grow = |place, text: &str| Event::Grow(place, canon::Growth::Text(text.to_owned()));
-    let chat = Chat { model: "m".to_owned(), ..Chat::default() };
+    let grow = |place, text: &str| Event::PartDelta(place, canon::PartDelta::Text(text.to_owned()));
+    let chat = ChatRequest { model: "m".to_owned(), ..ChatRequest::default() };
     let events = vec![
-        Event::Begin { id: None, model: None, created: None },
-        Event::Open(a, open("a")),
-        Event::Open(b, open("b")),
+        Event::Start { id: None, model: None, created: None },
+        Event::PartStart(a, open("a")),
+        Event::PartStart(b, open("b")),
         grow(b, "{\"x\""),
         grow(a, "{\"y\""),
         grow(b, ":1}"),
-        Event::Close(b),
+        Event::PartEnd(b),
         grow(a, ":2}"),
-        Event::Close(a),
-        Event::End { candidate: 0, finish: stop(Why::Length).unwrap() },
+        Event::PartEnd(a),
+        Event::Finish { candidate: 0, finish: stop(FinishReason::Length).unwrap() },
     ];
     let response = checked(&written(&chat, events));
     let output = response["output"].as_array().unwrap();
@@ -445,15 +445,15 @@ fn serializes_interleaved_parts() {
 
 #[test]
 fn empty_and_failed_streams_have_their_events() {
-    let chat = Chat { model: "m".to_owned(), ..Chat::default() };
-    let response = checked(&written(&chat, unfold(reply_of(Vec::new(), Why::Stop))));
+    let chat = ChatRequest { model: "m".to_owned(), ..ChatRequest::default() };
+    let response = checked(&written(&chat, into_events(reply_of(Vec::new(), FinishReason::Stop))));
     assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!([])));
 
-    let fault = canon::Fault::new(canon::Trouble::Interrupted, "it broke");
-    let begin = Event::Begin { id: None, model: None, created: None };
+    let fault = canon::ApiError::new(canon::ErrorKind::Interrupted, "it broke");
+    let begin = Event::Start { id: None, model: None, created: None };
     let out = written(
         &chat,
-        vec![begin, Event::Open(Place::first(0), Opening::Text), Event::Fault(fault.clone())],
+        vec![begin, Event::PartStart(PartIndex::first(0), PartStart::Text), Event::Error(fault.clone())],
     );
     let events = data(&out);
     let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
@@ -469,30 +469,30 @@ fn empty_and_failed_streams_have_their_events() {
         ]
     );
     assert_eq!(events[5]["sequence_number"], json!(5));
-    let last = data(&Responses.break_off(&fault, "req_1"));
+    let last = data(&ResponsesDialect.write_abort(&fault, "req_1"));
     assert_eq!(last[1]["response"]["error"]["code"], "server_error");
 }
 
 #[test]
 fn names_losses_of_other_formats() {
-    let sampling = Sampling {
+    let sampling = SamplingOptions {
         top_k: Some(1),
         presence_penalty: Some(0.5),
         frequency_penalty: Some(0.5),
         seed: Some(1),
-        stop: vec!["x".to_owned()],
-        max_output: Some(4),
+        stop_sequences: vec!["x".to_owned()],
+        max_output_tokens: Some(4),
         candidates: Some(2),
-        ..Sampling::default()
+        ..SamplingOptions::default()
     };
     let turns = vec![Turn::new(Role::User, vec![Part::text("x")])];
     let tools = vec![Tool::Function(canon::FunctionTool {
         name: "f".to_owned(),
         ..canon::FunctionTool::default()
     })];
-    let chat = Chat { model: "m".to_owned(), turns, tools, sampling, ..Chat::default() };
-    let (outgoing, losses) = Responses.write_request(&chat, &lane("up")).unwrap();
-    let lost: Vec<&str> = losses.iter().map(|loss| loss.what.as_str()).collect();
+    let chat = ChatRequest { model: "m".to_owned(), turns, tools, sampling, ..ChatRequest::default() };
+    let (outgoing, losses) = ResponsesDialect.write_request(&chat, &lane("up")).unwrap();
+    let lost: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(
         lost,
         [

@@ -5,7 +5,7 @@
 //! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
 //! the service sends such calls for tools found by tool search.
 
-use canon::{Extras, Tool};
+use canon::{ExtraFields, Tool};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -43,7 +43,7 @@ impl ToolNames {
                     names.custom.insert(name.clone());
                     (name, extras)
                 }
-                Tool::Search(_) | Tool::Code(_) | Tool::Fetch(_) | Tool::Foreign { .. } => continue,
+                Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => continue,
             };
             if let Some(space) = namespace_of(extras) {
                 names.namespaced.entry(name.clone()).or_insert_with(|| space.to_owned());
@@ -67,7 +67,7 @@ impl ToolNames {
 }
 
 /// Returns the namespace of a declared tool.
-pub(super) fn namespace_of(extras: &Extras) -> Option<&str> {
+pub(super) fn namespace_of(extras: &ExtraFields) -> Option<&str> {
     extras.get(ORIGIN, NAMESPACE_EXTRA)?.get("name").and_then(Value::as_str)
 }
 

@@ -1,43 +1,43 @@
 //! Writes whole parts to a stream, as if they had arrived in deltas.
 
-use canon::{Growth, Kind, Losses, Part, Thought, ToolCall};
+use canon::{PartDelta, PartKind, Losses, Part, Thought, ToolCall};
 use serde_json::Value;
 
 use super::item_writer::{ItemWriter, OpenItem};
 use super::names::{NESTED_PART_EXTRA, ORIGIN};
 use super::write_output;
-use crate::fields::Object;
+use crate::fields::ObjectWriter;
 
 impl ItemWriter {
     /// Writes a part that arrives in one event.
     pub(super) fn write_whole(&mut self, part: Part, losses: &mut Losses, out: &mut Vec<u8>) {
         match &part.kind {
-            Kind::Text { text, citations } => {
+            PartKind::Text { text, citations } => {
                 self.start_text(false, out);
-                self.add_growth(Growth::Text(text.clone()), losses, out);
+                self.add_growth(PartDelta::Text(text.clone()), losses, out);
                 for citation in citations {
-                    self.add_growth(Growth::Citation(citation.clone()), losses, out);
+                    self.add_growth(PartDelta::Citation(citation.clone()), losses, out);
                 }
             }
-            Kind::Refusal(text) => {
+            PartKind::Refusal(text) => {
                 self.start_text(true, out);
-                self.add_growth(Growth::Text(text.clone()), losses, out);
+                self.add_growth(PartDelta::Text(text.clone()), losses, out);
             }
-            Kind::Thought(thought) => {
+            PartKind::Thought(thought) => {
                 self.start_thought(
                     Thought { text: String::new(), redacted: thought.redacted },
                     out,
                 );
                 if !thought.text.is_empty() {
-                    self.add_growth(Growth::Text(thought.text.clone()), losses, out);
+                    self.add_growth(PartDelta::Text(thought.text.clone()), losses, out);
                 }
             }
-            Kind::ToolCall(call) => {
+            PartKind::ToolCall(call) => {
                 self.start_call(&ToolCall { arguments: String::new(), ..call.clone() }, out);
-                self.add_growth(Growth::Text(call.arguments.clone()), losses, out);
+                self.add_growth(PartDelta::Text(call.arguments.clone()), losses, out);
             }
-            Kind::Code(_) => self.start_code(Some(part), out),
-            Kind::CodeOutcome(_) => {
+            PartKind::CodeExecution(_) => self.start_code(Some(part), out),
+            PartKind::CodeResult(_) => {
                 if !matches!(self.open, OpenItem::Code { outcome: None, .. }) {
                     self.start_code(None, out);
                 }
@@ -45,14 +45,14 @@ impl ItemWriter {
                     *outcome = Some(part);
                 }
             }
-            Kind::Search(search) => {
+            PartKind::WebSearch(search) => {
                 let id = self.ids.next("ws");
                 let item = write_output::reply_search_item(&part, search, id.clone());
                 self.write_whole_item(&id, item, "web_search_call", "searching", out);
             }
-            Kind::Media(media) => {
+            PartKind::Media(media) => {
                 let id = self.ids.next("ig");
-                let plain = Part::new(Kind::Media(media.clone()));
+                let plain = Part::new(PartKind::Media(media.clone()));
                 match write_output::image_item(&plain, media, Some(id.clone())) {
                     Some(item) => {
                         let item = item.into();
@@ -72,7 +72,7 @@ impl ItemWriter {
                     ),
                 }
             }
-            Kind::Foreign { origin, value }
+            PartKind::Foreign { origin, value }
                 if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_none() =>
             {
                 self.finish_item(false, out);
@@ -80,7 +80,7 @@ impl ItemWriter {
                 self.write_done(value.clone(), out);
                 self.open = OpenItem::Whole { signature: None };
             }
-            Kind::ToolResult(_) | Kind::Foreign { .. } => {
+            PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
                 self.drop_part("reply.part", "a part only the provider's format has", losses, out);
             }
         }
@@ -95,12 +95,12 @@ impl ItemWriter {
     fn start_code(&mut self, code: Option<Part>, out: &mut Vec<u8>) {
         self.finish_item(false, out);
         let id = self.ids.next("ci");
-        let source = if let Some(Part { kind: Kind::Code(code), .. }) = &code {
+        let source = if let Some(Part { kind: PartKind::CodeExecution(code), .. }) = &code {
             code.code.clone()
         } else {
             String::new()
         };
-        let item = Object::new()
+        let item = ObjectWriter::new()
             .set("type", "code_interpreter_call")
             .set("id", id.as_str())
             .set("status", "in_progress")

@@ -5,15 +5,15 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use canon::{Detail, Origin, Show, Tier, Usage, Why};
+use canon::{ImageDetail, WireFormat, ThinkingDisplay, ServiceTier, Usage, FinishReason};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use crate::fields::Object;
-use crate::{json, served, text};
+use crate::fields::ObjectWriter;
+use crate::{json, service_tier, text};
 
 /// One stream event of any type.
 #[derive(Debug, Deserialize)]
@@ -65,8 +65,8 @@ pub(super) struct FinalResponse<'a> {
 
 impl FinalResponse<'_> {
     /// Service tier, if reported.
-    pub(super) fn tier(&self) -> Option<Tier> {
-        json::word(self.service_tier).map(|word| served::read(Origin::Responses, &word))
+    pub(super) fn tier(&self) -> Option<ServiceTier> {
+        json::string_value(self.service_tier).map(|word| service_tier::read_tier(WireFormat::Responses, &word))
     }
 
     /// Usage, if reported.
@@ -169,89 +169,89 @@ pub(super) fn write_usage(usage: &Usage) -> Value {
         images: _,
         seconds: _,
     } = *usage;
-    let details = Object::new()
+    let details = ObjectWriter::new()
         .set("cached_tokens", cache_read)
         .set("cache_write_tokens", cache_write.saturating_add(cache_write_long));
-    Object::new()
+    ObjectWriter::new()
         .set("input_tokens", input)
         .set("input_tokens_details", details)
         .set("output_tokens", output)
-        .set("output_tokens_details", Object::new().set("reasoning_tokens", thinking))
+        .set("output_tokens_details", ObjectWriter::new().set("reasoning_tokens", thinking))
         .set("total_tokens", usage.total())
         .into()
 }
 
 /// Reads a finish reason from `incomplete_details.reason` or the status.
-pub(super) fn read_finish_reason(word: &str) -> Why {
+pub(super) fn read_finish_reason(word: &str) -> FinishReason {
     match word {
-        "completed" => Why::Stop,
-        "max_output_tokens" => Why::Length,
-        "content_filter" => Why::Filtered,
-        _ => Why::Other,
+        "completed" => FinishReason::Stop,
+        "max_output_tokens" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Other,
     }
 }
 
 /// Reads `reasoning.summary`. `None` for an unknown word.
-pub(super) fn read_show(word: &str) -> Option<Show> {
+pub(super) fn read_show(word: &str) -> Option<ThinkingDisplay> {
     match word {
-        "auto" => Some(Show::Auto),
-        "concise" => Some(Show::Concise),
-        "detailed" => Some(Show::Detailed),
+        "auto" => Some(ThinkingDisplay::Auto),
+        "concise" => Some(ThinkingDisplay::Concise),
+        "detailed" => Some(ThinkingDisplay::Detailed),
         _ => None,
     }
 }
 
 /// Returns `reasoning.summary`. Hidden is the default and has no word.
-pub(super) const fn write_show(show: Show) -> Option<&'static str> {
+pub(super) const fn write_show(show: ThinkingDisplay) -> Option<&'static str> {
     match show {
-        Show::Hidden => None,
-        Show::Auto => Some("auto"),
-        Show::Concise => Some("concise"),
-        Show::Detailed => Some("detailed"),
+        ThinkingDisplay::Hidden => None,
+        ThinkingDisplay::Auto => Some("auto"),
+        ThinkingDisplay::Concise => Some("concise"),
+        ThinkingDisplay::Detailed => Some("detailed"),
     }
 }
 
 /// Reads the image detail. `auto` equals no value.
-pub(super) fn read_detail(word: &str) -> Option<Detail> {
+pub(super) fn read_detail(word: &str) -> Option<ImageDetail> {
     match word {
-        "low" => Some(Detail::Low),
-        "high" => Some(Detail::High),
-        "original" => Some(Detail::Original),
+        "low" => Some(ImageDetail::Low),
+        "high" => Some(ImageDetail::High),
+        "original" => Some(ImageDetail::Original),
         _ => None,
     }
 }
 
 /// Returns the image detail.
-pub(super) const fn write_detail(detail: Detail) -> &'static str {
+pub(super) const fn write_detail(detail: ImageDetail) -> &'static str {
     match detail {
-        Detail::Low => "low",
-        Detail::Medium => "auto",
-        Detail::High => "high",
-        Detail::Original => "original",
+        ImageDetail::Low => "low",
+        ImageDetail::Medium => "auto",
+        ImageDetail::High => "high",
+        ImageDetail::Original => "original",
     }
 }
 
 /// Reads a `service_tier`.
-pub(super) fn read_tier(word: &str) -> Tier {
+pub(super) fn read_tier(word: &str) -> ServiceTier {
     match word {
-        "auto" => Tier::Auto,
-        "default" => Tier::Standard,
-        "flex" => Tier::Flex,
-        "priority" => Tier::Priority,
-        "fast" => Tier::Fast,
-        other => Tier::Other(Origin::Responses, other.to_owned()),
+        "auto" => ServiceTier::Auto,
+        "default" => ServiceTier::Standard,
+        "flex" => ServiceTier::Flex,
+        "priority" => ServiceTier::Priority,
+        "fast" => ServiceTier::Fast,
+        other => ServiceTier::Other(WireFormat::Responses, other.to_owned()),
     }
 }
 
 /// Returns the `service_tier`. `None` if this format has no word for it.
-pub(super) fn write_tier(tier: &Tier) -> Option<&str> {
+pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
     match tier {
-        Tier::Auto => Some("auto"),
-        Tier::Standard => Some("default"),
-        Tier::Flex => Some("flex"),
-        Tier::Priority => Some("priority"),
-        Tier::Fast => Some("fast"),
-        Tier::Other(Origin::Chat | Origin::Responses, word) => Some(word),
-        Tier::Other(Origin::Messages | Origin::Native | Origin::Images, _) => None,
+        ServiceTier::Auto => Some("auto"),
+        ServiceTier::Standard => Some("default"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Fast => Some("fast"),
+        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
+        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Writes turns of canon as request items.
 
 use canon::{
-    CacheMark, Code, CodeOutcome, Kind, Losses, Media, MediaKind, Part, Role, Search, Source, Tool,
+    CacheBreakpoint, CodeExecution, CodeResult, PartKind, Losses, Media, MediaKind, Part, Role, WebSearch, MediaSource, Tool,
     ToolCall, ToolResult, Turn,
 };
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use super::names::{
 };
 use super::tool_names::ToolNames;
 use super::{signatures, tool_names, wire, write_output};
-use crate::fields::{Object, note_foreign};
+use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Writes turns as a list of items.
 pub(super) struct ItemListWriter<'a> {
@@ -30,7 +30,7 @@ impl<'a> ItemListWriter<'a> {
     pub(super) fn new(turns: &'a [Turn], tools: &[Tool], losses: &'a mut Losses) -> Self {
         let mut custom = Vec::new();
         for part in turns.iter().flat_map(|turn| &turn.parts) {
-            if let Kind::ToolCall(call) = &part.kind
+            if let PartKind::ToolCall(call) = &part.kind
                 && call.custom
             {
                 custom.push(call.id.as_str());
@@ -52,9 +52,9 @@ impl<'a> ItemListWriter<'a> {
             "turn.name",
             "the responses format has no participant names",
         );
-        note_foreign(extras, ORIGIN, "turn", self.losses);
+        note_foreign_fields(extras, ORIGIN, "turn", self.losses);
         for part in parts {
-            note_foreign(&part.extras, ORIGIN, "part", self.losses);
+            note_foreign_fields(&part.extras, ORIGIN, "part", self.losses);
         }
         match role {
             Role::Assistant => self.assistant(parts),
@@ -86,19 +86,19 @@ impl<'a> ItemListWriter<'a> {
         kept
     }
 
-    fn message(&mut self, role: &str, parts: &[Part], extras: &canon::Extras) {
+    fn message(&mut self, role: &str, parts: &[Part], extras: &canon::ExtraFields) {
         let content = self.content(parts.iter());
-        let item = Object::new().set("role", role).set("content", content).with(extras, ORIGIN);
+        let item = ObjectWriter::new().set("role", role).set("content", content).with_extras(extras, ORIGIN);
         self.items.push(item.into());
     }
 
-    fn user(&mut self, parts: &[Part], extras: &canon::Extras) {
+    fn user(&mut self, parts: &[Part], extras: &canon::ExtraFields) {
         let mut message_parts: Vec<Part> = Vec::new();
         let mut has_items = false;
         for part in parts {
-            let item = if let Kind::ToolResult(result) = &part.kind {
+            let item = if let PartKind::ToolResult(result) = &part.kind {
                 Some(self.result(part, result))
-            } else if let Kind::Foreign { origin: ORIGIN, value } = &part.kind
+            } else if let PartKind::Foreign { origin: ORIGIN, value } = &part.kind
                 && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_none()
             {
                 Some(value.clone())
@@ -124,8 +124,8 @@ impl<'a> ItemListWriter<'a> {
     /// A single plain text becomes a string, anything else a list of parts.
     fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
         let parts: Vec<&Part> = parts.collect();
-        if let [Part { kind: Kind::Text { text, .. }, cache: None, extras, .. }] = parts.as_slice()
-            && extras.for_origin(ORIGIN).is_none()
+        if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] = parts.as_slice()
+            && extras.for_format(ORIGIN).is_none()
         {
             return Value::from(text.as_str());
         }
@@ -134,34 +134,34 @@ impl<'a> ItemListWriter<'a> {
 
     /// Writes a part of a user message or a tool result.
     fn input_part(&mut self, part: &Part) -> Option<Value> {
-        let text = |text: &str| Object::new().set("type", "input_text").set("text", text);
+        let text = |text: &str| ObjectWriter::new().set("type", "input_text").set("text", text);
         let object = match &part.kind {
-            Kind::Text { text: words, .. } | Kind::Refusal(words) => text(words),
-            Kind::Media(media) => self.media(media)?,
-            Kind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
-            Kind::Code(code) => text(&write_output::code_block(&code.language, &code.code)),
-            Kind::CodeOutcome(outcome) => text(&write_output::code_block("", &outcome.output)),
-            Kind::Foreign { .. } => {
+            PartKind::Text { text: words, .. } | PartKind::Refusal(words) => text(words),
+            PartKind::Media(media) => self.media(media)?,
+            PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
+            PartKind::CodeExecution(code) => text(&write_output::code_block(&code.language, &code.code)),
+            PartKind::CodeResult(outcome) => text(&write_output::code_block("", &outcome.output)),
+            PartKind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 return None;
             }
-            Kind::Search(_) => {
+            PartKind::WebSearch(_) => {
                 self.losses.add(
                     "part.search",
                     "a search another provider ran cannot be shown to this one",
                 );
                 return None;
             }
-            Kind::Thought(_) | Kind::ToolCall(_) | Kind::ToolResult(_) => {
+            PartKind::Thought(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) => {
                 self.losses.add("part", "a part that a user message cannot hold here");
                 return None;
             }
         };
-        let mark = part.cache.as_ref().map(write_cache);
-        Some(object.maybe("prompt_cache_breakpoint", mark).with(&part.extras, ORIGIN).into())
+        let mark = part.cache_breakpoint.as_ref().map(write_cache);
+        Some(object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into())
     }
 
-    fn media(&mut self, media: &Media) -> Option<Object> {
+    fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
         let Media { kind, source, name, detail, clip } = media;
         self.losses.add_if(clip.is_some(), "media.clip", "the responses format has no clips");
         match kind {
@@ -176,9 +176,9 @@ impl<'a> ItemListWriter<'a> {
             MediaKind::Image | MediaKind::Document => {}
         }
         let image = *kind == MediaKind::Image;
-        let object = Object::new().set("type", if image { "input_image" } else { "input_file" });
+        let object = ObjectWriter::new().set("type", if image { "input_image" } else { "input_file" });
         let object = match source {
-            Source::Inline { mime, data } => {
+            MediaSource::Inline { mime, data } => {
                 let uri = format!("data:{mime};base64,{data}");
                 if image {
                     object.set("image_url", uri)
@@ -192,37 +192,37 @@ impl<'a> ItemListWriter<'a> {
                     object.set("filename", name.as_deref().unwrap_or(usual)).set("file_data", uri)
                 }
             }
-            Source::Url { url, .. } if image => object.set("image_url", url.as_str()),
-            Source::Url { url, .. } => {
-                object.maybe("filename", name.as_deref()).set("file_url", url.as_str())
+            MediaSource::Url { url, .. } if image => object.set("image_url", url.as_str()),
+            MediaSource::Url { url, .. } => {
+                object.set_some("filename", name.as_deref()).set("file_url", url.as_str())
             }
-            Source::File { origin, id } if *origin == ORIGIN => {
-                object.maybe("filename", name.as_deref()).set("file_id", id.as_str())
+            MediaSource::File { origin, id } if *origin == ORIGIN => {
+                object.set_some("filename", name.as_deref()).set("file_id", id.as_str())
             }
-            Source::File { .. } => {
+            MediaSource::File { .. } => {
                 self.losses
                     .add("media.file", "a file in another provider's storage cannot be read here");
                 return None;
             }
-            Source::Text(text) => {
-                return Some(Object::new().set("type", "input_text").set("text", text.as_str()));
+            MediaSource::Text(text) => {
+                return Some(ObjectWriter::new().set("type", "input_text").set("text", text.as_str()));
             }
         };
         let detail = detail.map(wire::write_detail);
         // `detail` is required for images.
         let detail = if image { Some(detail.unwrap_or("auto")) } else { detail };
-        Some(object.maybe("detail", detail))
+        Some(object.set_some("detail", detail))
     }
 
     fn result(&mut self, part: &Part, result: &ToolResult) -> Value {
-        let ToolResult { call, name: _, parts, object, failed } = result;
+        let ToolResult { call_id: call, name: _, parts, object, is_error: failed } = result;
         self.losses.add_if(
             *failed,
             "tool_result.failed",
             "the responses format cannot mark a result as failed",
         );
         self.losses.add_if(
-            part.cache.is_some(),
+            part.cache_breakpoint.is_some(),
             "part.cache",
             "a tool result cannot have a cache breakpoint here",
         );
@@ -240,11 +240,11 @@ impl<'a> ItemListWriter<'a> {
         let custom = part.extras.get(ORIGIN, CUSTOM_RESULT_EXTRA).is_some()
             || self.custom.contains(&call.as_str());
         let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
-        let item = Object::new()
+        let item = ObjectWriter::new()
             .set("type", kind)
             .set("call_id", call.as_str())
             .set("output", content)
-            .with(&part.extras, ORIGIN);
+            .with_extras(&part.extras, ORIGIN);
         without_field(item, CUSTOM_RESULT_EXTRA)
     }
 
@@ -253,23 +253,23 @@ impl<'a> ItemListWriter<'a> {
         let empty = parts.is_empty();
         let mut parts = parts.iter().peekable();
         while let Some(part) = parts.next() {
-            let own_item = part.seal.as_ref().and_then(signatures::own_signature_item);
-            if !matches!(part.kind, Kind::Thought(_)) {
+            let own_item = part.signature.as_ref().and_then(signatures::own_signature_item);
+            if !matches!(part.kind, PartKind::Thought(_)) {
                 if let Some(thinking) = own_item {
                     message.close(self);
                     self.items.push(thinking.into());
                 } else {
-                    self.losses.add_if(part.seal.is_some(), "part.seal", FOREIGN_SIGNATURE);
+                    self.losses.add_if(part.signature.is_some(), "part.seal", FOREIGN_SIGNATURE);
                 }
             }
             self.losses.add_if(
-                part.cache.is_some(),
+                part.cache_breakpoint.is_some(),
                 "part.cache",
                 "only input parts can have a cache breakpoint here",
             );
             if let Some(mut output) = self.output_part(part) {
                 if let Value::Object(fields) = &mut output {
-                    for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
+                    for (name, value) in part.extras.for_format(ORIGIN).into_iter().flatten() {
                         if name != MESSAGE_EXTRA && name != NESTED_PART_EXTRA {
                             fields.entry(name.clone()).or_insert_with(|| value.clone());
                         }
@@ -279,7 +279,7 @@ impl<'a> ItemListWriter<'a> {
                 continue;
             }
             let outcome = parts.next_if(|next| {
-                matches!((&part.kind, &next.kind), (Kind::Code(code), Kind::CodeOutcome(outcome))
+                matches!((&part.kind, &next.kind), (PartKind::CodeExecution(code), PartKind::CodeResult(outcome))
                     if outcome.id == code.id)
             });
             if let Some(item) = self.model_item(part, outcome) {
@@ -289,7 +289,7 @@ impl<'a> ItemListWriter<'a> {
         }
         message.close(self);
         if empty {
-            let nothing = Object::new().set("role", "assistant").set("content", "");
+            let nothing = ObjectWriter::new().set("role", "assistant").set("content", "");
             self.items.push(nothing.into());
         }
     }
@@ -297,19 +297,19 @@ impl<'a> ItemListWriter<'a> {
     /// Writes a message part of the assistant. `None` for parts that are items of their own.
     fn output_part(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
-            Kind::Text { text, citations } => {
+            PartKind::Text { text, citations } => {
                 let chances = part.extras.get(ORIGIN, "logprobs").cloned();
                 Some(write_output::text_part(text, citations, chances, self.losses))
             }
-            Kind::Refusal(text) => Some(write_output::refusal_part(text)),
+            PartKind::Refusal(text) => Some(write_output::refusal_part(text)),
             // A container of another provider cannot be named here, so its code is written as text.
-            Kind::Code(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
-                let Code { id: _, language, code } = code;
+            PartKind::CodeExecution(code) if part.extras.get(ORIGIN, "container_id").is_none() => {
+                let CodeExecution { id: _, language, code } = code;
                 let text = write_output::code_block(language, code);
                 Some(write_output::text_part(&text, &[], None, self.losses))
             }
-            Kind::CodeOutcome(outcome) => {
-                let CodeOutcome { id: _, output: text, failed: _ } = outcome;
+            PartKind::CodeResult(outcome) => {
+                let CodeResult { id: _, output: text, is_error: _ } = outcome;
                 Some(write_output::text_part(
                     &write_output::code_block("", text),
                     &[],
@@ -317,72 +317,72 @@ impl<'a> ItemListWriter<'a> {
                     self.losses,
                 ))
             }
-            Kind::Foreign { origin, value }
+            PartKind::Foreign { origin, value }
                 if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
                 Some(value.clone())
             }
-            Kind::Code(_)
-            | Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::ToolResult(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => None,
+            PartKind::CodeExecution(_)
+            | PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => None,
         }
     }
 
     /// Writes an item the model produced.
     fn model_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         match &part.kind {
-            Kind::Thought(thought) => {
-                let is_own = match &part.seal {
-                    Some(signature) => signature.for_origin(ORIGIN).is_some(),
+            PartKind::Thought(thought) => {
+                let is_own = match &part.signature {
+                    Some(signature) => signature.for_format(ORIGIN).is_some(),
                     // A thought stored by the service is identified by its id alone.
                     None => part.extras.get(ORIGIN, "id").is_some(),
                 };
                 if !is_own {
-                    let what = if part.seal.is_some() { "thought.seal" } else { "thought" };
+                    let what = if part.signature.is_some() { "thought.seal" } else { "thought" };
                     self.losses.add(what, FOREIGN_THOUGHT);
                     return None;
                 }
                 Some(signatures::write(part, thought, None).into())
             }
-            Kind::ToolCall(call) => Some(write_call(part, call, &self.names)),
-            Kind::ToolResult(result) => Some(self.result(part, result)),
-            Kind::Code(code) => {
+            PartKind::ToolCall(call) => Some(write_call(part, call, &self.names)),
+            PartKind::ToolResult(result) => Some(self.result(part, result)),
+            PartKind::CodeExecution(code) => {
                 Some(write_output::code_item(Some((part, code)), outcome, None, None).into())
             }
-            Kind::Search(search)
+            PartKind::WebSearch(search)
                 if search.id.as_deref().is_some_and(write_output::is_own_search) =>
             {
-                let Search { id, queries: _, found: _ } = search;
+                let WebSearch { id, queries: _, results: _ } = search;
                 Some(write_output::search_item(part, search, id.clone()).into())
             }
-            Kind::Search(_) => {
+            PartKind::WebSearch(_) => {
                 self.losses.add(
                     "part.search",
                     "a search another provider ran cannot be shown to this one",
                 );
                 None
             }
-            Kind::Media(media) if part.extras.get(ORIGIN, "id").is_some() => {
+            PartKind::Media(media) if part.extras.get(ORIGIN, "id").is_some() => {
                 write_output::image_item(part, media, None).map(Value::from)
             }
-            Kind::Media(media) => {
+            PartKind::Media(media) => {
                 // Assistant messages cannot hold images, so the image goes into a user message.
                 let shown = self.media(media)?;
                 self.losses
                     .add("media.role", "an image of the model is sent in a user message here");
                 let content = vec![Value::from(shown)];
-                Some(Object::new().set("role", "user").set("content", content).into())
+                Some(ObjectWriter::new().set("role", "user").set("content", content).into())
             }
-            Kind::Foreign { origin, value } if *origin == ORIGIN => Some(value.clone()),
-            Kind::Foreign { .. } => {
+            PartKind::Foreign { origin, value } if *origin == ORIGIN => Some(value.clone()),
+            PartKind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
                 None
             }
-            Kind::Text { .. } | Kind::Refusal(_) | Kind::CodeOutcome(_) => None,
+            PartKind::Text { .. } | PartKind::Refusal(_) | PartKind::CodeResult(_) => None,
         }
     }
 }
@@ -426,14 +426,14 @@ impl PendingAssistantMessage {
                 .insert("id".to_owned(), Value::from(format!("msg_history_{}", to.generated_ids)));
             fields.entry("status").or_insert_with(|| Value::from("completed"));
         }
-        let object = Object::new();
+        let object = ObjectWriter::new();
         let object = if fields.contains_key("id") { object.set("type", "message") } else { object };
         let object = object.set("role", "assistant");
         let object = match plain {
             Some(text) => object.set("content", text),
             None => object.set("content", parts),
         };
-        to.items.push(object.with(&canon::Extras::of(ORIGIN, fields), ORIGIN).into());
+        to.items.push(object.with_extras(&canon::ExtraFields::from_fields(ORIGIN, fields), ORIGIN).into());
     }
 }
 
@@ -456,35 +456,35 @@ fn write_call(part: &Part, call: &ToolCall, names: &ToolNames) -> Value {
     let (kind, field) =
         if *custom { ("custom_tool_call", "input") } else { ("function_call", "arguments") };
     let arguments = if arguments.is_empty() && !custom { "{}" } else { arguments.as_str() };
-    Object::new()
+    ObjectWriter::new()
         .set("type", kind)
         .set("call_id", id.as_str())
         .set("name", name)
-        .maybe("namespace", space)
+        .set_some("namespace", space)
         .set(field, arguments)
-        .with(&part.extras, ORIGIN)
+        .with_extras(&part.extras, ORIGIN)
         .into()
 }
 
 /// Removes one field of an object.
-pub(super) fn without_field(object: Object, name: &str) -> Value {
+pub(super) fn without_field(object: ObjectWriter, name: &str) -> Value {
     let mut map = object.into_map();
     map.shift_remove(name);
     Value::Object(map)
 }
 
 /// Writes a prompt cache breakpoint.
-pub(super) fn write_cache(mark: &CacheMark) -> Value {
+pub(super) fn write_cache(mark: &CacheBreakpoint) -> Value {
     // Maps lifetimes of other formats to the next longer one of this format.
     let ttl = mark.ttl.as_deref().map(|ttl| match ttl {
         "5m" => "30m",
         "1h" => "12h",
         other => other,
     });
-    Object::new().set("mode", "explicit").maybe("ttl", ttl).into()
+    ObjectWriter::new().set("mode", "explicit").set_some("ttl", ttl).into()
 }
 
 /// Position in the conversation at which a tool was declared, with the fields of its item.
-pub(super) fn added_at(extras: &canon::Extras) -> Option<&Value> {
+pub(super) fn added_at(extras: &canon::ExtraFields) -> Option<&Value> {
     extras.get(ORIGIN, ADDED_TOOLS_EXTRA)
 }

@@ -2,13 +2,13 @@
 //! a provider's own items.
 
 use canon::{
-    Citation, Code, CodeOutcome, Logprob, Losses, Media, MediaKind, Part, Search, Source,
-    TokenChance,
+    Citation, CodeExecution, CodeResult, Logprob, Losses, Media, MediaKind, Part, WebSearch, MediaSource,
+    TokenLogprob,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use crate::fields::{Object, number};
+use crate::fields::{ObjectWriter, number};
 
 /// Writes code or its output as a Markdown code block.
 pub(super) fn code_block(language: &str, code: &str) -> String {
@@ -25,7 +25,7 @@ pub(super) fn text_part(
     let length = text.chars().count();
     let annotations: Vec<Value> =
         citations.iter().map(|citation| annotation(citation, length, losses)).collect();
-    Object::new()
+    ObjectWriter::new()
         .set("type", "output_text")
         .set("text", text)
         .set("annotations", annotations)
@@ -35,7 +35,7 @@ pub(super) fn text_part(
 
 /// Writes a `refusal` part.
 pub(super) fn refusal_part(text: &str) -> Value {
-    Object::new().set("type", "refusal").set("refusal", text).into()
+    ObjectWriter::new().set("type", "refusal").set("refusal", text).into()
 }
 
 /// Writes an annotation for a text of `length` characters. A citation without a span covers all of
@@ -48,24 +48,24 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
         "the responses format has no quotes in citations",
     );
     if url.is_none() && extras.get(ORIGIN, "type").is_some() {
-        return Object::new().with(extras, ORIGIN).into();
+        return ObjectWriter::new().with_extras(extras, ORIGIN).into();
     }
     let (start, end) = span.unwrap_or((0, length));
-    Object::new()
+    ObjectWriter::new()
         .set("type", "url_citation")
         .set("url", url.as_deref().unwrap_or_default())
         .set("title", title.as_deref().unwrap_or_default())
         .set("start_index", start)
         .set("end_index", end)
-        .with(extras, ORIGIN)
+        .with_extras(extras, ORIGIN)
         .into()
 }
 
 /// Log probabilities of the tokens. Deltas have no `bytes`.
 pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
-    let chance = |chance: &TokenChance| {
-        let TokenChance { token, id: _, logprob, bytes } = chance;
-        let object = Object::new().set("token", token.as_str()).set("logprob", number(*logprob));
+    let chance = |chance: &TokenLogprob| {
+        let TokenLogprob { token, id: _, logprob, bytes } = chance;
+        let object = ObjectWriter::new().set("token", token.as_str()).set("logprob", number(*logprob));
         if delta {
             return object;
         }
@@ -86,78 +86,78 @@ pub(super) fn is_own_search(id: &str) -> bool {
 }
 
 /// Writes a `web_search_call` item.
-pub(super) fn search_item(part: &Part, search: &Search, id: Option<String>) -> Object {
-    let Search { id: _, queries, found } = search;
-    let item = Object::new().set("type", "web_search_call").maybe("id", id);
+pub(super) fn search_item(part: &Part, search: &WebSearch, id: Option<String>) -> ObjectWriter {
+    let WebSearch { id: _, queries, results: found } = search;
+    let item = ObjectWriter::new().set("type", "web_search_call").set_some("id", id);
     let item = match part.extras.get(ORIGIN, "status") {
         Some(status) => item.set("status", status.clone()),
         None => item.set("status", "completed"),
     };
-    let ours = part.extras.for_origin(ORIGIN).is_some();
+    let ours = part.extras.for_format(ORIGIN).is_some();
     let known = !queries.is_empty() || !found.is_empty();
     let action = (known && !ours).then(|| {
         let sources: Vec<Value> = found
             .iter()
-            .map(|(url, _)| Object::new().set("type", "url").set("url", url.as_str()).into())
+            .map(|(url, _)| ObjectWriter::new().set("type", "url").set("url", url.as_str()).into())
             .collect();
-        Object::new()
+        ObjectWriter::new()
             .set("type", "search")
             .set("query", queries.first().map_or("", String::as_str))
             .set("queries", queries.as_slice())
-            .maybe("sources", (!sources.is_empty()).then_some(sources))
+            .set_some("sources", (!sources.is_empty()).then_some(sources))
     });
-    item.maybe("action", action).with(&part.extras, ORIGIN)
+    item.set_some("action", action).with_extras(&part.extras, ORIGIN)
 }
 
 /// Writes a `web_search_call` item of a response, where `action` is required.
-pub(super) fn reply_search_item(part: &Part, search: &Search, id: String) -> Value {
+pub(super) fn reply_search_item(part: &Part, search: &WebSearch, id: String) -> Value {
     let mut item = search_item(part, search, Some(id)).into_map();
     item.entry("action")
-        .or_insert_with(|| Object::new().set("type", "search").set("query", "").into());
+        .or_insert_with(|| ObjectWriter::new().set("type", "search").set("query", "").into());
     Value::Object(item)
 }
 
 /// Writes a `code_interpreter_call` item. `container_id` is required even if there was no
 /// container.
 pub(super) fn code_item(
-    code: Option<(&Part, &Code)>,
+    code: Option<(&Part, &CodeExecution)>,
     outcome: Option<&Part>,
     id: Option<String>,
     container: Option<String>,
-) -> Object {
+) -> ObjectWriter {
     let (source, own_id) = match code {
-        Some((_, Code { id, language: _, code })) => (Some(code.as_str()), id.clone()),
+        Some((_, CodeExecution { id, language: _, code })) => (Some(code.as_str()), id.clone()),
         None => (None, None),
     };
     let kept = code.map(|(part, _)| &part.extras);
     let (outputs, failed) = outcome.map_or((Value::Null, false), outputs);
-    let item = Object::new()
+    let item = ObjectWriter::new()
         .set("type", "code_interpreter_call")
-        .maybe("id", id.or(own_id))
+        .set_some("id", id.or(own_id))
         .set("status", if failed { "failed" } else { "completed" })
         .set("code", source.map_or(Value::Null, Value::from));
     let item = match kept.and_then(|extras| extras.get(ORIGIN, "container_id")) {
         Some(container) => item.set("container_id", container.clone()),
-        None => item.maybe("container_id", container),
+        None => item.set_some("container_id", container),
     };
     let item = item.set("outputs", outputs);
     match kept {
         Some(extras) => {
             let status = extras.get(ORIGIN, "status").cloned();
-            item.maybe("status", status).with(extras, ORIGIN)
+            item.set_some("status", status).with_extras(extras, ORIGIN)
         }
         None => item,
     }
 }
 
 fn outputs(part: &Part) -> (Value, bool) {
-    let canon::Kind::CodeOutcome(CodeOutcome { id: _, output, failed }) = &part.kind else {
+    let canon::PartKind::CodeResult(CodeResult { id: _, output, is_error: failed }) = &part.kind else {
         return (Value::Null, false);
     };
     let outputs = match part.extras.get(ORIGIN, "outputs") {
         Some(outputs) => outputs.clone(),
         None => {
-            let logs = Object::new().set("type", "logs").set("logs", output.as_str());
+            let logs = ObjectWriter::new().set("type", "logs").set("logs", output.as_str());
             Value::Array(vec![logs.into()])
         }
     };
@@ -165,9 +165,9 @@ fn outputs(part: &Part) -> (Value, bool) {
 }
 
 /// Writes an `image_generation_call` item. `None` if the image is not inline.
-pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<Object> {
+pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<ObjectWriter> {
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
-    let (MediaKind::Image, Source::Inline { mime, data }) = (kind, source) else { return None };
+    let (MediaKind::Image, MediaSource::Inline { mime, data }) = (kind, source) else { return None };
     let format = match mime.strip_prefix("image/").unwrap_or("png") {
         "jpg" => "jpeg",
         "svg+xml" => "svg",
@@ -175,12 +175,12 @@ pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Opti
     };
     let status = part.extras.get(ORIGIN, "status").cloned();
     Some(
-        Object::new()
+        ObjectWriter::new()
             .set("type", "image_generation_call")
-            .maybe("id", part.extras.get(ORIGIN, "id").cloned().or(id.map(Value::from)))
+            .set_some("id", part.extras.get(ORIGIN, "id").cloned().or(id.map(Value::from)))
             .set("status", status.unwrap_or_else(|| "completed".into()))
             .set("result", data.as_str())
             .set("output_format", format)
-            .with(&part.extras, ORIGIN),
+            .with_extras(&part.extras, ORIGIN),
     )
 }

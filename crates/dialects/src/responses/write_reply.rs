@@ -1,6 +1,6 @@
 //! Writes a whole response from canon.
 
-use canon::{Candidate, Kind, Logprob, Losses, Lossy, Part, Reply, ToolCall};
+use canon::{ReplyCandidate, PartKind, Logprob, Losses, Lossy, Part, ChatReply, ToolCall};
 use serde_json::{Map, Value};
 
 use super::names::{MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN};
@@ -8,14 +8,14 @@ use super::reply_items::{DeclaredCall, ItemIds, ResponseEnd, message_item};
 use super::response_object::{ResponseEcho, ResponseState};
 use super::tool_names::{self, ToolNames};
 use super::{signatures, write_output};
-use crate::Stamp;
-use crate::served::{self, TIER};
+use crate::ReplyStamp;
+use crate::service_tier::{self, TIER_FIELD};
 
 /// Writes a reply to the given request.
-pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Vec<u8>> {
-    let Reply { id: _, model: _, created, candidates, usage, extras } = reply;
+pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
-    let tier = served::note(&extras, ORIGIN, &mut losses);
+    let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     losses.add_if(
         candidates.len() > 1,
         "reply.candidates",
@@ -23,15 +23,15 @@ pub(super) fn write(reply: Reply, chat: &canon::Chat, stamp: &Stamp) -> Lossy<Ve
     );
     let created = created.unwrap_or(stamp.created);
     let mut echo = ResponseEcho::from_request(chat, stamp, created);
-    for (name, value) in extras.for_origin(ORIGIN).into_iter().flatten() {
+    for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
         echo.set(name, value.clone());
     }
     if let Some(tier) = tier {
-        echo.set(TIER, Value::from(tier));
+        echo.set(TIER_FIELD, Value::from(tier));
     }
     let candidate = candidates.into_iter().next().unwrap_or_default();
-    let Candidate { index: _, parts, finish, logprobs, extras } = candidate;
-    served::note(&extras, ORIGIN, &mut losses);
+    let ReplyCandidate { index: _, parts, finish, logprobs, extras } = candidate;
+    service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
     let end = ResponseEnd::new(finish.as_ref());
     let logprobs = if chat.sampling.logprobs.is_some() { logprobs } else { Vec::new() };
     let mut items = OutputWriter {
@@ -80,21 +80,21 @@ impl OutputWriter<'_> {
                 self.add(output, part.extras.get(ORIGIN, MESSAGE_EXTRA));
                 // The end of a text may be a separate part because of its signature. It stays in
                 // the same message.
-                if let Some(signature) = &part.seal {
+                if let Some(signature) = &part.signature {
                     self.close();
                     self.write_signature_item(signatures::neighbour_signature(signature, true));
                 }
                 continue;
             }
             let outcome = parts.next_if(|next| {
-                matches!((&part.kind, &next.kind), (Kind::Code(_), Kind::CodeOutcome(_)))
+                matches!((&part.kind, &next.kind), (PartKind::CodeExecution(_), PartKind::CodeResult(_)))
             });
             // The signature of a part that cannot be written is dropped with it.
             if let Some(item) = self.own_item(part, outcome) {
                 self.close();
                 self.write_signature(part);
                 self.items.push(item);
-                if let Some(signature) = outcome.and_then(|outcome| outcome.seal.as_ref()) {
+                if let Some(signature) = outcome.and_then(|outcome| outcome.signature.as_ref()) {
                     self.write_signature_item(signatures::neighbour_signature(signature, true));
                 }
             }
@@ -109,10 +109,10 @@ impl OutputWriter<'_> {
 
     /// Writes the signature of a part that is not a thought, right before the item of that part.
     fn write_signature(&mut self, part: &Part) {
-        if let Some(signature) = &part.seal
-            && !matches!(part.kind, Kind::Thought(_))
+        if let Some(signature) = &part.signature
+            && !matches!(part.kind, PartKind::Thought(_))
         {
-            let token = if let Kind::ToolCall(call) = &part.kind {
+            let token = if let PartKind::ToolCall(call) = &part.kind {
                 signatures::call_signature(signature, &call.id)
             } else {
                 signatures::neighbour_signature(signature, false)
@@ -124,51 +124,51 @@ impl OutputWriter<'_> {
     /// Writes a message part. `None` for parts that are items of their own.
     fn message_part(&mut self, part: &Part) -> Option<Value> {
         match &part.kind {
-            Kind::Text { text, citations } => {
+            PartKind::Text { text, citations } => {
                 let chances = write_output::logprobs(&std::mem::take(&mut self.logprobs), false);
                 Some(write_output::text_part(text, citations, Some(chances), self.losses))
             }
-            Kind::Refusal(text) => Some(write_output::refusal_part(text)),
-            Kind::Foreign { origin, value }
+            PartKind::Refusal(text) => Some(write_output::refusal_part(text)),
+            PartKind::Foreign { origin, value }
                 if *origin == ORIGIN && part.extras.get(ORIGIN, NESTED_PART_EXTRA).is_some() =>
             {
                 Some(value.clone())
             }
-            Kind::Media(_)
-            | Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::ToolResult(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => None,
+            PartKind::Media(_)
+            | PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => None,
         }
     }
 
     fn own_item(&mut self, part: &Part, outcome: Option<&Part>) -> Option<Value> {
         Some(match &part.kind {
-            Kind::Thought(thought) => {
+            PartKind::Thought(thought) => {
                 let id = self.ids.next("rs");
                 signatures::write(part, thought, Some(id)).into()
             }
-            Kind::ToolCall(call) => self.call(part, call),
-            Kind::Code(code) => {
+            PartKind::ToolCall(call) => self.call(part, call),
+            PartKind::CodeExecution(code) => {
                 let has_container = part.extras.get(ORIGIN, "container_id").is_some();
                 let id = (!has_container).then(|| self.ids.next("ci"));
                 write_output::code_item(Some((part, code)), outcome, id, Some(self.ids.container()))
                     .into()
             }
-            Kind::CodeOutcome(_) => {
+            PartKind::CodeResult(_) => {
                 let id = self.ids.next("ci");
                 write_output::code_item(None, Some(part), Some(id), Some(self.ids.container()))
                     .into()
             }
-            Kind::Search(search) => {
+            PartKind::WebSearch(search) => {
                 let id = search.id.clone().filter(|id| write_output::is_own_search(id));
                 let id = id.unwrap_or_else(|| self.ids.next("ws"));
                 write_output::reply_search_item(part, search, id)
             }
-            Kind::Media(media) => {
+            PartKind::Media(media) => {
                 let id = self.ids.next("ig");
                 match write_output::image_item(part, media, Some(id)) {
                     Some(item) => item.into(),
@@ -179,12 +179,12 @@ impl OutputWriter<'_> {
                     }
                 }
             }
-            Kind::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
-            Kind::ToolResult(_) | Kind::Foreign { .. } => {
+            PartKind::Foreign { origin, value } if *origin == ORIGIN => value.clone(),
+            PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
                 self.losses.add("reply.part", "a part only the provider's format has");
                 return None;
             }
-            Kind::Text { .. } | Kind::Refusal(_) => return None,
+            PartKind::Text { .. } | PartKind::Refusal(_) => return None,
         })
     }
 
@@ -200,7 +200,7 @@ impl OutputWriter<'_> {
         let arguments = if none { "{}" } else { call.arguments.as_str() };
         let item = call.item(&id, arguments, "completed");
         let Value::Object(mut fields) = item else { return item };
-        for (name, value) in part.extras.for_origin(ORIGIN).into_iter().flatten() {
+        for (name, value) in part.extras.for_format(ORIGIN).into_iter().flatten() {
             fields.entry(name.clone()).or_insert_with(|| value.clone());
         }
         Value::Object(fields)
@@ -222,7 +222,7 @@ impl OutputWriter<'_> {
         };
         let id = self.ids.next("msg");
         let message = message_item(&id, parts);
-        self.items.push(message.with(&canon::Extras::of(ORIGIN, kept), ORIGIN).into());
+        self.items.push(message.with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept), ORIGIN).into());
     }
 
     fn finish(mut self) -> Vec<Value> {

@@ -6,7 +6,7 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use canon::{
-    Chat, Format, Hints, Level, Losses, Lossy, Modality, Role, Sampling, Show, State, Thinking,
+    ChatRequest, ResponseFormat, RequestHints, EffortLevel, Losses, Lossy, Modality, Role, SamplingOptions, ThinkingDisplay, ConversationState, ThinkingOptions,
     ToolChoice, Turn,
 };
 use serde_json::Value;
@@ -16,25 +16,25 @@ use super::names::{
 };
 use super::write_items::ItemListWriter;
 use super::{wire, write_tools};
-use crate::fields::{Object, number};
-use crate::json::Segments;
-use crate::{Lane, Outgoing, Steering};
+use crate::fields::{ObjectWriter, number};
+use crate::json::BodySegments;
+use crate::{LaneSettings, ProviderRequest, ThinkingControls};
 
 /// Maximum length of `safety_identifier`. Longer ids go into `user`.
 const MAX_SAFETY_ID_BYTES: usize = 64;
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
-    let Chat {
+pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<ProviderRequest> {
+    let ChatRequest {
         model: _,
         turns,
         tools,
-        choice,
+        tool_choice: choice,
         sampling,
         thinking,
-        format,
+        response_format: format,
         modalities,
-        canvas,
+        image_shape: canvas,
         stream,
         state,
         hints,
@@ -64,12 +64,12 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
     }
     let input = items.finish();
 
-    let body = Object::new()
+    let body = ObjectWriter::new()
         .set("model", lane.model)
-        .maybe("instructions", instructions)
+        .set_some("instructions", instructions)
         .set("input", input);
     let tool_list = (!declared.tools.is_empty()).then_some(declared.tools);
-    let ToolChoice { choice: _, parallel } = choice;
+    let ToolChoice { mode: _, parallel } = choice;
     // The service rejects these fields without tools.
     let has_tools = tool_list.is_some() || has_added;
     // A choice that canon cannot express was kept whole.
@@ -78,19 +78,19 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         None => write_tools::write_choice(choice, tools).filter(|_| has_tools),
     };
     let body = body
-        .maybe("tools", tool_list)
-        .maybe("tool_choice", tool_choice)
-        .maybe("parallel_tool_calls", parallel.filter(|_| has_tools));
+        .set_some("tools", tool_list)
+        .set_some("tool_choice", tool_choice)
+        .set_some("parallel_tool_calls", parallel.filter(|_| has_tools));
     let body = write_sampling(body, sampling, lane, &mut losses);
-    let Thinking { level: _, budget: _, dynamic: _, show } = *thinking;
-    let wish = thinking.as_level();
-    let level = wish.and_then(|level| Steering::of(lane).effort(level, &mut losses));
+    let ThinkingOptions { level: _, budget: _, dynamic: _, display: show } = *thinking;
+    let wish = thinking.effective_level();
+    let level = wish.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
     let body = body
-        .maybe("reasoning", write_thinking(level, show, extras))
-        .maybe("text", write_text(format, hints.verbosity.as_deref(), extras));
+        .set_some("reasoning", write_thinking(level, show, extras))
+        .set_some("text", write_text(format, hints.verbosity.as_deref(), extras));
     let body = write_hints(body, hints, state, &mut losses);
     losses.add_if(
-        *canvas != canon::Canvas::default(),
+        *canvas != canon::ImageShape::default(),
         "canvas",
         "the responses format has no image shape",
     );
@@ -99,20 +99,20 @@ pub(super) fn write(chat: &Chat, lane: &Lane<'_>) -> Lossy<Outgoing> {
         "modalities",
         "the responses format replies in text, and in images only through a tool",
     );
-    let mut body = body.set("include", write_include(sampling, extras)).with(extras, ORIGIN);
+    let mut body = body.set("include", write_include(sampling, extras)).with_extras(extras, ORIGIN);
     if *stream {
         body = body.set("stream", true);
     }
     let body = Value::from(body).to_string();
-    (Outgoing { path: PATH.to_owned(), body: Segments::whole(body) }, losses.into_vec())
+    (ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec())
 }
 
 /// Returns the text of a turn that can become `instructions`: a plain system text.
 pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
     let Turn { role, parts, name, extras } = turn;
-    let plain = *role == Role::System && name.is_none() && extras.for_origin(ORIGIN).is_none();
+    let plain = *role == Role::System && name.is_none() && extras.for_format(ORIGIN).is_none();
     match parts.as_slice() {
-        [part] if plain && part.cache.is_none() && part.extras.for_origin(ORIGIN).is_none() => {
+        [part] if plain && part.cache_breakpoint.is_none() && part.extras.for_format(ORIGIN).is_none() => {
             part.as_text()
         }
         _ => None,
@@ -120,20 +120,20 @@ pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
 }
 
 fn write_sampling(
-    body: Object,
-    sampling: &Sampling,
-    lane: &Lane<'_>,
+    body: ObjectWriter,
+    sampling: &SamplingOptions,
+    lane: &LaneSettings<'_>,
     losses: &mut Losses,
-) -> Object {
-    let Sampling {
+) -> ObjectWriter {
+    let SamplingOptions {
         temperature,
         top_p,
         top_k,
         presence_penalty,
         frequency_penalty,
         seed,
-        stop,
-        max_output,
+        stop_sequences: stop,
+        max_output_tokens: max_output,
         candidates,
         logprobs,
     } = sampling;
@@ -149,62 +149,62 @@ fn write_sampling(
         "the responses format has a single candidate",
     );
     losses.add_if(
-        lane.limit.is_none() && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
+        lane.max_payable_output.is_none() && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
         "sampling.max_output",
         "the responses format takes no limit below 16 tokens, so 16 is sent",
     );
-    let limit = lane.limit.or(*max_output).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
-    body.maybe("max_output_tokens", limit)
-        .maybe("temperature", temperature.map(number))
-        .maybe("top_p", top_p.map(number))
-        .maybe("top_logprobs", logprobs.filter(|n| *n > 0))
+    let limit = lane.max_payable_output.or(*max_output).map(|limit| limit.max(MIN_OUTPUT_TOKENS));
+    body.set_some("max_output_tokens", limit)
+        .set_some("temperature", temperature.map(number))
+        .set_some("top_p", top_p.map(number))
+        .set_some("top_logprobs", logprobs.filter(|n| *n > 0))
 }
 
 /// Writes `reasoning`: effort, summary and the kept fields of this format.
 pub(super) fn write_thinking(
-    level: Option<Level>,
-    show: Option<Show>,
-    extras: &canon::Extras,
+    level: Option<EffortLevel>,
+    show: Option<ThinkingDisplay>,
+    extras: &canon::ExtraFields,
 ) -> Option<Value> {
     let kept = extras.get(ORIGIN, "reasoning").and_then(Value::as_object).cloned();
-    let object = Object::new()
-        .maybe("effort", level.map(Level::word))
-        .maybe("summary", show.and_then(wire::write_show))
-        .with(&canon::Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN)
+    let object = ObjectWriter::new()
+        .set_some("effort", level.map(EffortLevel::as_str))
+        .set_some("summary", show.and_then(wire::write_show))
+        .with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
         .into_map();
     (!object.is_empty()).then(|| Value::Object(object))
 }
 
 /// Writes `text`: format, verbosity and the kept fields of this format.
 pub(super) fn write_text(
-    format: &Format,
+    format: &ResponseFormat,
     verbosity: Option<&str>,
-    extras: &canon::Extras,
+    extras: &canon::ExtraFields,
 ) -> Option<Value> {
     let format = match format {
-        Format::Text => None,
-        Format::Json => Some(Object::new().set("type", "json_object")),
-        Format::Schema { name, description, schema, strict } => Some(
-            Object::new()
+        ResponseFormat::Text => None,
+        ResponseFormat::Json => Some(ObjectWriter::new().set("type", "json_object")),
+        ResponseFormat::Schema { name, description, schema, strict } => Some(
+            ObjectWriter::new()
                 .set("type", "json_schema")
                 .set("name", name.as_deref().unwrap_or("answer"))
-                .maybe("description", description.as_deref())
+                .set_some("description", description.as_deref())
                 .set("schema", schema.json.clone())
-                .maybe("strict", *strict),
+                .set_some("strict", *strict),
         ),
     };
     let kept = extras.get(ORIGIN, "text").and_then(Value::as_object).cloned();
-    let object = Object::new()
-        .maybe("format", format)
-        .maybe("verbosity", verbosity)
-        .with(&canon::Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN)
+    let object = ObjectWriter::new()
+        .set_some("format", format)
+        .set_some("verbosity", verbosity)
+        .with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
         .into_map();
     (!object.is_empty()).then(|| Value::Object(object))
 }
 
 /// Writes `include`: always the encrypted thinking, because only that can be sent back, and the
 /// requested values.
-fn write_include(sampling: &Sampling, extras: &canon::Extras) -> Value {
+fn write_include(sampling: &SamplingOptions, extras: &canon::ExtraFields) -> Value {
     let mut include = vec![Value::from(INCLUDE_ENCRYPTED_REASONING)];
     if sampling.logprobs.is_some() {
         include.push(Value::from(INCLUDE_LOGPROBS));
@@ -214,9 +214,9 @@ fn write_include(sampling: &Sampling, extras: &canon::Extras) -> Value {
     Value::Array(include)
 }
 
-fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) -> Object {
-    let Hints { user, metadata, tier, cache_key, verbosity: _ } = hints;
-    let State { store, previous, background } = state;
+fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+    let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity: _ } = hints;
+    let ConversationState { store, previous_response: previous, background } = state;
     let written = tier.as_ref().and_then(wire::write_tier);
     losses.add_if(
         tier.is_some() && written.is_none(),
@@ -226,13 +226,13 @@ fn write_hints(body: Object, hints: &Hints, state: &State, losses: &mut Losses) 
     let user = user.as_deref();
     let short = user.filter(|user| user.len() <= MAX_SAFETY_ID_BYTES);
     let long = user.filter(|user| user.len() > MAX_SAFETY_ID_BYTES);
-    body.maybe("safety_identifier", short)
-        .maybe("user", long)
-        .maybe("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
-        .maybe("service_tier", written)
-        .maybe("prompt_cache_key", cache_key.as_deref())
+    body.set_some("safety_identifier", short)
+        .set_some("user", long)
+        .set_some("metadata", (!metadata.is_empty()).then(|| metadata.clone()))
+        .set_some("service_tier", written)
+        .set_some("prompt_cache_key", cache_key.as_deref())
         // The default of this format is to store, unlike every other format.
         .set("store", store.unwrap_or(false))
-        .maybe("previous_response_id", previous.as_deref())
-        .maybe("background", *background)
+        .set_some("previous_response_id", previous.as_deref())
+        .set_some("background", *background)
 }

@@ -4,7 +4,7 @@
 //! start meanwhile wait for their turn. An item is done only when the next one starts or the
 //! response ends, because only then it is known if it was cut.
 
-use canon::{Event, Finish, Loss, Losses, Place, Usage};
+use canon::{Event, Finish, Loss, Losses, PartIndex, Usage};
 use serde_json::Value;
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use super::item_writer::ItemWriter;
 use super::names::ORIGIN;
 use super::reply_items::ResponseEnd;
 use super::response_object::{ResponseEcho, ResponseState};
-use crate::served::{self, TIER};
-use crate::{Stamp, Writer};
+use crate::service_tier::{self, TIER_FIELD};
+use crate::{ReplyStamp, StreamWriter};
 
 /// Stream writer.
 pub(super) struct ResponsesStreamWriter {
     echo: ResponseEcho,
-    stamp: Stamp,
+    stamp: ReplyStamp,
     items: ItemWriter,
     /// The part in progress.
-    current: Option<Place>,
+    current: Option<PartIndex>,
     /// Parts that wait, in the order they started, with their events.
-    waiting: VecDeque<(Place, Vec<Event>)>,
+    waiting: VecDeque<(PartIndex, Vec<Event>)>,
     started: bool,
     failed: bool,
     usage: Option<Usage>,
@@ -33,7 +33,7 @@ pub(super) struct ResponsesStreamWriter {
 }
 
 impl ResponsesStreamWriter {
-    pub(super) fn new(chat: &canon::Chat, stamp: &Stamp) -> Self {
+    pub(super) fn new(chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Self {
         Self {
             echo: ResponseEcho::from_request(chat, stamp, stamp.created),
             stamp: stamp.clone(),
@@ -62,7 +62,7 @@ impl ResponsesStreamWriter {
     }
 
     /// Handles an event of one part: writes it if it is that part's turn, and keeps it otherwise.
-    fn part_event(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
+    fn part_event(&mut self, place: PartIndex, event: Event, out: &mut Vec<u8>) {
         self.begin(out);
         if place.candidate != 0 {
             self.losses.add("reply.candidates", "the responses format has a single candidate");
@@ -88,62 +88,62 @@ impl ResponsesStreamWriter {
         }
     }
 
-    fn write_part_event(&mut self, place: Place, event: Event, out: &mut Vec<u8>) {
+    fn write_part_event(&mut self, place: PartIndex, event: Event, out: &mut Vec<u8>) {
         match event {
-            Event::Open(_, opening) => {
+            Event::PartStart(_, opening) => {
                 self.current = Some(place);
                 self.items.open_part(opening, &mut self.losses, out);
             }
-            Event::Grow(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
-            Event::Sealed(_, signature) => self.items.set_signature(signature),
-            Event::Close(_) => {
+            Event::PartDelta(_, growth) => self.items.add_growth(growth, &mut self.losses, out),
+            Event::PartSignature(_, signature) => self.items.set_signature(signature),
+            Event::PartEnd(_) => {
                 self.items.close_part(&mut self.losses, out);
                 self.current = None;
             }
-            Event::Begin { .. }
-            | Event::Count(_)
-            | Event::Aside { .. }
-            | Event::End { .. }
-            | Event::Fault(_) => {}
+            Event::Start { .. }
+            | Event::Usage(_)
+            | Event::Extra { .. }
+            | Event::Finish { .. }
+            | Event::Error(_) => {}
         }
     }
 }
 
-impl Writer for ResponsesStreamWriter {
+impl StreamWriter for ResponsesStreamWriter {
     fn push(&mut self, event: Event, out: &mut Vec<u8>) {
         if self.failed {
             return;
         }
         match event {
-            Event::Begin { id: _, model: _, created } => {
+            Event::Start { id: _, model: _, created } => {
                 if let Some(created) = created {
                     self.echo.set("created_at", Value::from(created));
                 }
                 self.begin(out);
             }
-            Event::Open(place, _)
-            | Event::Grow(place, _)
-            | Event::Sealed(place, _)
-            | Event::Close(place) => self.part_event(place, event, out),
-            Event::Count(usage) => {
+            Event::PartStart(place, _)
+            | Event::PartDelta(place, _)
+            | Event::PartSignature(place, _)
+            | Event::PartEnd(place) => self.part_event(place, event, out),
+            Event::Usage(usage) => {
                 self.usage = Some(self.usage.unwrap_or_default().merged(usage));
             }
-            Event::Aside { candidate: _, origin, name, value } => {
+            Event::Extra { candidate: _, origin, name, value } => {
                 if origin == ORIGIN {
                     self.echo.set(&name, value);
                 } else if let Some(tier) =
-                    served::aside(origin, &name, &value, ORIGIN, &mut self.losses)
+                    service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses)
                 {
-                    self.echo.set(TIER, Value::from(tier));
+                    self.echo.set(TIER_FIELD, Value::from(tier));
                 }
             }
-            Event::End { candidate: 0, finish } => {
+            Event::Finish { candidate: 0, finish } => {
                 self.begin(out);
                 self.items.finish_item(ResponseEnd::new(Some(&finish)).cut, out);
                 self.finish = Some(finish);
             }
-            Event::End { .. } => {}
-            Event::Fault(fault) => {
+            Event::Finish { .. } => {}
+            Event::Error(fault) => {
                 self.begin(out);
                 self.failed = true;
                 let output = std::mem::take(&mut self.items.output);

@@ -1,12 +1,12 @@
 //! Writes tools and the tool choice, for requests and for the echo of a request.
 
-use canon::{Choice, Extras, FunctionTool, Location, Losses, SearchTool, Tool, ToolChoice};
+use canon::{ToolChoiceMode, ExtraFields, FunctionTool, UserLocation, Losses, WebSearchTool, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::tool_names::{self, ToolNames};
 use super::write_items::{added_at, write_cache};
-use crate::fields::{Object, note_foreign};
+use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Written tool declarations, grouped by namespace.
 pub(super) struct ToolDeclarations {
@@ -24,7 +24,7 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
     for tool in tools {
         let Some((value, extras)) = write_tool(tool, losses) else { continue };
         if let Some(extras) = extras {
-            note_foreign(extras, ORIGIN, "tools", losses);
+            note_foreign_fields(extras, ORIGIN, "tools", losses);
         }
         let kept = DeclarationPlace::new(tool, extras);
         let fresh = lists.last().is_none_or(|(added, _)| *added != kept.added);
@@ -43,9 +43,9 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
             }
             Some(space) => {
                 let fields = space.as_object().cloned().unwrap_or_default();
-                let group = Object::new()
+                let group = ObjectWriter::new()
                     .set("type", "namespace")
-                    .with(&Extras::of(ORIGIN, fields), ORIGIN)
+                    .with_extras(&ExtraFields::from_fields(ORIGIN, fields), ORIGIN)
                     .set("tools", vec![value]);
                 list.push(group.into());
             }
@@ -59,9 +59,9 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
             Some(mark) => {
                 let turn = mark.get("turn").and_then(Value::as_u64).unwrap_or(0);
                 let fields = mark.get("item").and_then(Value::as_object).cloned();
-                let item = Object::new()
+                let item = ObjectWriter::new()
                     .set("type", "additional_tools")
-                    .with(&Extras::of(ORIGIN, fields.unwrap_or_default()), ORIGIN)
+                    .with_extras(&ExtraFields::from_fields(ORIGIN, fields.unwrap_or_default()), ORIGIN)
                     .set("tools", list);
                 declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
             }
@@ -77,7 +77,7 @@ struct DeclarationPlace<'a> {
 }
 
 impl<'a> DeclarationPlace<'a> {
-    fn new(tool: &'a Tool, extras: Option<&'a Extras>) -> Self {
+    fn new(tool: &'a Tool, extras: Option<&'a ExtraFields>) -> Self {
         match (tool, extras) {
             (Tool::Foreign { value, .. }, _) => {
                 Self { space: value.get(NAMESPACE_EXTRA), added: value.get(ADDED_TOOLS_EXTRA) }
@@ -90,24 +90,24 @@ impl<'a> DeclarationPlace<'a> {
     }
 }
 
-fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<&'a Extras>)> {
+fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<&'a ExtraFields>)> {
     Some(match tool {
         Tool::Function(tool) => (write_function(tool, losses), Some(&tool.extras)),
         Tool::Custom { name, description, grammar, extras } => {
             let name = tool_names::namespace_of(extras)
                 .map_or(name.as_str(), |s| tool_names::bare_name(s, name));
-            let tool = Object::new()
+            let tool = ObjectWriter::new()
                 .set("type", "custom")
                 .set("name", name)
-                .maybe("description", description.as_deref())
-                .maybe("format", grammar.clone().map(flattened))
-                .with(extras, ORIGIN);
+                .set_some("description", description.as_deref())
+                .set_some("format", grammar.clone().map(flattened))
+                .with_extras(extras, ORIGIN);
             (without_extras(tool), Some(extras))
         }
-        Tool::Search(tool) => (write_search(tool, losses), Some(&tool.extras)),
-        Tool::Code(extras) => {
-            let tool = Object::new().set("type", "code_interpreter").with(extras, ORIGIN);
-            let container = Object::new().set("type", "auto");
+        Tool::WebSearch(tool) => (write_search(tool, losses), Some(&tool.extras)),
+        Tool::CodeExecution(extras) => {
+            let tool = ObjectWriter::new().set("type", "code_interpreter").with_extras(extras, ORIGIN);
+            let container = ObjectWriter::new().set("type", "auto");
             let tool = match extras.get(ORIGIN, "container") {
                 Some(_) => tool,
                 None => tool.set("container", container),
@@ -122,7 +122,7 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
             }
             (value, None)
         }
-        Tool::Fetch(_) => {
+        Tool::UrlFetch(_) => {
             losses.add("tools.fetch", "the responses format cannot fetch URLs");
             return None;
         }
@@ -152,7 +152,7 @@ fn flattened(format: Value) -> Value {
 }
 
 /// Removes the extras that only hold the position of a tool.
-fn without_extras(tool: Object) -> Value {
+fn without_extras(tool: ObjectWriter) -> Value {
     let mut map: Map<String, Value> = tool.into_map();
     map.shift_remove(NAMESPACE_EXTRA);
     map.shift_remove(ADDED_TOOLS_EXTRA);
@@ -163,73 +163,73 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     let FunctionTool { name, description, parameters, result, strict, deferred, cache, extras } =
         tool;
     losses.add_if(
-        cache.is_some() && extras.for_origin(ORIGIN).is_none(),
+        cache.is_some() && extras.for_format(ORIGIN).is_none(),
         "tools.cache",
         "a tool cannot have a cache breakpoint here",
     );
     let name = tool_names::namespace_of(extras)
         .map_or(name.as_str(), |space| tool_names::bare_name(space, name));
-    let tool = Object::new()
+    let tool = ObjectWriter::new()
         .set("type", "function")
         .set("name", name)
-        .maybe("description", description.as_deref())
+        .set_some("description", description.as_deref())
         .set("parameters", parameters.as_ref().map_or(Value::Null, |schema| schema.json.clone()))
         // The default of this format is `true`, unlike every other format.
         .set("strict", strict.unwrap_or(false))
-        .maybe("output_schema", result.as_ref().map(|schema| schema.json.clone()))
-        .maybe("defer_loading", deferred.then_some(true));
-    let mark = cache.as_ref().filter(|_| extras.for_origin(ORIGIN).is_some()).map(write_cache);
-    without_extras(tool.maybe("prompt_cache_breakpoint", mark).with(extras, ORIGIN))
+        .set_some("output_schema", result.as_ref().map(|schema| schema.json.clone()))
+        .set_some("defer_loading", deferred.then_some(true));
+    let mark = cache.as_ref().filter(|_| extras.for_format(ORIGIN).is_some()).map(write_cache);
+    without_extras(tool.set_some("prompt_cache_breakpoint", mark).with_extras(extras, ORIGIN))
 }
 
-fn write_search(tool: &SearchTool, losses: &mut Losses) -> Value {
-    let SearchTool { allowed, blocked, location, extras } = tool;
+fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
     losses.add_if(
         !blocked.is_empty(),
         "tools.search.blocked",
         "a search here can be limited to domains, but cannot exclude any",
     );
     let filters =
-        Object::new().maybe("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
+        ObjectWriter::new().set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
     let kept = extras.get(ORIGIN, "filters").and_then(Value::as_object).cloned();
-    let filters = filters.with(&Extras::of(ORIGIN, kept.unwrap_or_default()), ORIGIN).into_map();
+    let filters = filters.with_extras(&ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN).into_map();
     let location = location.as_ref().map(|near| {
-        let Location { country, region, city, timezone } = near;
-        Object::new()
+        let UserLocation { country, region, city, timezone } = near;
+        ObjectWriter::new()
             .set("type", "approximate")
-            .maybe("country", country.as_deref())
-            .maybe("region", region.as_deref())
-            .maybe("city", city.as_deref())
-            .maybe("timezone", timezone.as_deref())
+            .set_some("country", country.as_deref())
+            .set_some("region", region.as_deref())
+            .set_some("city", city.as_deref())
+            .set_some("timezone", timezone.as_deref())
     });
     let kind = extras.get(ORIGIN, "type").and_then(Value::as_str).unwrap_or("web_search");
-    let tool = Object::new()
+    let tool = ObjectWriter::new()
         .set("type", kind)
-        .maybe("filters", (!filters.is_empty()).then_some(filters))
-        .maybe("user_location", location)
-        .with(extras, ORIGIN);
+        .set_some("filters", (!filters.is_empty()).then_some(filters))
+        .set_some("user_location", location)
+        .with_extras(extras, ORIGIN);
     without_extras(tool)
 }
 
 /// Writes the tool choice. `None` if the caller set none.
 pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value> {
-    let ToolChoice { choice, parallel: _ } = choice;
+    let ToolChoice { mode: choice, parallel: _ } = choice;
     let names = ToolNames::new(tools);
     let named = |flat: &str| {
         let (space, name) = names.split(flat);
         let kind = if names.is_custom(flat) { "custom" } else { "function" };
-        Object::new().set("type", kind).set("name", name).maybe("namespace", space)
+        ObjectWriter::new().set("type", kind).set("name", name).set_some("namespace", space)
     };
     match choice {
-        Choice::Unset => None,
-        Choice::Auto => Some("auto".into()),
-        Choice::Never => Some("none".into()),
-        Choice::Required => Some("required".into()),
-        Choice::Named(name) => Some(named(name).into()),
-        Choice::Among { names, required } => {
+        ToolChoiceMode::Unset => None,
+        ToolChoiceMode::Auto => Some("auto".into()),
+        ToolChoiceMode::Disabled => Some("none".into()),
+        ToolChoiceMode::Required => Some("required".into()),
+        ToolChoiceMode::Tool(name) => Some(named(name).into()),
+        ToolChoiceMode::AnyOf { names, required } => {
             let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
             let mode = if *required { "required" } else { "auto" };
-            let object = Object::new().set("type", "allowed_tools").set("mode", mode);
+            let object = ObjectWriter::new().set("type", "allowed_tools").set("mode", mode);
             Some(object.set("tools", tools).into())
         }
     }

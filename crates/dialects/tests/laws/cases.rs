@@ -4,10 +4,10 @@ use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
-    Chat, Event, Extras, Fold, Grammar, Kind, Loss, Origin, Part, Reply, Sampling, Show, Source,
-    Thinking, Thought,
+    ChatRequest, Event, ExtraFields, ReplyBuilder, EventGrammar, PartKind, Loss, WireFormat, Part, ChatReply, SamplingOptions, ThinkingDisplay, MediaSource,
+    ThinkingOptions, Thought,
 };
-use dialects::{Cutter, Dialect, Frame, Lane, Stamp, Target};
+use dialects::{SseDecoder, Dialect, StreamFrame, LaneSettings, ReplyStamp, RequestTarget};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub(crate) fn pairs() -> Vec<(&'static dyn Dialect, &'static dyn Dialect)> {
 }
 
 fn files(dialect: &dyn Dialect, ending: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = here().join("fixtures").join(dialect.origin().name());
+    let folder = here().join("fixtures").join(dialect.origin().as_str());
     let mut found: Vec<(String, Vec<u8>)> = std::fs::read_dir(&folder)
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         .map(|entry| entry.unwrap().path())
@@ -74,34 +74,34 @@ pub(crate) fn answers(dialect: &dyn Dialect) -> Vec<Answer> {
 }
 
 /// Returns the target of every request; formats that name the model in the body ignore it.
-pub(crate) fn target() -> Target {
-    Target { model: Some("house-large".to_owned()), ..Target::default() }
+pub(crate) fn target() -> RequestTarget {
+    RequestTarget { model: Some("house-large".to_owned()), ..RequestTarget::default() }
 }
 
 /// A lane for requests that came from another format.
-pub(crate) const LANE: Lane<'static> =
-    Lane { model: "m", limit: None, max_output: Some(8192), steering: None };
+pub(crate) const LANE: LaneSettings<'static> =
+    LaneSettings { model: "m", max_payable_output: None, model_max_output: Some(8192), thinking_controls: None };
 
-pub(crate) fn stamp() -> Stamp {
-    Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
+pub(crate) fn stamp() -> ReplyStamp {
+    ReplyStamp { id: "stamp".to_owned(), created: 1_790_000_000 }
 }
 
 /// Returns a request that asks for everything a reply may hold.
-pub(crate) fn full_request() -> Chat {
-    let mut extras = Extras::none();
-    extras.put(Origin::Chat, "stream_options", json!({"include_usage": true}));
-    Chat {
+pub(crate) fn full_request() -> ChatRequest {
+    let mut extras = ExtraFields::new();
+    extras.insert(WireFormat::Chat, "stream_options", json!({"include_usage": true}));
+    ChatRequest {
         model: "house-large".to_owned(),
-        thinking: Thinking { show: Some(Show::Auto), ..Thinking::default() },
-        sampling: Sampling { logprobs: Some(2), ..Sampling::default() },
+        thinking: ThinkingOptions { display: Some(ThinkingDisplay::Auto), ..ThinkingOptions::default() },
+        sampling: SamplingOptions { logprobs: Some(2), ..SamplingOptions::default() },
         stream: true,
         extras,
-        ..Chat::default()
+        ..ChatRequest::default()
     }
 }
 
-pub(crate) fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
-    let mut cutter = Cutter::default();
+pub(crate) fn frames(pieces: &[&[u8]]) -> Vec<StreamFrame> {
+    let mut cutter = SseDecoder::default();
     let mut frames = Vec::new();
     for piece in pieces {
         cutter.push(Bytes::copy_from_slice(piece));
@@ -115,7 +115,7 @@ pub(crate) fn frames(pieces: &[&[u8]]) -> Vec<Frame> {
 
 /// Reads a stream into events and checks them against the grammar.
 pub(crate) fn events(dialect: &dyn Dialect, stream: &[u8], case: &str) -> Vec<Event> {
-    let mut reader = dialect.reader();
+    let mut reader = dialect.stream_reader();
     let mut events = Vec::new();
     for frame in frames(&[stream]) {
         reader.push(&frame, &mut events).unwrap_or_else(|e| panic!("{case}: {e}"));
@@ -129,15 +129,15 @@ pub(crate) fn events(dialect: &dyn Dialect, stream: &[u8], case: &str) -> Vec<Ev
 
 /// Asserts that the events follow the grammar.
 pub(crate) fn assert_grammar(events: &[Event], case: &str) {
-    let mut grammar = Grammar::default();
+    let mut grammar = EventGrammar::default();
     for event in events {
         grammar.push(event).unwrap_or_else(|e| panic!("{case}: {e}\n{events:#?}"));
     }
     grammar.finish().unwrap_or_else(|e| panic!("{case}: {e}\n{events:#?}"));
 }
 
-pub(crate) fn fold(events: Vec<Event>) -> Reply {
-    let mut fold = Fold::default();
+pub(crate) fn fold(events: Vec<Event>) -> ChatReply {
+    let mut fold = ReplyBuilder::default();
     for event in events {
         fold.push(event).unwrap();
     }
@@ -147,7 +147,7 @@ pub(crate) fn fold(events: Vec<Event>) -> Reply {
 /// Writes events as a stream for a caller.
 pub(crate) fn stream(
     dialect: &dyn Dialect,
-    chat: &Chat,
+    chat: &ChatRequest,
     events: Vec<Event>,
 ) -> (Vec<u8>, Vec<Loss>) {
     stream_as(dialect, chat, events, &stamp())
@@ -156,11 +156,11 @@ pub(crate) fn stream(
 /// The same with a given stamp.
 pub(crate) fn stream_as(
     dialect: &dyn Dialect,
-    chat: &Chat,
+    chat: &ChatRequest,
     events: Vec<Event>,
-    stamp: &Stamp,
+    stamp: &ReplyStamp,
 ) -> (Vec<u8>, Vec<Loss>) {
-    let mut writer = dialect.writer(chat, stamp);
+    let mut writer = dialect.stream_writer(chat, stamp);
     let mut out = Vec::new();
     for event in events {
         writer.push(event, &mut out);
@@ -170,7 +170,7 @@ pub(crate) fn stream_as(
 }
 
 /// Joins adjacent pieces of one text or thought, because streams cut them anywhere.
-pub(crate) fn joined(mut reply: Reply) -> Reply {
+pub(crate) fn joined(mut reply: ChatReply) -> ChatReply {
     for candidate in &mut reply.candidates {
         let mut parts: Vec<Part> = Vec::new();
         for part in std::mem::take(&mut candidate.parts) {
@@ -179,17 +179,17 @@ pub(crate) fn joined(mut reply: Reply) -> Reply {
                 continue;
             };
             match (&mut last.kind, part.kind) {
-                (Kind::Text { text, citations }, Kind::Text { text: more, citations: others }) => {
+                (PartKind::Text { text, citations }, PartKind::Text { text: more, citations: others }) => {
                     text.push_str(&more);
                     citations.extend(others);
-                    last.seal = part.seal.or(last.seal.take());
+                    last.signature = part.signature.or(last.signature.take());
                 }
                 (
-                    Kind::Thought(Thought { text, redacted: false }),
-                    Kind::Thought(Thought { text: more, redacted: false }),
-                ) if last.seal.is_none() => {
+                    PartKind::Thought(Thought { text, redacted: false }),
+                    PartKind::Thought(Thought { text: more, redacted: false }),
+                ) if last.signature.is_none() => {
                     text.push_str(&more);
-                    last.seal = part.seal;
+                    last.signature = part.signature;
                 }
                 (_, kind) => parts.push(Part { kind, ..part }),
             }
@@ -211,8 +211,8 @@ pub(crate) fn joined(mut reply: Reply) -> Reply {
 pub(crate) fn texts(parts: &[Part], said: &mut String) {
     for part in parts {
         match &part.kind {
-            Kind::Text { text, .. } | Kind::Refusal(text) => said.push_str(text),
-            Kind::ToolResult(result) => {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => said.push_str(text),
+            PartKind::ToolResult(result) => {
                 // The text of a result may have become a value of an object.
                 for value in result.object.iter().flat_map(|object| object.values()) {
                     said.push_str(value.as_str().unwrap_or_default());
@@ -221,20 +221,20 @@ pub(crate) fn texts(parts: &[Part], said: &mut String) {
                     said.push_str(&result.as_text());
                 }
             }
-            Kind::Media(media) => match &media.source {
-                Source::Text(text) => said.push_str(text),
-                Source::Inline { mime, data } if mime == "text/plain" => {
+            PartKind::Media(media) => match &media.source {
+                MediaSource::Text(text) => said.push_str(text),
+                MediaSource::Inline { mime, data } if mime == "text/plain" => {
                     let text = STANDARD.decode(data).unwrap_or_default();
                     said.push_str(&String::from_utf8_lossy(&text));
                 }
-                Source::Inline { .. } | Source::Url { .. } | Source::File { .. } => {}
+                MediaSource::Inline { .. } | MediaSource::Url { .. } | MediaSource::File { .. } => {}
             },
-            Kind::Thought(_)
-            | Kind::ToolCall(_)
-            | Kind::Code(_)
-            | Kind::CodeOutcome(_)
-            | Kind::Search(_)
-            | Kind::Foreign { .. } => {}
+            PartKind::Thought(_)
+            | PartKind::ToolCall(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => {}
         }
         said.push('\n');
     }

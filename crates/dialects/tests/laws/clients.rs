@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use canon::Origin;
+use canon::WireFormat;
 use serde_json::{Map, Value, json};
 
 use crate::cases::frames;
@@ -17,29 +17,29 @@ pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 }
 
 /// Returns the histories that clients build from a whole reply; clients of one format may differ.
-pub(crate) fn from_whole(format: Origin, body: &[u8]) -> Vec<Vec<Value>> {
+pub(crate) fn from_whole(format: WireFormat, body: &[u8]) -> Vec<Vec<Value>> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
-        Origin::Chat => vec![vec![body["choices"][0]["message"].clone()]],
-        Origin::Messages => vec![vec![json!({"role": "assistant", "content": body["content"]})]],
-        Origin::Responses => vec![list(&body["output"]).to_vec()],
-        Origin::Native => {
+        WireFormat::Chat => vec![vec![body["choices"][0]["message"].clone()]],
+        WireFormat::Messages => vec![vec![json!({"role": "assistant", "content": body["content"]})]],
+        WireFormat::Responses => vec![list(&body["output"]).to_vec()],
+        WireFormat::Native => {
             let content = body["candidates"][0]["content"].clone();
             vec![vec![content.clone()], vec![recoded(content)]]
         }
-        Origin::Images => Vec::new(),
+        WireFormat::Images => Vec::new(),
     }
 }
 
 /// Returns the histories that clients build from a stream.
-pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
+pub(crate) fn from_stream(format: WireFormat, stream: &[u8]) -> Vec<Vec<Value>> {
     let pieces: Vec<Value> = frames(&[stream])
         .iter()
         .filter(|frame| &frame.data[..] != b"[DONE]")
         .map(|frame| serde_json::from_slice(&frame.data).unwrap())
         .collect();
     match format {
-        Origin::Chat => {
+        WireFormat::Chat => {
             let mut message = Map::new();
             for choice in pieces.iter().flat_map(|piece| list(&piece["choices"])) {
                 if choice["index"] == 0 {
@@ -48,16 +48,16 @@ pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
             }
             vec![vec![Value::Object(message)]]
         }
-        Origin::Messages => {
+        WireFormat::Messages => {
             vec![vec![json!({"role": "assistant", "content": blocks(&pieces)})]]
         }
-        Origin::Responses => {
+        WireFormat::Responses => {
             let last = pieces.last().unwrap();
             let done = pieces.iter().filter(|p| p["type"] == "response.output_item.done");
             let done = done.map(|piece| piece["item"].clone()).collect();
             vec![list(&last["response"]["output"]).to_vec(), done]
         }
-        Origin::Native => {
+        WireFormat::Native => {
             // One client keeps the content of every chunk as a turn, another joins them.
             let contents = pieces.iter().map(|piece| &piece["candidates"][0]["content"]);
             let contents: Vec<Value> =
@@ -67,7 +67,7 @@ pub(crate) fn from_stream(format: Origin, stream: &[u8]) -> Vec<Vec<Value>> {
             let apart = contents.into_iter().map(recoded).collect();
             vec![apart, vec![json!({"role": "model", "parts": parts})]]
         }
-        Origin::Images => Vec::new(),
+        WireFormat::Images => Vec::new(),
     }
 }
 
@@ -152,10 +152,10 @@ fn recoded(mut content: Value) -> Value {
 }
 
 /// Returns the next request: the question, the history, and a result for every call.
-pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
+pub(crate) fn next_request(format: WireFormat, history: &[Value]) -> Vec<u8> {
     let user = json!({"role": "user", "content": "Go on."});
     let body = match format {
-        Origin::Chat => {
+        WireFormat::Chat => {
             let calls = history.iter().flat_map(|message| list(&message["tool_calls"]));
             let results = calls.map(
                 |call| json!({"role": "tool", "tool_call_id": call["id"], "content": "Fine."}),
@@ -164,7 +164,7 @@ pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
                 [user].into_iter().chain(history.to_vec()).chain(results).collect();
             json!({"model": "house-large", "messages": messages})
         }
-        Origin::Messages => {
+        WireFormat::Messages => {
             let calls = history.iter().flat_map(|message| list(&message["content"]));
             let calls = calls.filter(|block| block["type"] == "tool_use");
             let results: Vec<Value> = calls
@@ -179,7 +179,7 @@ pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
             });
             json!({"model": "house-large", "max_tokens": 4096, "messages": messages})
         }
-        Origin::Responses => {
+        WireFormat::Responses => {
             let calls = history.iter().filter_map(|item| match text(item, "type") {
                 "function_call" => Some(("function_call_output", &item["call_id"])),
                 "custom_tool_call" => Some(("custom_tool_call_output", &item["call_id"])),
@@ -191,7 +191,7 @@ pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
                 [user].into_iter().chain(history.to_vec()).chain(results).collect();
             json!({"model": "house-large", "input": input})
         }
-        Origin::Native => {
+        WireFormat::Native => {
             let calls = history.iter().flat_map(|content| list(&content["parts"]));
             let calls = calls.filter_map(|part| part.get("functionCall"));
             let mut results: Vec<Value> = calls
@@ -208,7 +208,7 @@ pub(crate) fn next_request(format: Origin, history: &[Value]) -> Vec<u8> {
             contents.push(json!({"role": "user", "parts": results}));
             json!({"contents": contents})
         }
-        Origin::Images => Value::Null,
+        WireFormat::Images => Value::Null,
     };
     body.to_string().into_bytes()
 }

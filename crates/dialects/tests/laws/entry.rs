@@ -3,25 +3,25 @@
 //! which must neither panic nor violate the event grammar.
 
 use ::bytes::Bytes;
-use canon::{Chat, Grammar, unfold};
-use dialects::{Cutter, Dialect, Frame, Lane, Peek, Stamp, Target, Verdict};
+use canon::{ChatRequest, EventGrammar, into_events};
+use dialects::{SseDecoder, Dialect, StreamFrame, LaneSettings, RequestFacts, ReplyStamp, RequestTarget, FrameAction};
 
-fn target() -> Target {
-    Target { model: Some("m".to_owned()), stream: true, ..Target::default() }
+fn target() -> RequestTarget {
+    RequestTarget { model: Some("m".to_owned()), stream: true, ..RequestTarget::default() }
 }
 
-fn lane() -> Lane<'static> {
-    Lane { model: "m", limit: Some(99), max_output: Some(8192), steering: None }
+fn lane() -> LaneSettings<'static> {
+    LaneSettings { model: "m", max_payable_output: Some(99), model_max_output: Some(8192), thinking_controls: None }
 }
 
-fn stamp() -> Stamp {
-    Stamp { id: "stamp".to_owned(), created: 1_790_000_000 }
+fn stamp() -> ReplyStamp {
+    ReplyStamp { id: "stamp".to_owned(), created: 1_790_000_000 }
 }
 
 /// Splits bytes into frames. The result must not depend on how the bytes are split on the way.
-pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<Frame> {
+pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<StreamFrame> {
     let frames = |pieces: &[&[u8]]| {
-        let mut cutter = Cutter::default();
+        let mut cutter = SseDecoder::default();
         let mut frames = Vec::new();
         for piece in pieces {
             cutter.push(Bytes::copy_from_slice(piece));
@@ -41,8 +41,8 @@ pub(crate) fn cut(bytes: &[u8], at: usize) -> Vec<Frame> {
 }
 
 /// Runs a request: one that passes the rules can be read, patched and written.
-pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<Chat> {
-    let peek = dialect.peek(&target(), body);
+pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<ChatRequest> {
+    let peek = dialect.read_facts(&target(), body);
     let chat = dialect.read_request(&target(), body);
     if let Ok(peek) = &peek {
         dialect.patch(&Bytes::copy_from_slice(body), peek, &lane());
@@ -54,15 +54,15 @@ pub(crate) fn request(dialect: &dyn Dialect, body: &[u8]) -> Option<Chat> {
 
 /// Runs a reply, or an error in its place.
 pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
-    let _ = dialect.sniff_reply(body);
-    let fault = dialect.read_fault(500, body);
-    dialect.write_fault(&fault, "request");
+    let _ = dialect.meter_reply(body);
+    let fault = dialect.read_error(500, body);
+    dialect.write_error(&fault, "request");
     let Ok(reply) = dialect.read_reply(body) else { return };
     for caller in dialects::all() {
-        caller.write_reply(reply.clone(), &Chat::default(), &stamp());
-        let mut writer = caller.writer(&Chat::default(), &stamp());
+        caller.write_reply(reply.clone(), &ChatRequest::default(), &stamp());
+        let mut writer = caller.stream_writer(&ChatRequest::default(), &stamp());
         let mut out = Vec::new();
-        for event in unfold(reply.clone()) {
+        for event in into_events(reply.clone()) {
             writer.push(event, &mut out);
         }
         writer.finish(&mut out);
@@ -71,16 +71,16 @@ pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
 
 /// Runs a stream through its meter and into a stream of every format.
 pub(crate) fn stream(dialect: &dyn Dialect, bytes: &[u8]) {
-    let mut reader = dialect.reader();
-    let mut sniffer = dialect.sniffer(&Peek { candidates: 1, ..Peek::default() });
+    let mut reader = dialect.stream_reader();
+    let mut sniffer = dialect.stream_meter(&RequestFacts { candidates: 1, ..RequestFacts::default() });
     let mut writers: Vec<_> =
-        dialects::all().map(|caller| caller.writer(&Chat::default(), &stamp())).collect();
+        dialects::all().map(|caller| caller.stream_writer(&ChatRequest::default(), &stamp())).collect();
     let (mut events, mut out) = (Vec::new(), Vec::new());
-    let mut grammar = Grammar::default();
+    let mut grammar = EventGrammar::default();
     let mut watched = true;
     for frame in cut(bytes, bytes.len() / 2) {
         if watched {
-            watched = matches!(sniffer.frame(&frame), Verdict::Forward | Verdict::Swallow);
+            watched = matches!(sniffer.observe(&frame), FrameAction::Forward | FrameAction::Drop);
             sniffer.write(&frame, &mut out);
         }
         let told = reader.push(&frame, &mut events);

@@ -54,7 +54,7 @@ fn document() -> String {
         text.push_str("| | What | Provider's format | Why |\n| - | - | - | - |\n");
         for ((answer, what, why), formats) in table {
             let way = if answer { "answer" } else { "request" };
-            let formats: Vec<&str> = formats.iter().map(|format| format.name()).collect();
+            let formats: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
             let what = if what == REFUSED { "the whole request" } else { &format!("`{what}`") };
             let why = why.replace('|', "\\|");
             writeln!(text, "| {way} | {what} | {} | {why} |", formats.join(", ")).unwrap();

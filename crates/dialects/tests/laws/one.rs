@@ -1,8 +1,8 @@
 //! Properties of a single format.
 
 use ::bytes::Bytes;
-use canon::{Code, CodeOutcome, Extras, Kind, Reply, Search, unfold};
-use dialects::{Lane, Peek, Stamp, Verdict};
+use canon::{CodeExecution, CodeResult, ExtraFields, PartKind, ChatReply, WebSearch, into_events};
+use dialects::{LaneSettings, RequestFacts, ReplyStamp, FrameAction};
 
 use crate::cases::{
     answers, assert_grammar, events, fold, frames, full_request, joined, requests, stamp,
@@ -19,7 +19,7 @@ fn request_round_trips_without_loss() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
             let chat = dialect.read_request(&target(), &body).expect(&case);
-            let lane = Lane { model: &chat.model, limit: None, max_output: None, steering: None };
+            let lane = LaneSettings { model: &chat.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
             assert_eq!(losses, [], "{case}");
             let written = out.body.to_vec();
@@ -36,14 +36,14 @@ fn pass_through_keeps_the_callers_bytes() {
     for dialect in dialects::all() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
-            let peek = dialect.peek(&target(), &body);
-            if REFUSED.contains(&(dialect.origin().name(), &name)) {
+            let peek = dialect.read_facts(&target(), &body);
+            if REFUSED.contains(&(dialect.origin().as_str(), &name)) {
                 assert!(peek.is_err(), "{case}");
                 continue;
             }
             let peek = peek.unwrap_or_else(|e| panic!("{case}: {e}"));
             assert!(peek.losses.is_empty(), "{case}: {:?}", peek.losses);
-            let lane = Lane { model: &peek.model, limit: None, max_output: None, steering: None };
+            let lane = LaneSettings { model: &peek.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");
         }
@@ -57,25 +57,25 @@ fn pass_through_repeats_every_frame_and_counts_like_the_reader() {
             let case = format!("{}/{}", dialect.origin(), answer.name);
             let reply = dialect.read_reply(&answer.whole).expect(&case);
             let candidates = u32::try_from(reply.candidates.len()).unwrap();
-            let mut sniffer = dialect.sniffer(&Peek {
+            let mut sniffer = dialect.stream_meter(&RequestFacts {
                 stream: true,
                 wants_usage: true,
                 candidates: candidates.max(1),
-                ..Peek::default()
+                ..RequestFacts::default()
             });
             let pieces = frames(&[&answer.stream]);
             let mut out = Vec::new();
             for piece in &pieces {
-                match sniffer.frame(piece) {
-                    Verdict::Forward | Verdict::Last => sniffer.write(piece, &mut out),
-                    Verdict::Swallow => panic!("{case}: a frame was dropped"),
-                    Verdict::Fault(fault) => panic!("{case}: {fault}"),
+                match sniffer.observe(piece) {
+                    FrameAction::Forward | FrameAction::Last => sniffer.write(piece, &mut out),
+                    FrameAction::Drop => panic!("{case}: a frame was dropped"),
+                    FrameAction::Error(fault) => panic!("{case}: {fault}"),
                 }
             }
             assert_eq!(frames(&[&out]), pieces, "{case}");
-            assert_eq!((sniffer.said().usage, sniffer.said().finished), (reply.usage, true));
-            let said = dialect.sniff_reply(&answer.whole).expect(&case);
-            assert_eq!((said.usage, said.finished), (reply.usage, true), "{case}");
+            assert_eq!((sniffer.totals().usage, sniffer.totals().is_finished), (reply.usage, true));
+            let said = dialect.meter_reply(&answer.whole).expect(&case);
+            assert_eq!((said.usage, said.is_finished), (reply.usage, true), "{case}");
         }
     }
 }
@@ -87,7 +87,7 @@ fn stream_folds_into_the_whole_reply() {
             let case = format!("{}/{}", dialect.origin(), answer.name);
             let whole = dialect.read_reply(&answer.whole).expect(&case);
             assert_eq!(fold(events(dialect, &answer.stream, &case)), whole, "{case}");
-            assert_grammar(&unfold(whole), &case);
+            assert_grammar(&into_events(whole), &case);
         }
     }
 }
@@ -111,30 +111,30 @@ fn frames_do_not_depend_on_byte_boundaries() {
 }
 
 /// Keeps what must survive: everything but the reply's own id and counts without a field.
-fn comparable(reply: &Reply) -> Reply {
+fn comparable(reply: &ChatReply) -> ChatReply {
     let mut usage = reply.usage;
     if let Some(usage) = &mut usage {
         usage.searches = 0;
     }
-    Reply { id: None, model: None, usage, extras: Extras::none(), ..reply.clone() }
+    ChatReply { id: None, model: None, usage, extras: ExtraFields::new(), ..reply.clone() }
 }
 
 /// Also removes signatures and extras. A stream that begins a part before its signature arrives may
 /// wrap the signature, which `seals` tests, and need not carry fields that only its own provider
 /// reports early.
-fn bare(reply: &Reply) -> Reply {
+fn bare(reply: &ChatReply) -> ChatReply {
     let mut reply = joined(comparable(reply));
     for candidate in &mut reply.candidates {
-        candidate.extras = Extras::none();
+        candidate.extras = ExtraFields::new();
         for part in &mut candidate.parts {
-            (part.seal, part.extras) = (None, Extras::none());
-            if let Kind::Code(Code { id, .. })
-            | Kind::CodeOutcome(CodeOutcome { id, .. })
-            | Kind::Search(Search { id, .. }) = &mut part.kind
+            (part.signature, part.extras) = (None, ExtraFields::new());
+            if let PartKind::CodeExecution(CodeExecution { id, .. })
+            | PartKind::CodeResult(CodeResult { id, .. })
+            | PartKind::WebSearch(WebSearch { id, .. }) = &mut part.kind
             {
                 *id = None;
             }
-            if let Kind::Search(Search { queries, .. }) = &mut part.kind {
+            if let PartKind::WebSearch(WebSearch { queries, .. }) = &mut part.kind {
                 queries.retain(|query| !query.is_empty());
             }
         }
@@ -150,15 +150,15 @@ fn reply_round_trips_whole_and_streamed() {
             let case = format!("{me}/{}", answer.name);
             let reply = dialect.read_reply(&answer.whole).expect(&case);
             // Made-up ids depend on the id of the reply.
-            let stamp = Stamp { id: reply.id.clone().unwrap_or_default(), ..stamp() };
+            let stamp = ReplyStamp { id: reply.id.clone().unwrap_or_default(), ..stamp() };
             let (written, losses) = dialect.write_reply(reply.clone(), &full_request(), &stamp);
             assert_eq!(losses, [], "{case}");
             let shown = String::from_utf8_lossy(&written);
             assert!(!shown.contains("\"portunus."), "{case}: an internal note is written\n{shown}");
             let again = dialect.read_reply(&written).expect(&case);
             assert_eq!(comparable(&again), comparable(&reply), "{case}");
-            let kept = again.extras.for_origin(me);
-            for (name, value) in reply.extras.for_origin(me).into_iter().flatten() {
+            let kept = again.extras.for_format(me);
+            for (name, value) in reply.extras.for_format(me).into_iter().flatten() {
                 let found = kept.and_then(|kept| kept.get(name));
                 if let (Some(serde_json::Value::Object(was)), Some(is)) = (Some(value), found) {
                     for (inner, value) in was {
@@ -170,7 +170,7 @@ fn reply_round_trips_whole_and_streamed() {
             }
             // Providers report the prompt tokens first; some streams have a field for them only
             // there.
-            let mut pieces = unfold(reply.clone());
+            let mut pieces = into_events(reply.clone());
             pieces.insert(1, pieces.last().unwrap().clone());
             let (streamed, losses) = stream_as(dialect, &full_request(), pieces, &stamp);
             assert_eq!(losses, [], "{case}");

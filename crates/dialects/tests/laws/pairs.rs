@@ -1,8 +1,8 @@
 //! Properties of every ordered pair of formats, the caller's and the provider's. The golden lists,
 //! one file per pair, hold the losses in both directions.
 
-use canon::{Chat, Extras, Kind, Loss, Origin, Reply, Tool, unfold};
-use dialects::{Brake, Dialect};
+use canon::{ChatRequest, ExtraFields, PartKind, Loss, WireFormat, ChatReply, Tool, into_events};
+use dialects::{StopEnforcer, Dialect};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -31,10 +31,10 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
     for (case, body) in requests(from) {
         let mut chat = from.read_request(&target(), &body).unwrap();
         // Settings that the gateway enforces itself are not lost.
-        let _ = Brake::take(&mut chat, None, from.ends(), (to.origin(), to.ends()));
+        let _ = StopEnforcer::take_from(&mut chat, None, from.stop_support(), (to.origin(), to.stop_support()));
         let losses = match to.write_request(&chat, &LANE) {
             Ok((_, losses)) => losses,
-            Err(fault) => vec![Loss::new(REFUSED, fault.say())],
+            Err(fault) => vec![Loss::new(REFUSED, fault.message())],
         };
         note("request", &case, losses, &mut lines);
     }
@@ -49,7 +49,7 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
 fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<LossLine>) {
     let mut found: Vec<LossLine> = losses
         .into_iter()
-        .map(|Loss { what, why, .. }| LossLine { way, case: case.to_owned(), what, why })
+        .map(|Loss { path: what, reason: why, .. }| LossLine { way, case: case.to_owned(), what, why })
         .collect();
     found.sort();
     lines.extend(found);
@@ -92,10 +92,10 @@ fn every_request_is_valid_in_every_other_format() {
             let written = out.body.to_vec();
             let shown = String::from_utf8_lossy(&written);
             // A conversation that continues a stored reply is assembled before it is written.
-            if chat.state.previous.is_some() {
+            if chat.state.previous_response.is_some() {
                 continue;
             }
-            if let Err(fault) = to.peek(&target(), &written) {
+            if let Err(fault) = to.read_facts(&target(), &written) {
                 wrong.push(format!("{case}: {fault}\n{shown}"));
                 continue;
             }
@@ -120,14 +120,14 @@ fn every_request_is_valid_in_every_other_format() {
 
 /// Returns a field of a turn, part or tool that only the caller's format has and that no loss
 /// names.
-fn unreported_field(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> {
+fn unreported_field(chat: &ChatRequest, to: WireFormat, losses: &[Loss]) -> Option<String> {
     let turns = chat.turns.iter().map(|turn| ("turn", &turn.extras));
     let parts = chat.turns.iter().flat_map(|turn| &turn.parts);
     let parts = parts.map(|part| ("part", &part.extras));
     let tools = chat.tools.iter().filter_map(|tool| match tool {
         Tool::Function(tool) => Some(("tools", &tool.extras)),
-        Tool::Search(tool) => Some(("tools", &tool.extras)),
-        Tool::Custom { extras, .. } | Tool::Code(extras) | Tool::Fetch(extras) => {
+        Tool::WebSearch(tool) => Some(("tools", &tool.extras)),
+        Tool::Custom { extras, .. } | Tool::CodeExecution(extras) | Tool::UrlFetch(extras) => {
             Some(("tools", extras))
         }
         Tool::Foreign { .. } => None,
@@ -142,18 +142,18 @@ fn unreported_field(chat: &Chat, to: Origin, losses: &[Loss]) -> Option<String> 
     // The loss of a whole part or tool includes its fields.
     let named = |name: &str| {
         let of = name.split('.').next().unwrap_or(name);
-        losses.iter().any(|loss| loss.what == name || loss.what == of)
-            || losses.iter().any(|loss| loss.what.starts_with("part.search") && of == "part")
-            || losses.iter().any(|loss| loss.what.starts_with("thought") && of == "part")
-            || losses.iter().any(|loss| loss.what.starts_with("tools.") && of == "tools")
+        losses.iter().any(|loss| loss.path == name || loss.path == of)
+            || losses.iter().any(|loss| loss.path.starts_with("part.search") && of == "part")
+            || losses.iter().any(|loss| loss.path.starts_with("thought") && of == "part")
+            || losses.iter().any(|loss| loss.path.starts_with("tools.") && of == "tools")
     };
     names.find(|name| !named(name))
 }
 
 /// Asserts that every text of `was` is in `is`, unless a loss names it.
-pub(crate) fn assert_texts_kept(was: &Chat, is: &Chat, losses: &[Loss], case: &str) {
+pub(crate) fn assert_texts_kept(was: &ChatRequest, is: &ChatRequest, losses: &[Loss], case: &str) {
     let excused = losses.iter().any(|loss| {
-        loss.what == "part" || loss.what.starts_with("turn.media") || loss.what == "system.parts"
+        loss.path == "part" || loss.path.starts_with("turn.media") || loss.path == "system.parts"
     });
     let mut all = String::new();
     is.turns.iter().for_each(|turn| texts(&turn.parts, &mut all));
@@ -163,7 +163,7 @@ pub(crate) fn assert_texts_kept(was: &Chat, is: &Chat, losses: &[Loss], case: &s
             texts(std::slice::from_ref(part), &mut text);
             // Results that are JSON may be formatted differently.
             let text = text.trim();
-            let object = matches!(&part.kind, Kind::ToolResult(r) if r.object.is_some());
+            let object = matches!(&part.kind, PartKind::ToolResult(r) if r.object.is_some());
             let found = all.contains(text) || object || text.starts_with(['{', '[']);
             assert!(found || excused, "{case}\nlost: {text:?}\nleft: {all:?}");
         }
@@ -171,18 +171,18 @@ pub(crate) fn assert_texts_kept(was: &Chat, is: &Chat, losses: &[Loss], case: &s
 }
 
 /// Reduces a reply to what the caller can see.
-fn visible(reply: Reply) -> Reply {
+fn visible(reply: ChatReply) -> ChatReply {
     let mut reply = joined(reply);
-    reply.extras = Extras::none();
+    reply.extras = ExtraFields::new();
     for candidate in &mut reply.candidates {
         for part in &mut candidate.parts {
-            part.seal = None;
-            part.extras = Extras::none();
+            part.signature = None;
+            part.extras = ExtraFields::new();
         }
         // A part that only carries a signature may stand elsewhere; `seals` tests where.
         candidate.parts.retain(|part| match &part.kind {
-            Kind::Text { text, .. } => !text.is_empty(),
-            Kind::Thought(thought) => !thought.text.is_empty(),
+            PartKind::Text { text, .. } => !text.is_empty(),
+            PartKind::Thought(thought) => !thought.text.is_empty(),
             _ => true,
         });
     }
@@ -200,7 +200,7 @@ fn every_reply_is_the_same_whole_and_streamed() {
             let expected = visible(from.read_reply(&whole).expect(&case));
             for (how, pieces) in [
                 ("in the provider's chunks", events(to, &answer.stream, &case)),
-                ("in the largest chunks", unfold(reply)),
+                ("in the largest chunks", into_events(reply)),
             ] {
                 let (out, late) = stream(from, &full_request(), pieces);
                 for frame in frames(&[&out]) {
@@ -217,7 +217,7 @@ fn every_reply_is_the_same_whole_and_streamed() {
                     wrong.push(format!("{case} {how}\n{out}\n{got:?}\n{expected:?}"));
                 }
                 let names = |losses: &[Loss]| -> BTreeSet<String> {
-                    losses.iter().map(|loss| loss.what.clone()).collect()
+                    losses.iter().map(|loss| loss.path.clone()).collect()
                 };
                 if names(&late) != names(&losses) {
                     wrong.push(format!("{case} {how}: streamed {late:?}\nwhole {losses:?}"));

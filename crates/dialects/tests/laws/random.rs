@@ -1,10 +1,10 @@
 //! Generated conversations through every pair of formats: no panic, and no text is lost.
 
 use canon::{
-    Chat, FunctionTool, Kind, Media, MediaKind, Origin, Part, Role, Schema, Seal, Source, Thought,
+    ChatRequest, FunctionTool, PartKind, Media, MediaKind, WireFormat, Part, Role, JsonSchema, Signature, MediaSource, Thought,
     Tool, ToolCall, ToolResult, Turn,
 };
-use dialects::Lane;
+use dialects::LaneSettings;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -23,16 +23,16 @@ fn media() -> impl Strategy<Value = Part> {
         Just((MediaKind::Document, "application/pdf", "JVBERi0xLjQK")),
     ]
     .prop_map(|(kind, mime, data)| {
-        let source = Source::Inline { mime: mime.to_owned(), data: data.to_owned() };
-        Part::new(Kind::Media(Media { kind, source, name: None, detail: None, clip: None }))
+        let source = MediaSource::Inline { mime: mime.to_owned(), data: data.to_owned() };
+        Part::new(PartKind::Media(Media { kind, source, name: None, detail: None, clip: None }))
     })
 }
 
 fn thought() -> impl Strategy<Value = Part> {
     let seal = prop::option::of((0..4_usize, "[a-zA-Z0-9+/]{8}"))
-        .prop_map(|seal| seal.map(|(at, token)| Seal::new(Origin::ALL[at], token)));
+        .prop_map(|seal| seal.map(|(at, token)| Signature::new(WireFormat::ALL[at], token)));
     (words(), seal).prop_map(|(text, seal)| {
-        Part::new(Kind::Thought(Thought { text, redacted: false })).sealed(seal)
+        Part::new(PartKind::Thought(Thought { text, redacted: false })).with_signature(seal)
     })
 }
 
@@ -54,7 +54,7 @@ fn user() -> impl Strategy<Value = Vec<Part>> {
     prop::collection::vec(part, 1..4)
 }
 
-fn chat() -> impl Strategy<Value = Chat> {
+fn chat() -> impl Strategy<Value = ChatRequest> {
     let system = prop::option::of((words(), any::<bool>()));
     let turns = prop::collection::vec((user(), exchange()), 1..4);
     (system, turns, user()).prop_map(|(system, exchanges, last)| {
@@ -71,10 +71,10 @@ fn chat() -> impl Strategy<Value = Chat> {
                 calls += 1;
                 let (id, name) = (format!("call_{calls}"), "look".to_owned());
                 let call = ToolCall { id: id.clone(), name, arguments, custom: false };
-                said.push(Part::new(Kind::ToolCall(call)));
+                said.push(Part::new(PartKind::ToolCall(call)));
                 let parts = vec![Part::text(text)];
-                let result = ToolResult { call: id, name: None, parts, object: None, failed };
-                results.push(Part::new(Kind::ToolResult(result)));
+                let result = ToolResult { call_id: id, name: None, parts, object: None, is_error: failed };
+                results.push(Part::new(PartKind::ToolResult(result)));
             }
             if said.is_empty() {
                 said.push(Part::text("Hm."));
@@ -85,10 +85,10 @@ fn chat() -> impl Strategy<Value = Chat> {
             }
         }
         turns.push(Turn::new(Role::User, last));
-        let parameters = Some(Schema::new(json!({"type": "object", "properties": {}})));
+        let parameters = Some(JsonSchema::new(json!({"type": "object", "properties": {}})));
         let look = FunctionTool { name: "look".to_owned(), parameters, ..FunctionTool::default() };
         let tools = vec![Tool::Function(look)];
-        Chat { model: "house-large".to_owned(), turns, tools, ..Chat::default() }
+        ChatRequest { model: "house-large".to_owned(), turns, tools, ..ChatRequest::default() }
     })
 }
 
@@ -104,17 +104,17 @@ proptest! {
         for (from, to) in pairs() {
             let case = format!("{} to {}", from.origin(), to.origin());
             // First in the caller's own format, as it would arrive.
-            let lane = Lane { model: &chat.model, limit: None, max_output: Some(8192), steering: None };
+            let lane = LaneSettings { model: &chat.model, max_payable_output: None, model_max_output: Some(8192), thinking_controls: None };
             let (out, losses) = from.write_request(&chat, &lane).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();
-            prop_assert!(from.peek(&target(), &body).is_ok(), "{}: {:?}\n{}", case, from.peek(&target(), &body), shown);
+            prop_assert!(from.read_facts(&target(), &body).is_ok(), "{}: {:?}\n{}", case, from.read_facts(&target(), &body), shown);
             let asked = from.read_request(&target(), &body).unwrap();
             assert_texts_kept(&chat, &asked, &losses, &shown);
             let (out, losses) = to.write_request(&asked, &LANE).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();
-            prop_assert!(to.peek(&target(), &body).is_ok(), "{}: {:?}\n{}", case, to.peek(&target(), &body), shown);
+            prop_assert!(to.read_facts(&target(), &body).is_ok(), "{}: {:?}\n{}", case, to.read_facts(&target(), &body), shown);
             let again = to.read_request(&target(), &body).unwrap();
             assert_texts_kept(&asked, &again, &losses, &format!("{case}\n{shown}"));
         }

@@ -1,8 +1,8 @@
 //! Work in proportion to the size of a request, whatever shape a hostile caller gives it.
 
 use super::cases::target;
-use canon::Origin::{self, Chat, Messages, Native, Responses};
-use dialects::{Dialect, Lane};
+use canon::WireFormat::{self, Chat, Messages, Native, Responses};
+use dialects::{Dialect, LaneSettings};
 use std::time::{Duration, Instant};
 
 /// How many times a shape repeats what it is made of. Twice as often must cost about twice as much.
@@ -15,7 +15,7 @@ const NOISE: Duration = Duration::from_millis(40);
 /// A body that repeats something that many times.
 struct Shape {
     name: &'static str,
-    from: Origin,
+    from: WireFormat,
     /// The most it can repeat within the limits of its format.
     most: usize,
     body: fn(usize) -> String,
@@ -226,11 +226,11 @@ fn shapes() -> Vec<Shape> {
 
 /// Reads a body and writes it in every format. Refusing it is fine; taking long is not.
 fn cost(from: &dyn Dialect, body: &[u8]) -> (Duration, Option<String>) {
-    let lane = Lane { model: "up", limit: None, max_output: Some(100), steering: None };
+    let lane = LaneSettings { model: "up", max_payable_output: None, model_max_output: Some(100), thinking_controls: None };
     let begun = Work::begin();
-    let refused = from.peek(&target(), body).err().map(|fault| fault.to_string());
+    let refused = from.read_facts(&target(), body).err().map(|fault| fault.to_string());
     if let Ok(chat) = from.read_request(&target(), body) {
-        for origin in Origin::ALL {
+        for origin in WireFormat::ALL {
             if let Some(to) = dialects::get(origin)
                 && let Ok((_, losses)) = to.write_request(&chat, &lane)
             {

@@ -8,9 +8,9 @@
 use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Chat, Event, Kind, Origin, Role, unfold};
-use dialects::keepsake::{self, Keepsake};
-use dialects::{Dialect, Lane};
+use canon::{ChatRequest, Event, PartKind, WireFormat, Role, into_events};
+use dialects::signature_cache::{self, CachedSignatures};
+use dialects::{Dialect, LaneSettings};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,30 +24,30 @@ use crate::clients::{from_stream, from_whole, list, next_request, text};
 type SignedPart = (String, String);
 
 /// Returns the signed parts of a reply's first candidate.
-fn signed_parts_of_reply(format: Origin, body: &[u8]) -> Vec<SignedPart> {
+fn signed_parts_of_reply(format: WireFormat, body: &[u8]) -> Vec<SignedPart> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
-        Origin::Chat => in_message(&body["choices"][0]["message"]),
-        Origin::Messages => in_blocks(&body["content"]),
-        Origin::Responses => in_items(&body["output"]),
-        Origin::Native => in_parts(&body["candidates"][0]["content"]["parts"]),
-        Origin::Images => Vec::new(),
+        WireFormat::Chat => in_message(&body["choices"][0]["message"]),
+        WireFormat::Messages => in_blocks(&body["content"]),
+        WireFormat::Responses => in_items(&body["output"]),
+        WireFormat::Native => in_parts(&body["candidates"][0]["content"]["parts"]),
+        WireFormat::Images => Vec::new(),
     }
 }
 
 /// Returns the signed parts of a request, over all turns.
-fn signed_parts_of_request(format: Origin, body: &[u8]) -> Vec<SignedPart> {
+fn signed_parts_of_request(format: WireFormat, body: &[u8]) -> Vec<SignedPart> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
-        Origin::Chat => list(&body["messages"]).iter().flat_map(in_message).collect(),
-        Origin::Messages => {
+        WireFormat::Chat => list(&body["messages"]).iter().flat_map(in_message).collect(),
+        WireFormat::Messages => {
             list(&body["messages"]).iter().flat_map(|turn| in_blocks(&turn["content"])).collect()
         }
-        Origin::Responses => in_items(&body["input"]),
-        Origin::Native => {
+        WireFormat::Responses => in_items(&body["input"]),
+        WireFormat::Native => {
             list(&body["contents"]).iter().flat_map(|turn| in_parts(&turn["parts"])).collect()
         }
-        Origin::Images => Vec::new(),
+        WireFormat::Images => Vec::new(),
     }
 }
 
@@ -102,7 +102,7 @@ fn in_parts(parts: &Value) -> Vec<SignedPart> {
 }
 
 /// Returns the same reply with new signatures.
-fn with_new_signatures(format: Origin, answer: &Answer, nonce: &str) -> (Answer, Vec<SignedPart>) {
+fn with_new_signatures(format: WireFormat, answer: &Answer, nonce: &str) -> (Answer, Vec<SignedPart>) {
     let (mut whole, mut stream) = (
         String::from_utf8(answer.whole.clone()).unwrap(),
         String::from_utf8(answer.stream.clone()).unwrap(),
@@ -123,10 +123,10 @@ fn histories(
     caller: &dyn Dialect,
     provider: &dyn Dialect,
     answer: &Answer,
-    chat: &Chat,
+    chat: &ChatRequest,
 ) -> Vec<(&'static str, Vec<Value>, Vec<String>)> {
     let me = caller.origin();
-    let names = |losses: Vec<canon::Loss>| losses.into_iter().map(|l| l.what).collect::<Vec<_>>();
+    let names = |losses: Vec<canon::Loss>| losses.into_iter().map(|l| l.path).collect::<Vec<_>>();
     let reply = provider.read_reply(&answer.whole).unwrap();
     let (whole, losses) = caller.write_reply(reply.clone(), chat, &stamp());
     let losses = names(losses);
@@ -136,7 +136,7 @@ fn histories(
         .collect();
     let pieces: [(&str, Vec<Event>); 2] = [
         ("streamed", events(provider, &answer.stream, &answer.name)),
-        ("streamed in large pieces", unfold(reply)),
+        ("streamed in large pieces", into_events(reply)),
     ];
     for (how, pieces) in pieces {
         let (out, losses) = stream(caller, chat, pieces);
@@ -149,29 +149,29 @@ fn histories(
 }
 
 /// Reads the next request of a caller with that history.
-fn read_next_request(caller: &dyn Dialect, history: &[Value], case: &str) -> Chat {
+fn read_next_request(caller: &dyn Dialect, history: &[Value], case: &str) -> ChatRequest {
     let body = next_request(caller.origin(), history);
     let shown = String::from_utf8_lossy(&body);
-    if let Err(fault) = caller.peek(&target(), &body) {
+    if let Err(fault) = caller.read_facts(&target(), &body) {
         panic!("{case}: {fault}\n{shown}");
     }
     caller.read_request(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}\n{shown}"))
 }
 
 /// Returns the signatures that the gateway keeps of the reply, by key.
-fn kept(caller: Origin, provider: &dyn Dialect, answer: &Answer) -> Vec<(String, Keepsake)> {
+fn kept(caller: WireFormat, provider: &dyn Dialect, answer: &Answer) -> Vec<(String, CachedSignatures)> {
     let reply = provider.read_reply(&answer.whole).unwrap();
     let mut all = Vec::new();
-    keepsake::keep(&reply.candidates[0].parts, caller, |name, kept| {
+    signature_cache::collect_signatures(&reply.candidates[0].parts, caller, |name, kept| {
         all.push((format!("{name:?}"), kept));
     });
     all
 }
 
 /// Restores kept signatures in the conversation.
-fn restore(chat: &mut Chat, provider: Origin, kept: &[(String, Keepsake)]) {
+fn restore(chat: &mut ChatRequest, provider: WireFormat, kept: &[(String, CachedSignatures)]) {
     for turn in chat.turns.iter_mut().filter(|turn| turn.role == Role::Assistant) {
-        keepsake::restore(&mut turn.parts, provider, |name| {
+        signature_cache::restore_signatures(&mut turn.parts, provider, |name| {
             let name = format!("{name:?}");
             kept.iter().find(|(other, _)| *other == name).map(|(_, kept)| kept.clone())
         });
@@ -180,15 +180,15 @@ fn restore(chat: &mut Chat, provider: Origin, kept: &[(String, Keepsake)]) {
 
 /// Returns every signed reply of the provider, with new signatures.
 fn signed_replies(provider: &dyn Dialect) -> Vec<(Answer, Vec<SignedPart>)> {
-    let nonce = format!("{:016x}", RandomState::new().hash_one(provider.origin().name()));
+    let nonce = format!("{:016x}", RandomState::new().hash_one(provider.origin().as_str()));
     let all = answers(provider);
     let all = all.iter().map(|answer| with_new_signatures(provider.origin(), answer, &nonce));
     let found: Vec<_> = all.filter(|(_, sealed)| !sealed.is_empty()).collect();
     let with_call = found.iter().any(|(answer, sealed)| {
         let reply = provider.read_reply(&answer.whole).unwrap();
         let parts = &reply.candidates[0].parts;
-        let thinks = parts.iter().any(|part| matches!(part.kind, Kind::Thought(_)));
-        let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
+        let thinks = parts.iter().any(|part| matches!(part.kind, PartKind::Thought(_)));
+        let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
         assert!(sealed.iter().all(|(_, token)| token.len() > 20), "{}", answer.name);
         thinks && calls
     });
@@ -209,7 +209,7 @@ fn every_signature_returns_byte_for_byte_on_its_own_part() {
                 let (out, losses) = provider.write_request(&chat, &LANE).unwrap();
                 let body = out.body.to_vec();
                 let shown = String::from_utf8_lossy(&body);
-                if let Err(fault) = provider.peek(&target(), &body) {
+                if let Err(fault) = provider.read_facts(&target(), &body) {
                     wrong.push(format!("{case}: {fault}\n{shown}"));
                 }
                 let back = signed_parts_of_request(to, &body);
@@ -220,7 +220,7 @@ fn every_signature_returns_byte_for_byte_on_its_own_part() {
                     sealed.iter().filter(|one| !back.contains(one)).collect();
                 let made_up: Vec<&SignedPart> =
                     back.iter().filter(|one| !sealed.contains(one)).collect();
-                let known = lost.iter().chain(losses.iter().map(|loss| &loss.what));
+                let known = lost.iter().chain(losses.iter().map(|loss| &loss.path));
                 let named = known.clone().any(|what| {
                     what.contains("seal") || what.contains("part") || what.contains("media")
                 });
@@ -250,17 +250,17 @@ fn every_signature_returns_byte_for_byte_on_its_own_part() {
 
 #[test]
 fn signatures_return_from_chat_clients_that_drop_unknown_fields() {
-    let caller = dialects::get(Origin::Chat).unwrap();
+    let caller = dialects::get(WireFormat::Chat).unwrap();
     let mut seen = [0, 0];
-    for (_, provider) in pairs().into_iter().filter(|(from, _)| from.origin() == Origin::Chat) {
+    for (_, provider) in pairs().into_iter().filter(|(from, _)| from.origin() == WireFormat::Chat) {
         for (answer, sealed) in signed_replies(provider) {
             let reply = provider.read_reply(&answer.whole).unwrap();
             let parts = &reply.candidates[0].parts;
-            let calls = parts.iter().any(|part| matches!(part.kind, Kind::ToolCall(_)));
-            let texts = parts.iter().any(|p| p.seal.is_some() && p.as_text().is_some());
-            let all_kept = parts.iter().filter(|part| part.seal.is_some()).all(|part| {
-                matches!(part.kind, Kind::Text { .. })
-                    || (calls && matches!(part.kind, Kind::Thought(_) | Kind::ToolCall(_)))
+            let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
+            let texts = parts.iter().any(|p| p.signature.is_some() && p.as_text().is_some());
+            let all_kept = parts.iter().filter(|part| part.signature.is_some()).all(|part| {
+                matches!(part.kind, PartKind::Text { .. })
+                    || (calls && matches!(part.kind, PartKind::Thought(_) | PartKind::ToolCall(_)))
             });
             if !all_kept {
                 continue;
@@ -281,7 +281,7 @@ fn signatures_return_from_chat_clients_that_drop_unknown_fields() {
                 let to = provider.origin();
                 let case = format!("{to} {} {how}", answer.name);
                 let mut chat = read_next_request(caller, &history, &case);
-                restore(&mut chat, to, &kept(Origin::Chat, provider, &answer));
+                restore(&mut chat, to, &kept(WireFormat::Chat, provider, &answer));
                 let (out, _) = provider.write_request(&chat, &LANE).unwrap();
                 assert_eq!(signed_parts_of_request(to, &out.body.to_vec()), sealed, "{case}");
             }
@@ -294,7 +294,7 @@ fn signatures_return_from_chat_clients_that_drop_unknown_fields() {
 fn signatures_return_when_thinking_is_hidden() {
     let mut wrong = Vec::new();
     let mut hidden = full_request();
-    hidden.thinking.show = Some(canon::Show::Hidden);
+    hidden.thinking.display = Some(canon::ThinkingDisplay::Hidden);
     for (caller, provider) in pairs() {
         for (answer, sealed) in signed_replies(provider) {
             for (how, history, lost) in histories(caller, provider, &answer, &hidden) {
@@ -312,7 +312,7 @@ fn signatures_return_when_thinking_is_hidden() {
                         all
                     })
                 };
-                let known = lost.iter().chain(losses.iter().map(|loss| &loss.what));
+                let known = lost.iter().chain(losses.iter().map(|loss| &loss.path));
                 let named = known.clone().any(|what| {
                     what.contains("seal") || what.contains("part") || what.contains("media")
                 });
@@ -339,7 +339,7 @@ fn signature_reaches_only_its_own_provider() {
                         // Google's chat-compatible API has a field for native signatures on calls.
                         let google = [provider.origin(), other.origin()]
                             .iter()
-                            .all(|origin| [Origin::Chat, Origin::Native].contains(origin));
+                            .all(|origin| [WireFormat::Chat, WireFormat::Native].contains(origin));
                         let is_own_field = google
                             && ["thought_signature", "thoughtSignature"]
                                 .iter()
@@ -364,9 +364,9 @@ fn pass_through_reports_what_it_removes() {
             for (how, history, _) in histories(caller, provider, &answer, &full_request()) {
                 let case = format!("{}: {} {how}", caller.origin(), answer.name);
                 let body = Bytes::from(next_request(caller.origin(), &history));
-                let peek = caller.peek(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
+                let peek = caller.read_facts(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
                 let lane =
-                    Lane { model: &peek.model, limit: None, max_output: None, steering: None };
+                    LaneSettings { model: &peek.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
                 // A translation into the same format drops the same content.
@@ -374,8 +374,8 @@ fn pass_through_reports_what_it_removes() {
                 let (_, losses) = caller.write_request(&chat, &lane).unwrap();
                 for loss in peek.losses.iter() {
                     reported += 1;
-                    let same = losses.iter().any(|other| other.what.starts_with(&loss.what));
-                    assert!(same || loss.what.starts_with("part"), "{case}: {loss}: {losses:?}");
+                    let same = losses.iter().any(|other| other.path.starts_with(&loss.path));
+                    assert!(same || loss.path.starts_with("part"), "{case}: {loss}: {losses:?}");
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use canon::Money;
 use ledger::{
-    Book, Budget, Clock as _, Entry, Held, MemoryDisk, OverBudget, Period, Purse, TestClock, Ticket,
+    OpenCalls, Budget, Clock as _, LedgerEntry, HoldRecord, MemoryDisk, OverBudget, BudgetPeriod, KeyBalance, TestClock, HoldTicket,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +11,8 @@ const DAY: i64 = 86_400_000_000;
 /// Ten seconds before midnight.
 const EVENING: i64 = 20_000 * DAY - 10_000_000;
 
-fn held(id: u32) -> Arc<Held> {
-    Arc::new(Held {
+fn held(id: u32) -> Arc<HoldRecord> {
+    Arc::new(HoldRecord {
         request_id: format!("r{id}"),
         key_id: "k".to_owned(),
         account_id: "a".to_owned(),
@@ -28,74 +28,74 @@ fn held(id: u32) -> Arc<Held> {
 
 /// Reserves money as the gateway does: from the budget first, then from the key's balance.
 fn hold(
-    (book, balance, budget): (&Arc<Book>, &Arc<Purse>, &Budget),
+    (book, balance, budget): (&Arc<OpenCalls>, &Arc<KeyBalance>, &Budget),
     at: i64,
     id: u32,
     full: Money,
     least: Money,
-) -> Result<Ticket, OverBudget> {
-    let share = budget.take(at, full, least)?;
+) -> Result<HoldTicket, OverBudget> {
+    let share = budget.reserve(at, full, least)?;
     let ticket = book.hold(balance, held(id), share.amount(), least).unwrap();
-    Ok(ticket.with(share))
+    Ok(ticket.with_share(share))
 }
 
-fn costing(ticket: Ticket, nanos: i64) {
-    ticket.settle(Entry { cost: Money::nanos(nanos), ..Entry::default() });
+fn costing(ticket: HoldTicket, nanos: i64) {
+    ticket.settle(LedgerEntry { cost: Money::from_nanos(nanos), ..LedgerEntry::default() });
 }
 
-fn book(at: i64) -> (Arc<TestClock>, Arc<Book>) {
+fn book(at: i64) -> (Arc<TestClock>, Arc<OpenCalls>) {
     let clock = Arc::new(TestClock::at(at));
     let passed: Arc<dyn ledger::Clock> = Arc::clone(&clock) as _;
-    let opened = Book::open(passed, Arc::new(MemoryDisk::default())).unwrap();
+    let opened = OpenCalls::open(passed, Arc::new(MemoryDisk::default())).unwrap();
     (clock, opened.book)
 }
 
 #[test]
 fn a_call_is_charged_in_the_period_in_which_it_was_admitted() {
     let (clock, book) = book(EVENING);
-    let balance = Purse::new("k", None, Money::ZERO);
-    let budget = Budget::new(Money::nanos(100), Period::Day, Money::nanos(20), clock.now());
-    let (all, least) = (Money::nanos(60), Money::nanos(60));
+    let balance = KeyBalance::new("k", None, Money::ZERO);
+    let budget = Budget::new(Money::from_nanos(100), BudgetPeriod::Day, Money::from_nanos(20), clock.now());
+    let (all, least) = (Money::from_nanos(60), Money::from_nanos(60));
     let from = (&book, &balance, &*budget);
     let over_midnight = hold(from, clock.now(), 1, all, least).unwrap();
     let OverBudget { left, resets } = hold(from, clock.now(), 2, all, least).unwrap_err();
-    assert_eq!((left, resets), (Money::nanos(20), EVENING + 10_000_000));
-    assert_eq!(balance.standing().held, Money::nanos(60), "the refused call has no hold");
+    assert_eq!((left, resets), (Money::from_nanos(20), EVENING + 10_000_000));
+    assert_eq!(balance.status().held, Money::from_nanos(60), "the refused call has no hold");
 
     clock.pass(10_000_000);
-    let today = budget.standing(clock.now());
-    assert_eq!(today.money.remaining(), Some(Money::nanos(100)), "a new day, a new budget");
+    let today = budget.status(clock.now());
+    assert_eq!(today.money.remaining(), Some(Money::from_nanos(100)), "a new day, a new budget");
     costing(over_midnight, 50);
-    assert_eq!(budget.standing(clock.now()).money, today.money, "it is charged to the day before");
-    assert_eq!(balance.standing().spent, Money::nanos(50), "the key pays for it all the same");
+    assert_eq!(budget.status(clock.now()).money, today.money, "it is charged to the day before");
+    assert_eq!(balance.status().spent, Money::from_nanos(50), "the key pays for it all the same");
     costing(hold(from, clock.now(), 3, all, least).unwrap(), 60);
-    assert_eq!(budget.standing(clock.now()).money.spent, Money::nanos(60));
+    assert_eq!(budget.status(clock.now()).money.spent, Money::from_nanos(60));
 }
 
 #[test]
 fn the_smaller_of_balance_and_budget_decides_and_no_reservation_stays() {
     let (clock, book) = book(EVENING);
-    let balance = Purse::new("k", None, Money::ZERO);
-    let budget = Budget::new(Money::nanos(40), Period::Month, Money::ZERO, clock.now());
-    let money = || budget.standing(clock.now()).money;
+    let balance = KeyBalance::new("k", None, Money::ZERO);
+    let budget = Budget::new(Money::from_nanos(40), BudgetPeriod::Month, Money::ZERO, clock.now());
+    let money = || budget.status(clock.now()).money;
     let lowered =
-        hold((&book, &balance, &budget), clock.now(), 1, Money::nanos(60), Money::nanos(10))
+        hold((&book, &balance, &budget), clock.now(), 1, Money::from_nanos(60), Money::from_nanos(10))
             .unwrap();
-    assert_eq!((lowered.amount(), balance.standing().held), (Money::nanos(40), Money::nanos(40)));
-    assert!(budget.take(clock.now(), Money::nanos(60), Money::nanos(10)).is_err());
+    assert_eq!((lowered.amount(), balance.status().held), (Money::from_nanos(40), Money::from_nanos(40)));
+    assert!(budget.reserve(clock.now(), Money::from_nanos(60), Money::from_nanos(10)).is_err());
     drop(lowered);
-    assert_eq!((balance.standing().held, money().held), (Money::ZERO, Money::ZERO));
+    assert_eq!((balance.status().held, money().held), (Money::ZERO, Money::ZERO));
 
     // The key had less, so the budget reserves no more than that.
-    let share = budget.take(clock.now(), Money::nanos(40), Money::nanos(10)).unwrap();
-    let least = Money::nanos(15);
-    let ticket = book.hold(&balance, held(2), least, least).unwrap().with(share);
+    let share = budget.reserve(clock.now(), Money::from_nanos(40), Money::from_nanos(10)).unwrap();
+    let least = Money::from_nanos(15);
+    let ticket = book.hold(&balance, held(2), least, least).unwrap().with_share(share);
     assert_eq!(money().held, least);
     costing(ticket, 5);
-    assert_eq!((money().held, money().spent), (Money::ZERO, Money::nanos(5)));
+    assert_eq!((money().held, money().spent), (Money::ZERO, Money::from_nanos(5)));
 
     // A call that another limit refuses keeps no reservation.
-    drop(budget.take(clock.now(), Money::nanos(20), Money::nanos(20)).unwrap());
+    drop(budget.reserve(clock.now(), Money::from_nanos(20), Money::from_nanos(20)).unwrap());
     assert_eq!(money().held, Money::ZERO);
 }
 
@@ -103,8 +103,8 @@ fn the_smaller_of_balance_and_budget_decides_and_no_reservation_stays() {
 fn concurrent_calls_never_exceed_a_budget() {
     const CALLERS: u32 = 16;
     let (clock, book) = book(EVENING);
-    let balance = Purse::new("k", None, Money::ZERO);
-    let budget = Budget::new(Money::nanos(1_000), Period::Week, Money::ZERO, clock.now());
+    let balance = KeyBalance::new("k", None, Money::ZERO);
+    let budget = Budget::new(Money::from_nanos(1_000), BudgetPeriod::Week, Money::ZERO, clock.now());
     let admitted = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
@@ -113,18 +113,18 @@ fn concurrent_calls_never_exceed_a_budget() {
             scope.spawn(move || {
                 for call in 0..50 {
                     let id = caller * 1_000 + call;
-                    let ten = Money::nanos(10);
+                    let ten = Money::from_nanos(10);
                     let from = (book, balance, &**budget);
                     if let Ok(ticket) = hold(from, clock.now(), id, ten, ten) {
                         admitted.fetch_add(1, Ordering::Relaxed);
                         costing(ticket, 10);
                     }
-                    let money = budget.standing(clock.now()).money;
-                    assert!(money.spent.saturating_add(money.held) <= Money::nanos(1_000));
+                    let money = budget.status(clock.now()).money;
+                    assert!(money.spent.saturating_add(money.held) <= Money::from_nanos(1_000));
                 }
             });
         }
     });
     assert_eq!(admitted.load(Ordering::Relaxed), 100, "the whole budget and no more");
-    assert_eq!(balance.standing().spent, Money::nanos(1_000));
+    assert_eq!(balance.status().spent, Money::from_nanos(1_000));
 }

@@ -2,8 +2,8 @@
 
 use canon::{Money, Usage};
 use ledger::{
-    Book, Disk, Entry, Held, LeaseToken, LeaseUse, MemoryDisk, Micros, Outcome, Progress, Purse,
-    Refused, Teller, TestClock, Ticket,
+    OpenCalls, Disk, LedgerEntry, HoldRecord, LeaseToken, LeaseUse, MemoryDisk, Micros, CallOutcome, CallProgress, KeyBalance,
+    HoldRefusal, LeaseClient, TestClock, HoldTicket,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::memory_store::{LineFaults, MemoryStore, StoreLine};
 
 /// The result of a task of a node.
 pub(crate) enum TaskResult {
-    Hold { id: String, outcome: Result<Ticket, Refused> },
+    Hold { id: String, outcome: Result<HoldTicket, HoldRefusal> },
     Other,
 }
 
@@ -33,10 +33,10 @@ pub(crate) struct AdmittedCall {
 
 /// A running process with its calls.
 pub(crate) struct Process {
-    pub(crate) book: Arc<Book>,
-    pub(crate) client: Arc<Teller<StoreLine>>,
-    pub(crate) balances: Vec<Arc<Purse>>,
-    pub(crate) running: Vec<(String, Ticket)>,
+    pub(crate) book: Arc<OpenCalls>,
+    pub(crate) client: Arc<LeaseClient<StoreLine>>,
+    pub(crate) balances: Vec<Arc<KeyBalance>>,
+    pub(crate) running: Vec<(String, HoldTicket)>,
     pub(crate) tasks: Vec<Task>,
     settled: Vec<(String, Option<LeaseToken>, Money)>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Cluster {
     pub(crate) machines: Vec<Machine>,
     pub(crate) admitted: BTreeMap<String, AdmittedCall>,
     /// Entries as they were first seen in the store. They must never change.
-    recorded: BTreeMap<String, Entry>,
+    recorded: BTreeMap<String, LedgerEntry>,
     pub(crate) caps_changed: bool,
     pub(crate) refused: usize,
     calls: usize,
@@ -111,17 +111,17 @@ impl Cluster {
     pub(crate) fn start_with_disk(&mut self, which: usize, disk: Arc<dyn Disk>) -> bool {
         let machine = &mut self.machines[which];
         let line = StoreLine { store: self.store.clone(), faults: machine.faults.clone() };
-        let Ok(opened) = Book::open(machine.clock.clone(), disk) else { return false };
+        let Ok(opened) = OpenCalls::open(machine.clock.clone(), disk) else { return false };
         let book = opened.book.clone();
         let name = machine.name.clone();
-        let opening = Teller::open(opened, line, machine.clock.clone(), &name);
+        let opening = LeaseClient::open(opened, line, machine.clock.clone(), &name);
         let Ok(client) = run(opening) else { return false };
         let balances = self
             .store
             .lock()
             .keys
             .iter()
-            .map(|(id, key)| Purse::new(id, key.cap, key.spent))
+            .map(|(id, key)| KeyBalance::new(id, key.cap, key.spent))
             .collect();
         machine.process = Some(Process {
             book,
@@ -142,7 +142,7 @@ impl Cluster {
             // A dropped ticket settles its call, which a killed process cannot do.
             std::mem::forget(process.running);
             drop(process.tasks);
-            machine.name = process.client.name();
+            machine.name = process.client.node_name();
             machine.memory = survivor;
         }
     }
@@ -159,8 +159,8 @@ impl Cluster {
         let (client, balance) = (process.client.clone(), process.balances[key].clone());
         let held = Arc::new(held(&id, balance.key_id()));
         process.tasks.push(Box::pin(async move {
-            let full = Money::nanos(full);
-            let outcome = client.hold(&balance, held, full, Money::nanos(least)).await;
+            let full = Money::from_nanos(full);
+            let outcome = client.hold(&balance, held, full, Money::from_nanos(least)).await;
             TaskResult::Hold { id, outcome }
         }));
         let newest = process.tasks.len() - 1;
@@ -172,17 +172,17 @@ impl Cluster {
     }
 
     pub(crate) fn tend(&mut self, which: usize) {
-        self.other(which, |client| async move { drop(client.tend().await) });
+        self.other(which, |client| async move { drop(client.heartbeat().await) });
     }
 
     pub(crate) fn close_gone(&mut self, which: usize) {
-        self.other(which, |client| async move { drop(client.close_gone().await) });
+        self.other(which, |client| async move { drop(client.close_dead_nodes().await) });
     }
 
     fn other<F: Future<Output = ()> + 'static>(
         &mut self,
         which: usize,
-        work: impl FnOnce(Arc<Teller<StoreLine>>) -> F,
+        work: impl FnOnce(Arc<LeaseClient<StoreLine>>) -> F,
     ) {
         let Some(process) = self.machines[which].process.as_mut() else { return };
         let work = work(process.client.clone());
@@ -241,7 +241,7 @@ impl Cluster {
         let Some(process) = self.process(which) else { return };
         if let Some((_, ticket)) = process.running.get(call) {
             let (lane, usage) = ("l".to_owned(), Usage::default());
-            ticket.progress(Progress { lane, usage, cost: Money::nanos(cost) });
+            ticket.progress(CallProgress { lane, usage, cost: Money::from_nanos(cost) });
         }
     }
 
@@ -252,11 +252,11 @@ impl Cluster {
             return;
         }
         let (id, ticket) = process.running.swap_remove(call);
-        let charged = Money::nanos(cost.max(0)).min(ticket.amount());
+        let charged = Money::from_nanos(cost.max(0)).min(ticket.amount());
         let key = ticket.key_id().to_owned();
         process.settled.push((id.clone(), ticket.lease(), charged));
         if let Some(admitted) = self.admitted.get_mut(&id) {
-            admitted.absorbed = Money::nanos(cost.max(0)).saturating_sub(charged);
+            admitted.absorbed = Money::from_nanos(cost.max(0)).saturating_sub(charged);
         }
         if cost < 0 {
             drop(ticket);
@@ -362,10 +362,10 @@ impl Cluster {
         }
         for which in 0..self.machines.len() {
             let Some(process) = self.process(which) else { continue };
-            assert_eq!((process.book.running(), process.book.waiting()), (0, 0));
+            assert_eq!((process.book.running_count(), process.book.unposted_count()), (0, 0));
             let client = process.client.clone();
             run(client.leave()).unwrap();
-            run(client.close_gone()).unwrap();
+            run(client.close_dead_nodes()).unwrap();
         }
         self.check();
         let store = self.store.lock();
@@ -373,12 +373,12 @@ impl Cluster {
         for (id, admitted) in &self.admitted {
             match store.entries.get(id) {
                 None => assert!(lost(admitted.node), "call {id} is not recorded"),
-                Some(entry) if entry.outcome == Outcome::Recovered => {}
+                Some(entry) if entry.outcome == CallOutcome::Recovered => {}
                 Some(entry) if self.caps_changed => {
-                    assert!(entry.borne >= admitted.absorbed, "{id}");
+                    assert!(entry.absorbed >= admitted.absorbed, "{id}");
                 }
                 Some(entry) => {
-                    assert_eq!(entry.borne, admitted.absorbed, "{id} was cut without need")
+                    assert_eq!(entry.absorbed, admitted.absorbed, "{id} was cut without need")
                 }
             }
         }
@@ -389,8 +389,8 @@ impl Cluster {
     }
 }
 
-pub(crate) fn held(id: &str, key_id: &str) -> Held {
-    Held {
+pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
+    HoldRecord {
         request_id: id.to_owned(),
         key_id: key_id.to_owned(),
         account_id: "a".to_owned(),
@@ -404,8 +404,8 @@ pub(crate) fn held(id: &str, key_id: &str) -> Held {
     }
 }
 
-pub(crate) fn entry(id: &str, key_id: &str, cost: i64) -> Entry {
-    Entry {
+pub(crate) fn entry(id: &str, key_id: &str, cost: i64) -> LedgerEntry {
+    LedgerEntry {
         request_id: id.to_owned(),
         key_id: key_id.to_owned(),
         account_id: "a".to_owned(),
@@ -413,9 +413,9 @@ pub(crate) fn entry(id: &str, key_id: &str, cost: i64) -> Entry {
         attempts: 1,
         stream: true,
         status: 200,
-        outcome: Outcome::Done,
-        cost: Money::nanos(cost),
+        outcome: CallOutcome::Done,
+        cost: Money::from_nanos(cost),
         price_version: format!("p{id}"),
-        ..Entry::default()
+        ..LedgerEntry::default()
     }
 }

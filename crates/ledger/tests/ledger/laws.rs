@@ -2,7 +2,7 @@
 
 use canon::{Money, Usage};
 use ledger::{
-    Book, Disk, HoldError, MemoryDisk, Outcome, Progress, Purse, Refused, Teller, TestClock, Ticket,
+    OpenCalls, Disk, HoldError, MemoryDisk, CallOutcome, CallProgress, KeyBalance, HoldRefusal, LeaseClient, TestClock, HoldTicket,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -14,8 +14,8 @@ use crate::memory_store::{LineFaults, MemoryStore, StoreLine};
 
 /// A node whose connection works until a test cuts it.
 struct TestNode {
-    book: Arc<Book>,
-    client: Teller<StoreLine>,
+    book: Arc<OpenCalls>,
+    client: LeaseClient<StoreLine>,
     line: StoreLine,
     interrupted: usize,
 }
@@ -24,9 +24,9 @@ impl TestNode {
     fn open(clock: &Arc<TestClock>, disk: Arc<dyn Disk>, store: &Arc<Mutex<MemoryStore>>) -> Self {
         let faults = Arc::new(Mutex::new(LineFaults::Fine));
         let line = StoreLine { store: store.clone(), faults };
-        let opened = Book::open(clock.clone(), disk).unwrap();
+        let opened = OpenCalls::open(clock.clone(), disk).unwrap();
         let (book, interrupted) = (opened.book.clone(), opened.found.interrupted);
-        let client = run(Teller::open(opened, line.clone(), clock.clone(), "n")).unwrap();
+        let client = run(LeaseClient::open(opened, line.clone(), clock.clone(), "n")).unwrap();
         Self { book, client, line, interrupted }
     }
 }
@@ -61,14 +61,14 @@ proptest! {
         cap in 0..2_000_i64,
         dies_after in 0..20_000_usize,
     ) {
-        let cap = Money::nanos(cap);
+        let cap = Money::from_nanos(cap);
         let store = MemoryStore::new(&[Some(cap.as_nanos())]);
         let clock = Arc::new(TestClock::at(1_000));
         let disk = Arc::new(MemoryDisk::default());
         let node = TestNode::open(&clock, disk.clone(), &store);
         disk.fail_after(dies_after);
-        let balance = Purse::new("k0", Some(cap), Money::ZERO);
-        let mut running: Vec<(usize, Ticket)> = Vec::new();
+        let balance = KeyBalance::new("k0", Some(cap), Money::ZERO);
+        let mut running: Vec<(usize, HoldTicket)> = Vec::new();
         let mut admitted = Vec::new();
         let mut charged = BTreeMap::new();
 
@@ -76,7 +76,7 @@ proptest! {
             clock.pass(7);
             match work {
                 Work::Hold { full, least } => {
-                    let ask = (Money::nanos(full), Money::nanos(least.min(full)));
+                    let ask = (Money::from_nanos(full), Money::from_nanos(least.min(full)));
                     let held = Arc::new(held(&format!("r{id}"), "k0"));
                     match run(node.client.hold(&balance, held, ask.0, ask.1)) {
                         Ok(ticket) => {
@@ -84,20 +84,20 @@ proptest! {
                             admitted.push(id);
                             running.push((id, ticket));
                         }
-                        Err(Refused::Cap { left }) => prop_assert!(left < ask.0),
+                        Err(HoldRefusal::Cap { left }) => prop_assert!(left < ask.0),
                         // The disk failed: no call may start, and no hold stays.
-                        Err(Refused::Journal(_)) => {}
+                        Err(HoldRefusal::Journal(_)) => {}
                         Err(other) => prop_assert!(false, "{other:?}"),
                     }
                 }
                 Work::Progress { which, cost } if !running.is_empty() => {
                     let (_, ticket) = &running[which % running.len()];
                     let (lane, usage) = ("l".to_owned(), Usage::default());
-                    ticket.progress(Progress { lane, usage, cost: Money::nanos(cost) });
+                    ticket.progress(CallProgress { lane, usage, cost: Money::from_nanos(cost) });
                 }
                 Work::Settle { which, cost } if !running.is_empty() => {
                     let (id, ticket) = running.swap_remove(which % running.len());
-                    charged.insert(id, Money::nanos(cost).min(ticket.amount()));
+                    charged.insert(id, Money::from_nanos(cost).min(ticket.amount()));
                     ticket.settle(entry(&format!("r{id}"), "k0", cost));
                 }
                 Work::Drop { which } if !running.is_empty() => {
@@ -106,7 +106,7 @@ proptest! {
                     drop(ticket);
                 }
                 Work::Post { arrives } => {
-                    let waiting = node.book.waiting();
+                    let waiting = node.book.unposted_count();
                     *node.line.faults.lock() = if arrives { LineFaults::Fine } else { LineFaults::Cut };
                     let posted = run(node.client.post());
                     *node.line.faults.lock() = LineFaults::Fine;
@@ -114,7 +114,7 @@ proptest! {
                 }
                 Work::Progress { .. } | Work::Settle { .. } | Work::Drop { .. } => {}
             }
-            let standing = balance.standing();
+            let standing = balance.status();
             let sum = standing.spent.saturating_add(standing.held);
             prop_assert!(sum <= cap, "{standing:?}");
             let held: Money = running.iter().map(|(_, ticket)| ticket.amount()).sum();
@@ -151,20 +151,20 @@ proptest! {
 fn recovery_without_faults_finds_the_charged_amounts() {
     let clock = Arc::new(TestClock::at(5));
     let disk = Arc::new(MemoryDisk::default());
-    let book = Book::open(clock.clone(), disk.clone()).unwrap().book;
-    let balance = Purse::new("k0", None, Money::ZERO);
-    let hundred = Money::nanos(100);
+    let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
+    let balance = KeyBalance::new("k0", None, Money::ZERO);
+    let hundred = Money::from_nanos(100);
     let hold = |id: &str| book.hold(&balance, Arc::new(held(id, "k0")), hundred, hundred).unwrap();
     let (done, left, silent) = (hold("r1"), hold("r2"), hold("r3"));
-    left.progress(Progress {
+    left.progress(CallProgress {
         lane: "l".to_owned(),
         usage: Usage::default(),
-        cost: Money::nanos(40),
+        cost: Money::from_nanos(40),
     });
     done.settle(entry("r1", "k0", 30));
     std::mem::forget((left, silent));
 
-    let opened = Book::open(clock, Arc::new(disk.after_crash())).unwrap();
+    let opened = OpenCalls::open(clock, Arc::new(disk.after_crash())).unwrap();
     let costs: Vec<_> = opened
         .found
         .settled
@@ -173,34 +173,34 @@ fn recovery_without_faults_finds_the_charged_amounts() {
         .collect();
     assert_eq!(
         costs,
-        [("r1", 30, Outcome::Done), ("r2", 40, Outcome::Recovered), ("r3", 0, Outcome::Recovered)]
+        [("r1", 30, CallOutcome::Done), ("r2", 40, CallOutcome::Recovered), ("r3", 0, CallOutcome::Recovered)]
     );
     assert_eq!((opened.found.interrupted, opened.found.torn, opened.segments.len()), (2, 0, 1));
 }
 
 #[test]
 fn the_operator_absorbs_cost_beyond_the_hold() {
-    let cap = Some(Money::nanos(100));
+    let cap = Some(Money::from_nanos(100));
     let clock = Arc::new(TestClock::at(5));
     let node =
         TestNode::open(&clock, Arc::new(MemoryDisk::default()), &MemoryStore::new(&[Some(100)]));
-    let balance = Purse::new("k0", cap, Money::ZERO);
+    let balance = KeyBalance::new("k0", cap, Money::ZERO);
     let holding =
-        node.client.hold(&balance, Arc::new(held("r1", "k0")), Money::nanos(100), Money::nanos(1));
+        node.client.hold(&balance, Arc::new(held("r1", "k0")), Money::from_nanos(100), Money::from_nanos(1));
     run(holding).unwrap().settle(entry("r1", "k0", 130));
-    let settled = node.book.find("r1").unwrap();
-    assert_eq!((settled.cost.as_nanos(), settled.borne.as_nanos()), (100, 30));
-    assert_eq!(balance.standing().remaining(), Some(Money::ZERO));
+    let settled = node.book.find_unposted("r1").unwrap();
+    assert_eq!((settled.cost.as_nanos(), settled.absorbed.as_nanos()), (100, 30));
+    assert_eq!(balance.status().remaining(), Some(Money::ZERO));
 }
 
 #[test]
 fn a_capped_key_needs_a_lease_and_an_uncapped_key_does_not() {
     let clock = Arc::new(TestClock::at(5));
-    let book = Book::open(clock, Arc::new(MemoryDisk::default())).unwrap().book;
-    let one = Money::nanos(1);
-    let capped = Purse::new("k0", Some(Money::nanos(100)), Money::ZERO);
+    let book = OpenCalls::open(clock, Arc::new(MemoryDisk::default())).unwrap().book;
+    let one = Money::from_nanos(1);
+    let capped = KeyBalance::new("k0", Some(Money::from_nanos(100)), Money::ZERO);
     let refused = book.hold(&capped, Arc::new(held("r1", "k0")), one, one);
     assert!(matches!(refused, Err(HoldError::Short { free: Money::ZERO, .. })));
-    let free = Purse::new("k0", None, Money::ZERO);
+    let free = KeyBalance::new("k0", None, Money::ZERO);
     assert_eq!(book.hold(&free, Arc::new(held("r2", "k0")), one, one).unwrap().lease(), None);
 }

@@ -1,17 +1,17 @@
 //! Division of a cap into leases: nearly all of it can be spent, on any nodes.
 
 use canon::Money;
-use ledger::{LeaseRequest, Node, Refused, lease_slice};
+use ledger::{LeaseRequest, Node, HoldRefusal, lease_slice};
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, entry, held, run};
 use crate::seeded_random::SeededRandom;
 
 fn ask(full: i64, wish: i64) -> LeaseRequest {
-    let full = Money::nanos(full);
+    let full = Money::from_nanos(full);
     let node = Node { id: "n".to_owned(), epoch: 1 };
-    let (hold, wish) = (full, Money::nanos(wish));
-    let (least, unreported) = (Money::nanos(1), Money::ZERO);
+    let (hold, wish) = (full, Money::from_nanos(wish));
+    let (least, unreported) = (Money::from_nanos(1), Money::ZERO);
     LeaseRequest {
         node,
         key_id: "k".to_owned(),
@@ -28,7 +28,7 @@ fn ask(full: i64, wish: i64) -> LeaseRequest {
 #[test]
 fn slices_shrink_with_the_money_left() {
     let cut = |left, nodes, wanted| {
-        lease_slice(&ask(10, 400), Money::nanos(left), nodes, wanted).map(Money::as_nanos)
+        lease_slice(&ask(10, 400), Money::from_nanos(left), nodes, wanted).map(Money::as_nanos)
     };
     assert_eq!(cut(1_000, 1, false), Some(1_000), "a single node gets everything");
     assert_eq!(cut(1_000, 2, false), Some(250), "with two nodes, a share and a reserve stay");
@@ -39,9 +39,9 @@ fn slices_shrink_with_the_money_left() {
     assert_eq!(cut(0, 1, false), None);
     let ahead = LeaseRequest { ahead: true, ..ask(10, 400) };
     let cut =
-        |left, wanted| lease_slice(&ahead, Money::nanos(left), 2, wanted).map(Money::as_nanos);
+        |left, wanted| lease_slice(&ahead, Money::from_nanos(left), 2, wanted).map(Money::as_nanos);
     assert_eq!([cut(1_000, false), cut(1_000, true), cut(99, false)], [Some(250), None, None]);
-    assert_eq!(lease_slice(&ask(10, 0), Money::nanos(1_000), 3, false), Some(Money::nanos(10)));
+    assert_eq!(lease_slice(&ask(10, 0), Money::from_nanos(1_000), 3, false), Some(Money::from_nanos(10)));
 }
 
 /// Sends calls to random nodes until one is refused. Returns the used part of the cap in
@@ -53,7 +53,7 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
         assert!(cluster.start(which));
         cluster.tend(which);
     }
-    let price = Money::nanos(each);
+    let price = Money::from_nanos(each);
     let mut admitted = 0;
     'calls: for number in 0.. {
         // Some nodes get more calls than others.
@@ -70,8 +70,8 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
                     assert!(admitted <= calls, "{admitted} of {calls}");
                     break;
                 }
-                Err(Refused::Elsewhere { .. }) if tries < 25 => {}
-                Err(Refused::Cap { .. } | Refused::Elsewhere { .. }) => break 'calls,
+                Err(HoldRefusal::Elsewhere { .. }) if tries < 25 => {}
+                Err(HoldRefusal::Cap { .. } | HoldRefusal::Elsewhere { .. }) => break 'calls,
                 Err(other) => panic!("{other:?}"),
             }
             cluster.pass(100_000);

@@ -3,8 +3,8 @@
 
 use canon::Money;
 use ledger::{
-    ALIVE_WINDOW, BankError, ClosedCounts, Entry, HeartbeatReply, HeartbeatReport, KeyStatus,
-    LEASE, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseToken,
+    ALIVE_WINDOW, LeaseStoreError, ClosedCounts, LedgerEntry, HeartbeatReply, HeartbeatReport, KeyStatus,
+    LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseToken,
     Micros, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
 };
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ pub(crate) struct MemoryStore {
     pub(crate) now: Micros,
     pub(crate) keys: BTreeMap<String, KeyRow>,
     pub(crate) leases: BTreeMap<LeaseToken, LeaseRow>,
-    pub(crate) entries: BTreeMap<String, Entry>,
+    pub(crate) entries: BTreeMap<String, LedgerEntry>,
     pub(crate) holds: BTreeMap<String, (String, OpenCall)>,
     nodes: BTreeMap<String, (Micros, Micros)>,
     tokens: LeaseToken,
@@ -78,14 +78,14 @@ impl MemoryStore {
     pub(crate) fn new(caps: &[Option<i64>]) -> Arc<Mutex<Self>> {
         let mut store = Self { now: 1_000_000_000, ..Self::default() };
         for (number, cap) in caps.iter().enumerate() {
-            let cap = cap.map(Money::nanos);
+            let cap = cap.map(Money::from_nanos);
             let ceiling = cap.unwrap_or(Money::ZERO);
             store.keys.insert(format!("k{number}"), KeyRow { cap, ceiling, ..KeyRow::default() });
         }
         Arc::new(Mutex::new(store))
     }
 
-    pub(crate) fn apply(&mut self, message: &Message) -> Result<Answer, BankError> {
+    pub(crate) fn apply(&mut self, message: &Message) -> Result<Answer, LeaseStoreError> {
         Ok(match message {
             Message::Enter(id) => {
                 self.close_node(id);
@@ -120,9 +120,9 @@ impl MemoryStore {
         self.nodes.values().filter(|(_, seen)| *seen > self.now - ALIVE_WINDOW.get()).count() as u32
     }
 
-    fn grant(&mut self, ask: &LeaseRequest) -> Result<LeaseGrant, BankError> {
+    fn grant(&mut self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
         if !self.is(&ask.node) {
-            return Err(BankError::Fenced);
+            return Err(LeaseStoreError::Fenced);
         }
         let (now, nodes) = (self.now, self.alive());
         let key = self.keys.get_mut(&ask.key_id).unwrap();
@@ -146,7 +146,7 @@ impl MemoryStore {
             Some((token, row)) => {
                 row.amount = row.amount.saturating_add(amount);
                 row.version += 1;
-                row.expires = now + LEASE.get();
+                row.expires = now + LEASE_DURATION.get();
                 if row.seq < ask.seq {
                     (row.seq, row.unreported) = (ask.seq, ask.unreported);
                 }
@@ -159,7 +159,7 @@ impl MemoryStore {
                     node_id: ask.node.id.clone(),
                     amount,
                     version: 1,
-                    expires: now + LEASE.get(),
+                    expires: now + LEASE_DURATION.get(),
                     unreported: ask.unreported,
                     seq: ask.seq,
                     closed: false,
@@ -171,9 +171,9 @@ impl MemoryStore {
         Ok(LeaseGrant::Lease { token, version, amount })
     }
 
-    fn heartbeat(&mut self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
+    fn heartbeat(&mut self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {
         if !self.is(&report.node) {
-            return Err(BankError::Fenced);
+            return Err(LeaseStoreError::Fenced);
         }
         let id = &report.node.id;
         self.nodes.insert(id.clone(), (report.node.epoch, self.now));
@@ -183,7 +183,7 @@ impl MemoryStore {
         let mut leases = Vec::new();
         for (token, row) in self.leases.iter_mut().filter(|(_, row)| row.node_id == *id) {
             if !row.closed {
-                row.expires = self.now + LEASE.get();
+                row.expires = self.now + LEASE_DURATION.get();
                 let unreported = report.unreported.iter().find(|spend| spend.token == *token);
                 if let Some(spend) = unreported.filter(|_| row.seq < report.seq) {
                     (row.seq, row.unreported) = (report.seq, spend.amount);
@@ -237,7 +237,7 @@ impl MemoryStore {
                         let room = cap.saturating_sub(key.spent).saturating_sub(key.leased);
                         let pays = entry.cost.min(room.max(Money::ZERO));
                         let rest = entry.cost.saturating_sub(pays);
-                        entry.borne = entry.borne.saturating_add(rest);
+                        entry.absorbed = entry.absorbed.saturating_add(rest);
                         entry.cost = pays;
                     } else {
                         key.ceiling = key.ceiling.saturating_add(entry.cost);
@@ -311,7 +311,7 @@ impl MemoryStore {
             .filter(|(node, call)| {
                 self.nodes
                     .get(node)
-                    .is_none_or(|(_, seen)| *seen < self.now - LEASE.get() - LEASE_GRACE.get())
+                    .is_none_or(|(_, seen)| *seen < self.now - LEASE_DURATION.get() - LEASE_GRACE.get())
                     && !self
                         .leases
                         .iter()
@@ -410,8 +410,8 @@ async fn wait(times: usize) {
 }
 
 impl StoreLine {
-    async fn say(&self, message: Message) -> Result<Answer, BankError> {
-        let away = || BankError::Away("lost".to_owned());
+    async fn say(&self, message: Message) -> Result<Answer, LeaseStoreError> {
+        let away = || LeaseStoreError::Unreachable("lost".to_owned());
         let fate = self.faults.lock().fate();
         wait(fate.waits[0]).await;
         if fate.lost {
@@ -434,48 +434,48 @@ impl StoreLine {
     }
 }
 
-fn odd<T>(answer: &Answer) -> Result<T, BankError> {
+fn odd<T>(answer: &Answer) -> Result<T, LeaseStoreError> {
     panic!("no answer to that: {answer:?}")
 }
 
 impl LeaseStore for StoreLine {
-    async fn enter(&self, id: &str) -> Result<Node, BankError> {
+    async fn enter(&self, id: &str) -> Result<Node, LeaseStoreError> {
         match self.say(Message::Enter(id.to_owned())).await? {
             Answer::Node(node) => Ok(node),
             other => odd(&other),
         }
     }
 
-    async fn leave(&self, node: &Node) -> Result<(), BankError> {
+    async fn leave(&self, node: &Node) -> Result<(), LeaseStoreError> {
         self.say(Message::Leave(node.clone())).await.map(drop)
     }
 
-    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, BankError> {
+    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
         match self.say(Message::Grant(ask.clone())).await? {
             Answer::LeaseGrant(granted) => Ok(granted),
             other => odd(&other),
         }
     }
 
-    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
+    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {
         match self.say(Message::Heartbeat(report.clone())).await? {
             Answer::HeartbeatReply(tidings) => Ok(tidings),
             other => odd(&other),
         }
     }
 
-    async fn take_back(&self, back: &LeaseReturn) -> Result<(), BankError> {
+    async fn take_back(&self, back: &LeaseReturn) -> Result<(), LeaseStoreError> {
         self.say(Message::TakeBack(*back)).await.map(drop)
     }
 
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, BankError> {
+    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
         match self.say(Message::Post(settled.to_vec())).await? {
             Answer::Count(count) => Ok(count),
             other => odd(&other),
         }
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, BankError> {
+    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
         let store = self.store.lock();
         let held =
             store.holds.values().filter(|(id, call)| *id != node.id && call.held.key_id == key_id);
@@ -487,7 +487,7 @@ impl LeaseStore for StoreLine {
         }))
     }
 
-    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, BankError> {
+    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, LeaseStoreError> {
         match self.say(Message::CloseGone(now)).await? {
             Answer::ClosedCounts(closed) => Ok(closed),
             other => odd(&other),

@@ -134,7 +134,7 @@ fn rare(cluster: &mut Cluster, random: &mut SeededRandom, which: usize) {
     match random.below(3) {
         0 => {
             let key = format!("k{}", random.below(3));
-            let cap = random.percent(90).then(|| Money::nanos(random.between(0, 60_000)));
+            let cap = random.percent(90).then(|| Money::from_nanos(random.between(0, 60_000)));
             cluster.store.lock().set_cap(&key, cap);
             cluster.caps_changed = true;
         }

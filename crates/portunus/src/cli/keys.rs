@@ -3,11 +3,11 @@
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
-use ledger::{Clock, Period, SystemClock};
+use ledger::{Clock, BudgetPeriod, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyScope, Limits, Owner, Role, Store};
+use store::{AccountTerms, BudgetTerms, KeyScope, RateLimits, KeyOwner, AccountRole, Store};
 use tokio_util::task::TaskTracker;
 
 use super::{Common, say};
@@ -170,16 +170,16 @@ fn budget(text: &str) -> Result<Budget, String> {
         || "write an amount and a period, such as 5.00/day, 20/week or 100/month".to_owned();
     let (most, period) = text.split_once('/').ok_or_else(wrong)?;
     let most: canon::Money = most.parse().map_err(|_| wrong())?;
-    let period = Period::by_word(period).ok_or_else(wrong)?;
+    let period = BudgetPeriod::by_word(period).ok_or_else(wrong)?;
     if most.is_negative() {
         return Err("must not be below zero".to_owned());
     }
-    Ok(Budget(Some(BudgetTerms { most, period })))
+    Ok(Budget(Some(BudgetTerms { limit: most, period })))
 }
 
 impl PaceTerms {
     /// Changes what is named.
-    fn apply(self, limits: &mut Limits) {
+    fn apply(self, limits: &mut RateLimits) {
         let Self { rpm, tpm, concurrency } = self;
         for (wanted, own) in
             [(rpm, &mut limits.rpm), (tpm, &mut limits.tpm), (concurrency, &mut limits.concurrency)]
@@ -227,7 +227,7 @@ async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow
                 anyhow::ensure!(!spends, CANNOT_SPEND);
             }
             let Terms { pace, ips, budget } = terms;
-            let mut limits = Limits::default();
+            let mut limits = RateLimits::default();
             pace.apply(&mut limits);
             let draft = KeyDraft {
                 scope,
@@ -361,11 +361,11 @@ async fn account(
 fn show_account(
     common: &Common,
     name: &str,
-    limits: Limits,
+    limits: RateLimits,
     terms: AccountTerms,
     spent: canon::Money,
 ) {
-    let Limits { rpm, tpm, concurrency } = limits;
+    let RateLimits { rpm, tpm, concurrency } = limits;
     let AccountTerms { cap, budget } = terms;
     if common.json {
         let told = json!({
@@ -379,7 +379,7 @@ fn show_account(
     }
     let told = |limit: Option<u32>| limit.map_or(NONE.to_owned(), |limit| limit.to_string());
     let cap = cap.map_or_else(|| "without a cap".to_owned(), |cap| format!("of {cap} USD"));
-    let budget = budget.map_or_else(String::new, |BudgetTerms { most, period }| {
+    let budget = budget.map_or_else(String::new, |BudgetTerms { limit: most, period }| {
         format!(", {most} USD per {}", period.word())
     });
     say(&format!(
@@ -391,7 +391,7 @@ fn show_account(
     ));
 }
 
-async fn find_account(store: &Store, name: &str) -> anyhow::Result<Owner> {
+async fn find_account(store: &Store, name: &str) -> anyhow::Result<KeyOwner> {
     let found = store.owner_by_name(name).await?;
     found.ok_or_else(|| anyhow::anyhow!("there is no account and no team `{name}`"))
 }
@@ -419,7 +419,7 @@ async fn create(
     let owner = owner_of(&admin.store, SystemClock.now()).await?;
     let account = match account {
         Some(name) => find_account(&admin.store, name).await?,
-        None => Owner::Person(owner),
+        None => KeyOwner::Person(owner),
     };
     let named_end = draft.expires.is_some();
     if draft.scope == KeyScope::Admin {
@@ -450,13 +450,13 @@ async fn create(
 }
 
 /// Refuses an admin key for an account without the right to administrate.
-fn may_administrate(owner: &Owner) -> anyhow::Result<()> {
+fn may_administrate(owner: &KeyOwner) -> anyhow::Result<()> {
     let may = match owner {
-        Owner::Person(account) => match account.role {
-            Role::Owner | Role::Admin => true,
-            Role::Member | Role::Viewer => false,
+        KeyOwner::Person(account) => match account.role {
+            AccountRole::Owner | AccountRole::Admin => true,
+            AccountRole::Member | AccountRole::Viewer => false,
         },
-        Owner::Team(_) => false,
+        KeyOwner::Team(_) => false,
     };
     anyhow::ensure!(may, "--scope admin: `{}` does not administrate", owner.name());
     Ok(())

@@ -5,12 +5,12 @@ use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Entry, Micros};
+use ledger::{LedgerEntry, Micros};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use store::{EntryFilter, Proof, Store};
+use store::{EntryFilter, InvariantCheck, Store};
 
 use super::{Common, say};
 use crate::app::open_store;
@@ -80,25 +80,25 @@ pub(super) async fn run(common: &Common, command: Ledger) -> anyhow::Result<Exit
 
 async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?.len();
-    let (proofs, calls) = store.prove().await?;
-    let holds = proofs.iter().all(|proof| proof.broken.is_empty());
+    let (proofs, calls) = store.verify().await?;
+    let holds = proofs.iter().all(|proof| proof.violations.is_empty());
     if common.json {
         let laws: Vec<Value> = proofs
             .iter()
-            .map(|Proof { law, name, says, broken }| {
+            .map(|InvariantCheck { law, name, statement: says, violations: broken }| {
                 json!({
                     "law": law, "name": name, "says": says, "ok": broken.is_empty(),
                     "broken": broken,
                 })
             })
             .collect();
-        let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.broken).collect();
+        let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.violations).collect();
         say(&json!({
             "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
         })
         .to_string());
     } else {
-        for Proof { law, name, says, broken } in &proofs {
+        for InvariantCheck { law, name, statement: says, violations: broken } in &proofs {
             let result = if broken.is_empty() { "holds" } else { "BROKEN" };
             say(&format!("{law} {result:<6} {name}: {says}"));
             for line in broken {
@@ -120,7 +120,7 @@ async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
     let mut after = None;
     let mut line = String::new();
     if matches!(format, Format::Csv) {
-        line = csv_line(cells(&write_entry(&Entry::default())).map(|(name, _)| name));
+        line = csv_line(cells(&write_entry(&LedgerEntry::default())).map(|(name, _)| name));
     }
     loop {
         // A closed pipe is no reason to fail.

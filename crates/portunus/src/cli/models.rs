@@ -1,6 +1,6 @@
 //! `portunus models`: what this gateway serves.
 
-use catalog::Record;
+use catalog::ModelListing;
 use std::process::ExitCode;
 
 use super::{Common, say};
@@ -9,7 +9,7 @@ pub(super) fn list(common: &Common) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     if common.json {
         for model in config.catalog.iter() {
-            say(&serde_json::to_string(&Record::new(model, &config.public_url))?);
+            say(&serde_json::to_string(&ModelListing::new(model, &config.public_url))?);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -20,7 +20,7 @@ pub(super) fn list(common: &Common) -> anyhow::Result<ExitCode> {
         say(&format!(
             "{:width$}  {:9}  {:>10}  {:>10}  {}",
             model.id,
-            model.kind.word(),
+            model.kind.as_str(),
             model.prices.input.to_per_million(),
             model.prices.output.to_per_million(),
             lanes.join(", ")

@@ -39,22 +39,22 @@ pub(super) async fn simulate(
     faults: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let rules = match faults {
-        None => demo::Rules::default(),
+        None => demo::FaultRules::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| anyhow::anyhow!("{} cannot be read: {e}", path.display()))?;
-            demo::Rules::read(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
+            demo::FaultRules::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
         }
     };
     let listener = TcpListener::bind(listen).await.map_err(|e| {
         anyhow::anyhow!("cannot listen on {listen}: {e}; choose another with --listen")
     })?;
     let address = listener.local_addr()?;
-    let formats: Vec<&str> = dialects::all().map(|dialect| dialect.origin().name()).collect();
+    let formats: Vec<&str> = dialects::all().map(|dialect| dialect.origin().as_str()).collect();
     say(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
-    let pace = demo::Pace { per_piece: pace.unwrap_or_default() };
+    let pace = demo::StreamPace { pause: pace.unwrap_or_default() };
     let rules = Arc::new(rules);
-    let options = demo::Options { pace, canned, rules, ..demo::Options::default() };
+    let options = demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
     };

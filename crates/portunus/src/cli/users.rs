@@ -6,7 +6,7 @@ use ledger::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::process::ExitCode;
-use store::{Account, Role, Store};
+use store::{Account, AccountRole, Store};
 
 use super::{Common, say};
 use crate::app::{open_store, owner_of};
@@ -23,7 +23,7 @@ pub(super) enum Users {
         email: Option<String>,
         /// What it may do: owner, admin, member or viewer
         #[arg(long, default_value = "member", value_parser = role)]
-        role: Role,
+        role: AccountRole,
         /// Read its password from standard input
         #[arg(long)]
         password_stdin: bool,
@@ -35,7 +35,7 @@ pub(super) enum Users {
         email: Option<String>,
         /// What it may do: owner, admin, member or viewer
         #[arg(long, default_value = "member", value_parser = role)]
-        role: Role,
+        role: AccountRole,
     },
     /// List all accounts
     List,
@@ -59,8 +59,8 @@ pub(super) enum Users {
     },
 }
 
-fn role(word: &str) -> Result<Role, String> {
-    Role::by_word(word).ok_or_else(|| "write owner, admin, member or viewer".to_owned())
+fn role(word: &str) -> Result<AccountRole, String> {
+    AccountRole::by_word(word).ok_or_else(|| "write owner, admin, member or viewer".to_owned())
 }
 
 pub(super) async fn run(common: &Common, command: Users) -> anyhow::Result<ExitCode> {
@@ -112,7 +112,7 @@ impl Desk<'_> {
         &self,
         name: &str,
         email: Option<String>,
-        role: Role,
+        role: AccountRole,
         with_password: bool,
     ) -> anyhow::Result<()> {
         if let Some(why) = admin::names_objection(name, email.as_deref()) {
@@ -157,7 +157,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    async fn invite(&self, email: Option<&str>, role: Role) -> anyhow::Result<()> {
+    async fn invite(&self, email: Option<&str>, role: AccountRole) -> anyhow::Result<()> {
         if let Some(why) = admin::names_objection("somebody", email) {
             anyhow::bail!(why);
         }
@@ -207,9 +207,9 @@ impl Desk<'_> {
         let account = self.find(name).await?;
         let others = self.store.accounts().await?;
         let owns = |other: &Account| {
-            other.role == Role::Owner && !other.disabled && other.id != account.id
+            other.role == AccountRole::Owner && !other.disabled && other.id != account.id
         };
-        if account.role == Role::Owner && !others.iter().any(owns) {
+        if account.role == AccountRole::Owner && !others.iter().any(owns) {
             anyhow::bail!("`{name}` is the only owner; make another one first");
         }
         let now = SystemClock.now();
@@ -222,7 +222,7 @@ impl Desk<'_> {
         }
         self.note("account.disable", &account.id, "").await?;
         // Whoever made a key may have kept its value.
-        let mut shared = self.store.keys_made_by(&account.id).await?;
+        let mut shared = self.store.keys_created_by(&account.id).await?;
         shared.retain(|key| key.account_id != account.id && key.revoked.is_none());
         let shared: Vec<&str> = shared.iter().map(|key| key.id.as_str()).collect();
         let mut line = format!(

@@ -2,16 +2,16 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use store::Role;
-use testkit::{Gateway, Got};
+use store::AccountRole;
+use testkit::{TestGateway, TestResponse};
 
-async fn ask(gateway: &Gateway, method: Method, path: &str, body: Value, key: &str) -> Got {
-    let ask = gateway.ask(method, &format!("/api/admin{path}")).key(key);
-    ask.header("content-type", "application/json").raw(body.to_string()).send().await
+async fn ask(gateway: &TestGateway, method: Method, path: &str, body: Value, key: &str) -> TestResponse {
+    let ask = gateway.request(method, &format!("/api/admin{path}")).key(key);
+    ask.header("content-type", "application/json").body(body.to_string()).send().await
 }
 
 /// An admin key of a new account with that role.
-async fn key_with(gateway: &Gateway, name: &str, role: Role) -> (String, String) {
+async fn key_with(gateway: &TestGateway, name: &str, role: AccountRole) -> (String, String) {
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let id = format!("account-{name}");
@@ -23,12 +23,12 @@ async fn key_with(gateway: &Gateway, name: &str, role: Role) -> (String, String)
 
 #[tokio::test]
 async fn administration_is_for_administrators_and_nobody_reaches_above_themselves() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let owner = gateway.admin_key().await.to_owned();
-    let (_, member) = key_with(&gateway, "member", Role::Member).await;
-    let (_, viewer) = key_with(&gateway, "viewer", Role::Viewer).await;
-    let (admin_id, admin) = key_with(&gateway, "admin", Role::Admin).await;
-    let (other_id, _) = key_with(&gateway, "other", Role::Admin).await;
+    let (_, member) = key_with(&gateway, "member", AccountRole::Member).await;
+    let (_, viewer) = key_with(&gateway, "viewer", AccountRole::Viewer).await;
+    let (admin_id, admin) = key_with(&gateway, "admin", AccountRole::Admin).await;
+    let (other_id, _) = key_with(&gateway, "other", AccountRole::Admin).await;
     for (method, path, keyed) in portunus::addresses() {
         let Some(rest) = path.strip_prefix("/api/admin") else { continue };
         assert!(keyed, "{path}");
@@ -42,7 +42,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
         }
     }
     let accounts = gateway.app.store.accounts().await.unwrap();
-    let top = accounts.iter().find(|one| one.role == Role::Owner).unwrap().id.clone();
+    let top = accounts.iter().find(|one| one.role == AccountRole::Owner).unwrap().id.clone();
     for id in [&top, &other_id] {
         let path = format!("/users/{id}");
         let got = ask(&gateway, Method::PATCH, &path, json!({ "disabled": true }), &admin).await;
@@ -60,7 +60,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
 
 #[tokio::test]
 async fn a_key_is_made_changed_rotated_and_revoked() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let admin = gateway.admin_key().await.to_owned();
     let wish = json!({
         "name": "ci", "cap_usd": "5.00", "models": ["demo-chat"], "expires_in": "30d",
@@ -79,8 +79,8 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
     let tag = seen.header("etag").to_owned();
     let change = json!({ "cap_usd": null, "name": "ci two" });
     let change = |tag: &str| {
-        let ask = gateway.ask(Method::PATCH, &format!("/api/admin{path}")).key(&admin);
-        ask.header("if-match", tag).raw(change.to_string()).send()
+        let ask = gateway.request(Method::PATCH, &format!("/api/admin{path}")).key(&admin);
+        ask.header("if-match", tag).body(change.to_string()).send()
     };
     let changed = change(&tag).await;
     assert_eq!(changed.status, 200, "{}", changed.text());
@@ -118,7 +118,7 @@ async fn a_key_is_made_changed_rotated_and_revoked() {
 
 #[tokio::test]
 async fn accounts_settings_and_what_there_is_to_see() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let admin = gateway.admin_key().await.to_owned();
     let new = json!({ "name": "anna", "email": "anna@example.com", "role": "viewer" });
     let made = ask(&gateway, Method::POST, "/users", new.clone(), &admin).await;
@@ -161,9 +161,9 @@ async fn accounts_settings_and_what_there_is_to_see() {
 
 #[tokio::test]
 async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let admin = gateway.admin_key().await.to_owned();
-    let (id, key) = key_with(&gateway, "anna", Role::Member).await;
+    let (id, key) = key_with(&gateway, "anna", AccountRole::Member).await;
     assert_eq!(gateway.get("/v1/key").key(&key).send().await.status, 200);
     let path = format!("/users/{id}");
     for (disabled, status) in [(true, 401), (false, 200)] {
@@ -182,7 +182,7 @@ async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again
 }
 
 /// The gateway's accounts, keys and configuration, to see that nothing changed.
-async fn state(gateway: &Gateway) -> String {
+async fn state(gateway: &TestGateway) -> String {
     let store = &gateway.app.store;
     let (accounts, keys) = (store.accounts().await.unwrap(), store.keys().await.unwrap());
     let (teams, terms) = (store.teams().await.unwrap(), store.account_terms().await.unwrap());
@@ -198,10 +198,10 @@ fn id_of(key: &str) -> &str {
 
 #[tokio::test]
 async fn a_call_key_of_an_owner_administrates_nothing() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = gateway.key.clone();
     let owner = gateway.app.store.accounts().await.unwrap().remove(0).id;
-    let (_, other) = key_with(&gateway, "other", Role::Admin).await;
+    let (_, other) = key_with(&gateway, "other", AccountRole::Admin).await;
     let before = state(&gateway).await;
     let mut tried = 0;
     for (method, path, _) in portunus::addresses() {
@@ -212,7 +212,7 @@ async fn a_call_key_of_an_owner_administrates_nothing() {
         let id = if path.contains("/keys/") { id_of(&other) } else { owner.as_str() };
         let path = path.replace("{id}", id).replace("{account_id}", &owner);
         let path = path.replace("{cid}", "c").replace("{*rest}", "demo-chat");
-        let got = gateway.ask(method.clone(), &path).key(&key).raw("{}").send().await;
+        let got = gateway.request(method.clone(), &path).key(&key).body("{}").send().await;
         assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
         assert!(got.text().contains("portunus keys create --scope admin"), "{}", got.text());
         tried += 1;
@@ -238,7 +238,7 @@ async fn a_call_key_of_an_owner_administrates_nothing() {
 
 #[tokio::test]
 async fn an_admin_key_makes_no_calls() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = gateway.admin_key().await.to_owned();
     let mut tried = 0;
     for (method, path, keyed) in portunus::addresses() {
@@ -247,7 +247,7 @@ async fn an_admin_key_makes_no_calls() {
         }
         let path = path.replace("{*rest}", "demo-chat:generateContent").replace("{id}", "x");
         let path = path.replace("{request_id}", "req_1");
-        let got = gateway.ask(method.clone(), &path).key(&key).raw("{}").send().await;
+        let got = gateway.request(method.clone(), &path).key(&key).body("{}").send().await;
         assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
         assert!(got.text().contains("cannot make calls"), "{}", got.text());
         tried += 1;
@@ -261,7 +261,7 @@ async fn an_admin_key_makes_no_calls() {
 
 #[tokio::test]
 async fn no_key_raises_its_own_cap_changes_its_scope_or_lengthens_its_life() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = gateway.admin_key().await.to_owned();
     let own = format!("/keys/{}", id_of(&key));
     let first = format!("/keys/{}", id_of(&gateway.key));
@@ -296,10 +296,10 @@ async fn no_key_raises_its_own_cap_changes_its_scope_or_lengthens_its_life() {
 
 #[tokio::test]
 async fn admin_keys_are_handed_out_by_owners_and_never_outlive_the_key_that_made_them() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let owner = gateway.admin_key().await.to_owned();
-    let (admin_id, admin) = key_with(&gateway, "admin", Role::Admin).await;
-    let (member_id, _) = key_with(&gateway, "member", Role::Member).await;
+    let (admin_id, admin) = key_with(&gateway, "admin", AccountRole::Admin).await;
+    let (member_id, _) = key_with(&gateway, "member", AccountRole::Member).await;
     let make = async |wish: Value, key: &str| ask(&gateway, Method::POST, "/keys", wish, key).await;
     let plain = json!({ "name": "robot", "scope": "admin" });
     let refused = make(plain.clone(), &admin).await;

@@ -5,8 +5,8 @@ use access::keys::{NewToken, Token};
 use admin::NewKey;
 use http::Method;
 use serde_json::{Value, json};
-use store::{Account, KeyRecord, Role};
-use testkit::Gateway;
+use store::{Account, KeyRecord, AccountRole};
+use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -16,7 +16,7 @@ fn hello() -> Value {
 }
 
 /// Another key of the first account.
-async fn second_key(gateway: &Gateway) -> String {
+async fn second_key(gateway: &TestGateway) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "second".to_owned(), cap: None, models: vec![], expires: None };
     let (record, text) =
@@ -30,12 +30,12 @@ async fn second_key(gateway: &Gateway) -> String {
 async fn ten_thousand_keys_that_almost_fit_open_nothing() {
     const CARRIERS: [&str; 4] =
         ["authorization", "x-api-key", "x-vendor-api-key", "x-goog-api-key"];
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let keys = [gateway.key.clone(), second_key(&gateway).await];
     for key in &keys {
         assert_eq!(gateway.post(CHAT, &hello()).key(key).send().await.status, 200);
     }
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.totals().await.unwrap();
     let records = gateway.app.store.keys().await.unwrap();
     let letters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
@@ -66,7 +66,7 @@ async fn ten_thousand_keys_that_almost_fit_open_nothing() {
         tried += 1;
     }
     assert!(tried > 9_900, "{tried}");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     assert_eq!(gateway.app.store.totals().await.unwrap(), rows, "nothing is on the books");
     let after = gateway.app.store.keys().await.unwrap();
     assert_eq!(after, records, "and no key was touched");
@@ -98,16 +98,16 @@ const CLAIMS: [(&str, &str); 20] = [
 
 #[tokio::test]
 async fn headers_that_claim_to_be_somebody_change_nothing() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let mut doors = 0;
     for (method, path, keyed) in portunus::addresses() {
         let path = path.replace("{id}", "x").replace("{name}", "x").replace("{*rest}", "m:x");
-        let plain = gateway.ask(method.clone(), &path).without_key().send().await;
+        let plain = gateway.request(method.clone(), &path).without_key().send().await;
         if keyed {
             assert_eq!(plain.status, 401, "{method} {path}");
         }
         for (name, value) in CLAIMS {
-            let ask = gateway.ask(method.clone(), &path).without_key();
+            let ask = gateway.request(method.clone(), &path).without_key();
             let got = ask.header(name, value).send().await;
             assert_eq!(got.status, plain.status, "{method} {path} {name}");
             assert_eq!(got.header("location"), plain.header("location"), "{method} {path} {name}");
@@ -125,13 +125,13 @@ async fn headers_that_claim_to_be_somebody_change_nothing() {
 }
 
 /// A member's key, and the account that has it.
-async fn member(gateway: &Gateway) -> (Account, String) {
+async fn member(gateway: &TestGateway) -> (Account, String) {
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let account = Account {
         id: "account-member".to_owned(),
         username: "member".to_owned(),
         email: None,
-        role: Role::Member,
+        role: AccountRole::Member,
         ..owner
     };
     gateway.app.store.add_account(&account).await.unwrap();
@@ -142,7 +142,7 @@ async fn member(gateway: &Gateway) -> (Account, String) {
     (account, record.id)
 }
 
-async fn everything(gateway: &Gateway) -> (Vec<Account>, Vec<KeyRecord>, String) {
+async fn everything(gateway: &TestGateway) -> (Vec<Account>, Vec<KeyRecord>, String) {
     let store = &gateway.app.store;
     let (accounts, keys) = (store.accounts().await.unwrap(), store.keys().await.unwrap());
     let settings = store.setting("signup").await.unwrap();
@@ -153,7 +153,7 @@ async fn everything(gateway: &Gateway) -> (Vec<Account>, Vec<KeyRecord>, String)
 
 #[tokio::test]
 async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let (account, key_id) = member(&gateway).await;
     let users = format!("/api/admin/users/{}", account.id);
     let keys = format!("/api/admin/keys/{key_id}");
@@ -164,7 +164,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let seat = format!("{team}/members/{}", account.id);
     let provider = "/api/admin/providers/mistral";
     let given = json!({ "credentials": [{ "name": "one", "value": "sk-one" }] });
-    let made = gateway.ask(Method::PUT, provider).raw(given.to_string()).send().await;
+    let made = gateway.request(Method::PUT, provider).body(given.to_string()).send().await;
     assert_eq!(made.status, 201, "{}", made.text());
     let credential = made.json()["credentials"][0]["id"].as_str().unwrap().to_owned();
     let credential = format!("{provider}/credentials/{credential}");
@@ -246,7 +246,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
             let before = everything(&gateway).await;
             let mut body = body.clone();
             body[extra] = json!("owner");
-            let ask = gateway.ask(method.clone(), path).raw(body.to_string());
+            let ask = gateway.request(method.clone(), path).body(body.to_string());
             if takes_none {
                 continue;
             }
@@ -260,11 +260,11 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
             // The body is not looked at: whatever it says, the deed is the same.
             let body = extras.iter().map(|extra| ((*extra).to_owned(), json!("owner")));
             let body = Value::Object(body.collect());
-            let got = gateway.ask(method.clone(), path).raw(body.to_string()).send().await;
+            let got = gateway.request(method.clone(), path).body(body.to_string()).send().await;
             assert!(got.status.as_u16() < 500, "{method} {path}: {}", got.text());
             let (accounts, records, _) = everything(&gateway).await;
             let now = accounts.iter().find(|one| one.id == account.id).unwrap();
-            assert_eq!((now.role, &now.username), (Role::Member, &account.username));
+            assert_eq!((now.role, &now.username), (AccountRole::Member, &account.username));
             let key = records.iter().find(|one| one.id == key_id).unwrap();
             assert_eq!((&key.account_id, key.cap), (&account.id, None));
         }
@@ -298,7 +298,7 @@ fn injections() -> Vec<String> {
 
 #[tokio::test]
 async fn sql_is_a_text_like_any_other_wherever_it_stands() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     gateway.admin_key().await;
     let before = everything(&gateway).await;
     let all = injections();

@@ -4,14 +4,14 @@
 use canon::Money;
 use serde_json::json;
 use sqlx::{Connection as _, SqliteConnection};
-use testkit::Gateway;
+use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";
 
 /// Makes a key with a cap of a dollar.
-async fn capped(gateway: &Gateway, name: &str) -> String {
+async fn capped(gateway: &TestGateway, name: &str) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let cap = Some(Money::nanos(1_000_000_000));
+    let cap = Some(Money::from_nanos(1_000_000_000));
     let ask = admin::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
     let now = gateway.app.clock.now();
     let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
@@ -22,12 +22,12 @@ async fn capped(gateway: &Gateway, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_store_stops_only_what_it_has_to() {
-    let gateway = Gateway::with("[store]\naway = \"2s\"\n").await;
+    let gateway = TestGateway::with_config("[store]\naway = \"2s\"\n").await;
     let (leased, fresh) = (capped(&gateway, "leased").await, capped(&gateway, "fresh").await);
     let hello =
         json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
     assert_eq!(gateway.post(CHAT, &hello).key(&leased).send().await.status, 200);
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let stored = gateway.app.store.export(None, 100).await.unwrap().len();
     // Tended twice since, the lease covers another call without asking.
     let id = leased.split('-').nth(2).unwrap();
@@ -39,7 +39,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
         }
     }
 
-    let url = format!("sqlite:{}", gateway.data().join("portunus.db").display());
+    let url = format!("sqlite:{}", gateway.data_folder().join("portunus.db").display());
     let mut lock = SqliteConnection::connect(&url).await.unwrap();
     let held = lock.begin_with("BEGIN IMMEDIATE").await.unwrap();
     assert_eq!(gateway.post(CHAT, &hello).key(&leased).send().await.status, 200);
@@ -59,12 +59,12 @@ async fn a_locked_store_stops_only_what_it_has_to() {
         }
     }
     assert!(refused, "not for ever");
-    let waiting = gateway.app.engine.funds.book.waiting();
+    let waiting = gateway.app.engine.funds.book.unposted_count();
     assert!(waiting > 0, "what is settled waits");
 
     held.rollback().await.unwrap();
     lock.close().await.unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let now = gateway.app.store.export(None, 1_000).await.unwrap().len();
     assert!(now >= stored + waiting, "{now} {stored} {waiting}");
     let mut served = false;

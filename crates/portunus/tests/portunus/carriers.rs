@@ -4,7 +4,7 @@ use admin::NewKey;
 use canon::Money;
 use serde_json::{Value, json};
 use store::KeyRecord;
-use testkit::{Gateway, Got, Provider, chat_reply, reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, chat_reply, reply};
 
 /// The calls that cost something, with a body each; the model is to be put in.
 fn calls(model: &str) -> [(String, Value); 4] {
@@ -20,7 +20,7 @@ fn calls(model: &str) -> [(String, Value); 4] {
     ]
 }
 
-async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
+async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "one".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
@@ -35,11 +35,11 @@ const CARRIERS: [&str; 5] =
     ["authorization", "x-api-key", "x-vendor-api-key", "x-goog-api-key", "?key="];
 
 async fn carried(
-    gateway: &Gateway,
+    gateway: &TestGateway,
     (path, body): &(String, Value),
     carrier: &'static str,
     key: &str,
-) -> Got {
+) -> TestResponse {
     if carrier == "?key=" {
         return gateway.post(&format!("{path}?key={key}"), body).without_key().send().await;
     }
@@ -49,7 +49,7 @@ async fn carried(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_may_the_same_by_whichever_carrier_it_comes() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let now = gateway.app.clock.now();
     let states = [
         ("good", key(&gateway, |_| ()).await, 200),
@@ -102,7 +102,7 @@ async fn nothing_in_a_request_chooses_the_provider_or_its_credential() {
             ),
         ),
     ];
-    let trap = Provider::answers(vec![chat_reply("trapped", 1, 1)]).await;
+    let trap = ScriptedProvider::start(vec![chat_reply("trapped", 1, 1)]).await;
     let places = ["base_url", "api_base", "apiBase", "endpoint", "url", "host", "proxy", "target"];
     let words = ["api_key", "apiKey", "authorization", "organization", "custom_llm_provider"];
     let whole = ["provider", "providers", "litellm_params", "extra_headers", "headers", "config"];
@@ -119,12 +119,12 @@ async fn nothing_in_a_request_chooses_the_provider_or_its_credential() {
         "openai-organization",
     ];
     for (speaks, answer) in answers {
-        let real = Provider::answers(vec![answer]).await;
+        let real = ScriptedProvider::start(vec![answer]).await;
         let config = real.config(speaks);
         let config = config.replace("\"none\"", "{ bearer = { text = \"sk-ours\" } }");
-        let gateway = Gateway::with(&config).await;
+        let gateway = TestGateway::with_config(&config).await;
         let (mut tried, mut served) = (0, 0);
-        let mut seen = async |got: Got, case: String| {
+        let mut seen = async |got: TestResponse, case: String| {
             assert!([200, 400, 404].contains(&got.status.as_u16()), "{case}: {}", got.text());
             tried += 1;
             served += usize::from(got.status == 200);
@@ -156,12 +156,12 @@ async fn nothing_in_a_request_chooses_the_provider_or_its_credential() {
             seen(gateway.post(&query, &body).send().await, query.clone()).await;
         }
         assert!(tried == 4 * (19 + 10 + 1) && served > tried / 2, "{served} of {tried}");
-        assert_eq!(real.asked().len(), served, "each went where it belongs");
-        for asked in real.asked() {
+        assert_eq!(real.requests().len(), served, "each went where it belongs");
+        for asked in real.requests() {
             let head = asked.head.to_ascii_lowercase();
             assert!(head.contains("authorization: bearer sk-ours"), "{head}");
             assert!(!head.contains(CANARY) && !head.contains(&trap.url), "{head}");
         }
     }
-    assert_eq!(trap.asked().len(), 0);
+    assert_eq!(trap.requests().len(), 0);
 }

@@ -1,7 +1,7 @@
 //! `/v1/chat/completions`, as a caller sees it.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, Provider, Step, chat_reply, chat_stream, reply, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
 
 fn hello(model: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": "Hello!" }] })
@@ -15,7 +15,7 @@ const CHAT: &str = "/v1/chat/completions";
 
 #[tokio::test]
 async fn a_demo_model_answers_and_the_call_is_on_the_books() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.post(CHAT, &hello("demo-chat")).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     let reply = got.json();
@@ -31,7 +31,7 @@ async fn a_demo_model_answers_and_the_call_is_on_the_books() {
     assert_eq!(receipt["tokens"]["output"], reply["usage"]["completion_tokens"]);
     assert_eq!((&receipt["status"], &receipt["outcome"]), (&json!(200), &json!("done")));
 
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
     assert_eq!(key["spent_usd"], receipt["cost_usd"]);
     assert_eq!((&key["cap_usd"], &key["held_usd"]), (&Value::Null, &json!("0.000000000")));
@@ -40,25 +40,25 @@ async fn a_demo_model_answers_and_the_call_is_on_the_books() {
 #[tokio::test]
 async fn the_providers_bytes_reach_the_caller_unchanged_and_the_callers_the_provider() {
     let answer = r#"{ "choices":[{"message":{"content":"é \u00e9","odd":1},"finish_reason":"stop"}], "usage":{"prompt_tokens":3,"completion_tokens":5}, "z":[ ] }"#;
-    let provider = Provider::answers(vec![reply(200, "application/json", answer)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![reply(200, "application/json", answer)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let ask = r#"{"z":[ 1,2 ],  "model" : "m","messages":[{"content":"é \u00e9","role":"user"}],"unknown":{"b":1,"a":2}}"#;
-    let got = gateway.post(CHAT, &Value::Null).raw(ask).send().await;
+    let got = gateway.post(CHAT, &Value::Null).body(ask).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert_eq!(got.text(), answer);
     assert_eq!(got.header("x-portunus-cost"), "0.000013000");
-    let sent = String::from_utf8(provider.asked()[0].body.clone()).unwrap();
+    let sent = String::from_utf8(provider.requests()[0].body.clone()).unwrap();
     assert_eq!(sent, ask.replace("\"model\" : \"m\"", "\"model\" : \"up\""));
-    assert!(provider.asked()[0].head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
-    assert!(!provider.asked()[0].head.to_lowercase().contains("sk-pt"), "our key stays with us");
+    assert!(provider.requests()[0].head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+    assert!(!provider.requests()[0].head.to_lowercase().contains("sk-pt"), "our key stays with us");
 }
 
 #[tokio::test]
 async fn a_stream_asks_for_its_usage_and_hides_it_from_a_caller_who_did_not() {
     let events = chat_stream(&["Hel", "lo"], 7, 2);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
-    let provider = Provider::answers(vec![sse(&events)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![sse(&events)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
 
     let got = gateway.post(CHAT, &streamed("m")).send().await;
     assert_eq!(got.status, 200);
@@ -66,7 +66,7 @@ async fn a_stream_asks_for_its_usage_and_hides_it_from_a_caller_who_did_not() {
     let expected: Vec<&str> =
         events.iter().copied().filter(|e| !e.contains("\"choices\":[]")).collect();
     assert_eq!(got.events(), expected);
-    assert_eq!(provider.asked()[0].json()["stream_options"], json!({ "include_usage": true }));
+    assert_eq!(provider.requests()[0].json()["stream_options"], json!({ "include_usage": true }));
     let receipt = gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await;
     assert_eq!(receipt.json()["cost_usd"], "0.000011000");
     assert_eq!(receipt.json()["estimated"], false);
@@ -80,15 +80,15 @@ async fn a_stream_asks_for_its_usage_and_hides_it_from_a_caller_who_did_not() {
 async fn a_stream_that_breaks_ends_as_an_error_and_pays_for_what_came() {
     let events = chat_stream(&["Hel", "lo"], 7, 2);
     let mut steps = sse(&events[..3].iter().map(String::as_str).collect::<Vec<_>>());
-    *steps.last_mut().unwrap() = Step::Close;
-    let provider = Provider::answers(vec![steps]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    *steps.last_mut().unwrap() = AnswerStep::Close;
+    let provider = ScriptedProvider::start(vec![steps]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let got = gateway.post(CHAT, &streamed("m")).send().await;
     assert_eq!(got.status, 200);
     let last: Value = serde_json::from_str(got.events().last().unwrap()).unwrap();
     assert_eq!(last["error"]["code"], "upstream_interrupted", "{last}");
     assert!(!got.text().contains("[DONE]"));
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let receipt = gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await;
     let receipt = receipt.json();
     assert_eq!((&receipt["outcome"], &receipt["estimated"]), (&json!("broke_off"), &json!(true)));
@@ -99,8 +99,8 @@ async fn a_stream_that_breaks_ends_as_an_error_and_pays_for_what_came() {
 async fn an_end_without_a_finish_reason_is_a_broken_stream() {
     let events = chat_stream(&["Hel"], 7, 2);
     let cut = [events[0].as_str(), events[1].as_str(), "[DONE]"];
-    let provider = Provider::answers(vec![sse(&cut)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![sse(&cut)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let got = gateway.post(CHAT, &streamed("m")).send().await;
     assert!(got.text().contains("upstream_interrupted") && !got.text().contains("[DONE]"));
 }
@@ -109,27 +109,27 @@ async fn an_end_without_a_finish_reason_is_a_broken_stream() {
 async fn a_caller_who_leaves_pays_for_what_came_and_the_provider_is_let_go() {
     let events = chat_stream(&["Hel", "lo"], 7, 2);
     let mut steps = sse(&events[..3].iter().map(String::as_str).collect::<Vec<_>>());
-    *steps.last_mut().unwrap() = Step::Wait(std::time::Duration::from_secs(60));
-    let provider = Provider::answers(vec![steps]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
-    gateway.post(CHAT, &streamed("m")).leave_after_events(3).await;
-    gateway.settled().await;
+    *steps.last_mut().unwrap() = AnswerStep::Wait(std::time::Duration::from_secs(60));
+    let provider = ScriptedProvider::start(vec![steps]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
+    gateway.post(CHAT, &streamed("m")).disconnect_after_events(3).await;
+    gateway.wait_until_settled().await;
     let entries = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!(entries.len(), 1);
-    assert_eq!(entries[0].outcome, ledger::Outcome::CallerLeft);
+    assert_eq!(entries[0].outcome, ledger::CallOutcome::CallerLeft);
     assert!(entries[0].estimated && entries[0].cost.as_nanos() > 0);
 }
 
 #[tokio::test]
 async fn the_next_lane_answers_when_the_first_cannot() {
-    let bad = Provider::answers(vec![reply(500, "text/html", "<h1>oops</h1>")]).await;
-    let good = Provider::answers(vec![chat_reply("hi", 1, 1)]).await;
+    let bad = ScriptedProvider::start(vec![reply(500, "text/html", "<h1>oops</h1>")]).await;
+    let good = ScriptedProvider::start(vec![chat_reply("hi", 1, 1)]).await;
     let config = format!(
         "[providers.bad]\nspeaks=\"chat\"\nbase=\"{}\"\n[providers.good]\nspeaks=\"chat\"\nbase=\"{}\"\n\
          [models.m]\nlanes=[\"bad/x\",\"good/y\"]\nprice={{input=\"1\",output=\"1\"}}\n",
         bad.url, good.url
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     for body in [hello("m"), streamed("m")] {
         let got = gateway.post(CHAT, &body).send().await;
         if body["stream"] == true {
@@ -171,18 +171,18 @@ async fn faults_of_providers_become_the_right_error_and_cost_nothing() {
             ),
             429,
         ),
-        (vec![Step::Close], 503),
+        (vec![AnswerStep::Close], 503),
         (
             vec![
-                Step::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"choi".to_vec()),
-                Step::Close,
+                AnswerStep::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"choi".to_vec()),
+                AnswerStep::Close,
             ],
             503,
         ),
     ];
     for (answer, status) in cases {
-        let provider = Provider::answers(vec![answer.clone()]).await;
-        let gateway = Gateway::with(&provider.config("chat")).await;
+        let provider = ScriptedProvider::start(vec![answer.clone()]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
         for body in [hello("m"), streamed("m")] {
             let got = gateway.post(CHAT, &body).send().await;
             assert_eq!(got.status, status, "{answer:?}: {}", got.text());
@@ -190,7 +190,7 @@ async fn faults_of_providers_become_the_right_error_and_cost_nothing() {
             assert!(error["message"].is_string() && error["type"].is_string(), "{}", got.text());
             assert!(!got.text().contains("sk-1"));
         }
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let key = gateway.get("/v1/key").send().await.json();
         assert_eq!(
             (&key["spent_usd"], &key["held_usd"]),
@@ -206,11 +206,11 @@ async fn faults_of_providers_become_the_right_error_and_cost_nothing() {
 
 #[tokio::test]
 async fn a_dry_run_tells_what_would_be_sent_and_calls_no_one() {
-    let provider = Provider::answers(vec![chat_reply("hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let got = gateway.post(CHAT, &hello("m")).header("x-portunus-dry-run", "true").send().await;
     let told = got.json();
     assert_eq!((&told["lane"], &told["body"]["model"]), (&json!("p/up"), &json!("up")));
     assert!(told["quote"]["at_most_usd"].as_str().unwrap() > "0");
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
 }

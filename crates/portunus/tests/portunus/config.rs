@@ -18,7 +18,7 @@ fn the_documented_example_is_good() {
     assert_eq!(route.lanes[0].name, "acme/claude-x-2026");
     assert_eq!(route.lanes[1].timeouts.first_byte.as_secs(), 20);
     assert_eq!(config.routes["house/small"].lanes[0].timeouts.total.as_secs(), 120);
-    assert_eq!(config.catalog.get("house/small").unwrap().max_output, Some(8192));
+    assert_eq!(config.catalog.get("house/small").unwrap().max_output_tokens, Some(8192));
     assert!(config.catalog.get("demo-chat").is_some());
     let small = &config.routes["house/small"];
     let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.run, lane.weight)).collect();
@@ -153,14 +153,14 @@ fn proxies_of_the_environment_count_unless_the_file_says_otherwise() {
 
 #[test]
 fn media_is_fetched_for_those_the_directory_or_the_file_names() {
-    use catalog::Fetches;
+    use catalog::MediaFetch;
     let text = "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"typed\"";
     let media = read(text, &[]).unwrap().media;
     assert!(media.fetch);
-    assert_eq!(media.got_by("p"), Fetches::Typed);
-    assert_eq!(media.got_by("gemini"), Fetches::Typed);
-    assert_eq!(media.got_by("ollama"), Fetches::Nothing);
-    assert_eq!(media.got_by("openai"), Fetches::All);
+    assert_eq!(media.got_by("p"), MediaFetch::Typed);
+    assert_eq!(media.got_by("gemini"), MediaFetch::Typed);
+    assert_eq!(media.got_by("ollama"), MediaFetch::Nothing);
+    assert_eq!(media.got_by("openai"), MediaFetch::All);
     let limits = *media.fetcher.limits();
     assert_eq!((limits.size, limits.time.as_secs()), (20 << 20, 10));
     let env = [("PORTUNUS_MEDIA_FETCH", "false"), ("PORTUNUS_MEDIA_SIZE", "1MiB")];
@@ -182,7 +182,7 @@ fn mail_and_identity_providers_are_checked_at_the_start() {
     "#;
     let config = read(good, &[("CORP_SECRET", "secret-word")]).unwrap();
     assert!(config.mail.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
-    assert_eq!(config.identities[0].admits, Some(store::Role::Viewer));
+    assert_eq!(config.identities[0].admits, Some(store::AccountRole::Viewer));
     assert!(!format!("{config:?}").contains("secret-word"), "a secret is never printed");
     let cases: [(&str, &str, &str); 7] = [
         ("smtps://user", "http://user", "mail.url"),

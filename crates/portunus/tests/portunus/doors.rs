@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use testkit::Gateway;
+use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -12,13 +12,13 @@ fn hello() -> Value {
 
 #[tokio::test]
 async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let keyed = portunus::addresses().into_iter().filter(|(_, _, keyed)| *keyed);
     let keyed: Vec<_> = keyed.map(|(method, path, _)| (method, filled(path))).collect();
     assert!(keyed.len() > 20);
     for (method, path) in &keyed {
         for wrong in ["", "wrong", "sk-pt-abcdefghijkl-x", "sk-proj-123"] {
-            let ask = gateway.ask(method.clone(), path);
+            let ask = gateway.request(method.clone(), path);
             let ask = if wrong.is_empty() { ask.without_key() } else { ask.key(wrong) };
             let got = ask.send().await;
             assert_eq!(got.status, 401, "{method} {path} with `{wrong}`");
@@ -40,7 +40,7 @@ fn filled(path: &str) -> String {
 
 #[tokio::test]
 async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for route in console::routes() {
         let path = route
             .path
@@ -49,7 +49,7 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
             .replace("{token}", "x")
             .replace("{*id}", "x")
             .replace("{*path}", "v1/key");
-        let got = gateway.ask(route.method.clone(), &path).without_key().send().await;
+        let got = gateway.request(route.method.clone(), &path).without_key().send().await;
         match route.guard {
             console::Guard::Session => {
                 assert_eq!(got.status, 303, "{path}");
@@ -64,7 +64,7 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
 
 #[tokio::test]
 async fn a_key_is_taken_from_each_of_its_carriers_but_not_from_two() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = gateway.key.clone();
     for header in ["x-api-key", "x-vendor-api-key", "x-goog-api-key"] {
         let got = gateway.get("/v1/key").without_key().header(header, &key).send().await;
@@ -88,7 +88,7 @@ async fn a_key_is_taken_from_each_of_its_carriers_but_not_from_two() {
 
 #[tokio::test]
 async fn a_revoked_key_is_refused_within_seconds() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     assert_eq!(gateway.get("/v1/key").send().await.status, 200);
     let id = gateway.key.split('-').nth(2).unwrap().to_owned();
     let now = gateway.app.clock.now();
@@ -104,11 +104,11 @@ async fn a_revoked_key_is_refused_within_seconds() {
 
 #[tokio::test]
 async fn a_capped_key_is_stopped_before_it_passes_its_cap() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = admin::NewKey {
         name: "small".to_owned(),
-        cap: Some(canon::Money::nanos(50_000)),
+        cap: Some(canon::Money::from_nanos(50_000)),
         models: vec!["demo-chat".to_owned()],
         expires: None,
     };
@@ -135,7 +135,7 @@ async fn a_capped_key_is_stopped_before_it_passes_its_cap() {
 
 #[tokio::test]
 async fn bad_bodies_are_refused_with_the_field_named() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let cases: [(&[u8], &str); 5] = [
         (b"{not json", ""),
         (b"", ""),
@@ -144,7 +144,7 @@ async fn bad_bodies_are_refused_with_the_field_named() {
         (br#"{"model":"demo-chat","messages":"nope"}"#, "messages"),
     ];
     for (body, field) in cases {
-        let got = gateway.post(CHAT, &Value::Null).raw(body).send().await;
+        let got = gateway.post(CHAT, &Value::Null).body(body).send().await;
         assert_eq!(got.status, 400, "{}", got.text());
         assert_eq!(got.json()["error"]["param"].as_str().unwrap_or_default(), field);
     }
@@ -157,13 +157,13 @@ async fn bad_bodies_are_refused_with_the_field_named() {
     let unknown =
         json!({ "model": "no-such-model", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(gateway.post(CHAT, &unknown).send().await.status, 404);
-    gateway.settled().await;
-    assert_eq!(gateway.app.engine.funds.book.running(), 0);
+    gateway.wait_until_settled().await;
+    assert_eq!(gateway.app.engine.funds.book.running_count(), 0);
 }
 
 #[tokio::test]
 async fn a_text_model_is_no_image_model() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-chat", "prompt": "a red square" });
     let got = gateway.post("/v1/images/generations", &ask).send().await;
     assert_eq!(
@@ -175,7 +175,7 @@ async fn a_text_model_is_no_image_model() {
 
 #[tokio::test]
 async fn a_body_above_the_limit_is_refused_with_the_limit_named() {
-    let gateway = Gateway::with("[limits]\nbody = \"1KiB\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nbody = \"1KiB\"\n").await;
     let long = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "x".repeat(2000) }] });
     let got = gateway.post(CHAT, &long).send().await;
     assert_eq!(got.status, 413);
@@ -185,11 +185,11 @@ async fn a_body_above_the_limit_is_refused_with_the_limit_named() {
 
 #[tokio::test]
 async fn wrong_methods_and_paths_are_told_in_json() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.get(CHAT).send().await;
     assert_eq!((got.status.as_u16(), got.header("allow")), (405, "POST"));
     assert!(got.json()["error"]["message"].is_string());
-    let got = gateway.ask(Method::DELETE, "/api/models").send().await;
+    let got = gateway.request(Method::DELETE, "/api/models").send().await;
     assert_eq!(got.status, 405);
     assert_eq!(got.json()["success"], false);
     for path in [
@@ -207,7 +207,7 @@ async fn wrong_methods_and_paths_are_told_in_json() {
 
 #[tokio::test]
 async fn models_are_listed_in_the_callers_shape() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let chat = gateway.get("/v1/models").send().await.json();
     assert_eq!(chat["object"], "list");
     let first = &chat["data"][0];
@@ -226,7 +226,7 @@ async fn models_are_listed_in_the_callers_shape() {
 
 #[tokio::test]
 async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.get("/api/models").without_key().send().await;
     assert_eq!(got.status, 200);
     let list = got.json();
@@ -258,7 +258,7 @@ async fn the_catalog_is_public_and_exactly_of_the_documented_shape() {
 
 #[tokio::test]
 async fn a_receipt_is_its_accounts_alone() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.post(CHAT, &hello()).send().await;
     let path = format!("/v1/usage/{}", got.header("x-request-id"));
     let receipt = gateway.get(&path).send().await;
@@ -272,7 +272,7 @@ async fn a_receipt_is_its_accounts_alone() {
         id: "another".to_owned(),
         username: "another".to_owned(),
         email: None,
-        role: store::Role::Member,
+        role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
         created: 1,
@@ -284,14 +284,14 @@ async fn a_receipt_is_its_accounts_alone() {
         new.make(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "while it is in memory");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "and in the store");
     assert_eq!(gateway.get(&path).send().await.status, 200);
 }
 
 #[tokio::test]
 async fn the_api_is_described_for_machines_and_for_people() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.get("/openapi.json").without_key().send().await;
     assert_eq!(got.status, 200);
     let described = got.json();

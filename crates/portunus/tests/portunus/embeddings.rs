@@ -1,7 +1,7 @@
 //! `/v1/embeddings`, `:embedContent` and `:batchEmbedContents`, as a caller sees them.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, Got, Provider, reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, reply};
 
 const LIST: &str = "/v1/embeddings";
 const ONE: &str = "/v1beta/models/m:embedContent";
@@ -36,23 +36,23 @@ fn unpacked(value: &Value) -> Vec<f32> {
 }
 
 /// A gateway whose embedding model `m` is `up` at the provider.
-async fn in_front_of(provider: &Provider, speaks: &str) -> Gateway {
-    Gateway::with(&format!("{}kind = \"embedding\"\n", provider.config(speaks))).await
+async fn in_front_of(provider: &ScriptedProvider, speaks: &str) -> TestGateway {
+    TestGateway::with_config(&format!("{}kind = \"embedding\"\n", provider.config(speaks))).await
 }
 
-async fn answering(speaks: &str, body: &str) -> (Provider, Gateway) {
-    let provider = Provider::answers(vec![reply(200, "application/json", body)]).await;
+async fn answering(speaks: &str, body: &str) -> (ScriptedProvider, TestGateway) {
+    let provider = ScriptedProvider::start(vec![reply(200, "application/json", body)]).await;
     let gateway = in_front_of(&provider, speaks).await;
     (provider, gateway)
 }
 
-async fn receipt(gateway: &Gateway, got: &Got) -> Value {
+async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
     gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
 }
 
 #[tokio::test]
 async fn a_demo_model_gives_the_same_vectors_in_every_shape() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = |encoding: &str| {
         json!({ "model": "demo-embed", "input": ["a red harbour", "quantum flux"],
                 "dimensions": 8, "encoding_format": encoding })
@@ -99,7 +99,7 @@ async fn a_demo_model_gives_the_same_vectors_in_every_shape() {
 
 #[tokio::test]
 async fn the_call_is_on_the_books_with_its_exact_cost() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-embed", "input": "one two three four five" });
     let got = gateway.post(LIST, &ask).send().await;
     let tokens = got.json()["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -122,7 +122,7 @@ async fn the_call_is_on_the_books_with_its_exact_cost() {
         (&receipt["cost_usd"], got.header("x-portunus-cost")),
         (&json!(cost), cost.as_str())
     );
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
     assert_eq!((&key["spent_usd"], &key["held_usd"]), (&json!(cost), &json!("0.000000000")));
 }
@@ -150,12 +150,12 @@ async fn bytes_of_the_same_shape_go_through_unchanged() {
     ];
     for (speaks, path, ask, sent, answer, to) in cases {
         let (provider, gateway) = answering(speaks, answer).await;
-        let got = gateway.post(path, &Value::Null).raw(ask).send().await;
+        let got = gateway.post(path, &Value::Null).body(ask).send().await;
         assert_eq!((got.status.as_u16(), got.text().as_str()), (200, answer), "{path}");
         assert_eq!(got.header("x-portunus-lane"), "p/up");
         assert_eq!(got.header("x-portunus-cost"), "0.000003000");
         assert_eq!(got.header("x-portunus-loss"), "");
-        let asked = &provider.asked()[0];
+        let asked = &provider.requests()[0];
         assert_eq!(String::from_utf8_lossy(&asked.body), sent);
         assert!(asked.head.starts_with(&format!("POST {to} HTTP/1.1\r\n")), "{}", asked.head);
         assert!(!asked.head.to_lowercase().contains("sk-pt"), "our key stays with us");
@@ -178,7 +178,7 @@ async fn a_list_is_served_by_a_lane_that_knows_only_batches() {
         json!({ "model": "models/up", "content": { "parts": [{ "text": text }] },
                 "outputDimensionality": 2 })
     };
-    let asked = &provider.asked()[0];
+    let asked = &provider.requests()[0];
     assert_eq!(asked.json(), json!({ "requests": [request("abcd"), request("efghi")] }));
     assert!(asked.head.starts_with("POST /v1beta/models/up:batchEmbedContents HTTP/1.1\r\n"));
 
@@ -198,7 +198,7 @@ async fn a_list_is_served_by_a_lane_that_knows_only_batches() {
     let tokens = json!({ "model": "m", "input": [1, 2, 3] });
     let got = gateway.post(LIST, &tokens).send().await;
     assert_eq!((got.status.as_u16(), &got.json()["error"]["param"]), (400, &json!("input")));
-    assert_eq!(provider.asked().len(), 1, "neither was sent");
+    assert_eq!(provider.requests().len(), 1, "neither was sent");
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn a_long_list_is_cut_into_batches_and_put_together_again() {
         let body = json!({ "embeddings": vectors, "usageMetadata": { "promptTokenCount": count } });
         reply(200, "application/json", &body.to_string())
     };
-    let provider = Provider::answers(vec![answer(100, 0), answer(50, 100)]).await;
+    let provider = ScriptedProvider::start(vec![answer(100, 0), answer(50, 100)]).await;
     let gateway = in_front_of(&provider, "native").await;
     let ask = json!({ "model": "m", "input": vec!["x"; 150] });
     let got = gateway.post(LIST, &ask).send().await;
@@ -221,7 +221,7 @@ async fn a_long_list_is_cut_into_batches_and_put_together_again() {
         (&json!(149), &json!([149.0]))
     );
     assert_eq!(told["usage"]["prompt_tokens"], 150);
-    assert_eq!(provider.asked().len(), 2);
+    assert_eq!(provider.requests().len(), 2);
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn native_callers_are_served_by_a_lane_that_knows_only_lists() {
     assert_eq!(got.header("x-portunus-loss"), "task");
     assert_eq!(got.header("x-portunus-cost"), "0.000004000");
     assert_eq!(receipt(&gateway, &got).await["dialect"], "native");
-    let asked = &provider.asked()[0];
+    let asked = &provider.requests()[0];
     assert_eq!(asked.json(), json!({ "model": "up", "input": ["a", "b"], "dimensions": 2 }));
     assert!(asked.head.starts_with("POST /v1/embeddings HTTP/1.1\r\n"));
 
@@ -259,9 +259,9 @@ async fn native_callers_are_served_by_a_lane_that_knows_only_lists() {
 
 #[tokio::test]
 async fn the_next_lane_answers_when_the_first_cannot_whatever_its_shape() {
-    let bad = Provider::answers(vec![reply(500, "text/html", "<h1>oops</h1>")]).await;
+    let bad = ScriptedProvider::start(vec![reply(500, "text/html", "<h1>oops</h1>")]).await;
     let answer = r#"{"embeddings":[{"values":[1]}],"usageMetadata":{"promptTokenCount":2}}"#;
-    let good = Provider::answers(vec![reply(200, "application/json", answer)]).await;
+    let good = ScriptedProvider::start(vec![reply(200, "application/json", answer)]).await;
     let config = format!(
         "[providers.deaf]\nspeaks=\"messages\"\nbase=\"{0}\"\n\
          [providers.bad]\nspeaks=\"chat\"\nbase=\"{0}\"\n\
@@ -270,11 +270,11 @@ async fn the_next_lane_answers_when_the_first_cannot_whatever_its_shape() {
          price={{input=\"1\",output=\"1\"}}\n",
         bad.url, good.url
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let got = gateway.post(LIST, &json!({ "model": "m", "input": "x" })).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert_eq!(got.header("x-portunus-lane"), "good/y");
-    assert_eq!((bad.asked().len(), good.asked().len()), (1, 1));
+    assert_eq!((bad.requests().len(), good.requests().len()), (1, 1));
     assert_eq!(receipt(&gateway, &got).await["attempts"], 2);
 }
 
@@ -290,7 +290,7 @@ async fn every_bad_answer_is_an_error_in_the_callers_format_and_costs_nothing() 
     ];
     for (answer, status) in cases {
         for speaks in ["chat", "native"] {
-            let provider = Provider::answers(vec![answer.clone()]).await;
+            let provider = ScriptedProvider::start(vec![answer.clone()]).await;
             let gateway = in_front_of(&provider, speaks).await;
             let list = json!({ "model": "m", "input": "x" });
             let got = gateway.post(LIST, &list).send().await;
@@ -299,7 +299,7 @@ async fn every_bad_answer_is_an_error_in_the_callers_format_and_costs_nothing() 
             let got = gateway.post(ONE, &content("x")).send().await;
             assert_eq!(got.status, status, "{speaks} {answer:?}: {}", got.text());
             assert!(got.json()["error"]["status"].is_string() && !got.text().contains("sk-1"));
-            gateway.settled().await;
+            gateway.wait_until_settled().await;
             let key = gateway.get("/v1/key").send().await.json();
             let nothing = json!("0.000000000");
             assert_eq!((&key["spent_usd"], &key["held_usd"]), (&nothing, &nothing));
@@ -309,7 +309,7 @@ async fn every_bad_answer_is_an_error_in_the_callers_format_and_costs_nothing() 
 
 #[tokio::test]
 async fn broken_rules_name_their_field_in_the_callers_format() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let list = |input: Value| json!({ "model": "demo-embed", "input": input });
     let cases = [
         (json!({ "input": "x" }), "model"),
@@ -354,7 +354,7 @@ async fn broken_rules_name_their_field_in_the_callers_format() {
 
 #[tokio::test]
 async fn a_model_of_the_wrong_kind_is_not_found_and_the_right_address_is_named() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway.post(LIST, &json!({ "model": "demo-chat", "input": "x" })).send().await;
     assert_eq!(
         (got.status.as_u16(), &got.json()["error"]["code"]),
@@ -373,12 +373,12 @@ async fn a_model_of_the_wrong_kind_is_not_found_and_the_right_address_is_named()
 
 #[tokio::test]
 async fn a_key_gets_no_further_than_it_may() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let key = async |cap: Option<i64>, model: &str| {
         let ask = admin::NewKey {
             name: "small".to_owned(),
-            cap: cap.map(canon::Money::nanos),
+            cap: cap.map(canon::Money::from_nanos),
             models: vec![model.to_owned()],
             expires: None,
         };
@@ -419,5 +419,5 @@ async fn a_dry_run_tells_what_would_be_sent_and_calls_no_one() {
     assert_eq!(told["body"].as_array().unwrap().len(), 2, "a second batch takes the last one");
     assert_eq!(told["losses"][0]["what"], "user");
     assert!(told["quote"]["at_most_usd"].as_str().unwrap() > "0");
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
 }

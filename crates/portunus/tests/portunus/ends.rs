@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Gateway, Provider, Step, chat_stream, reply, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, reply, sse};
 
 /// A chat provider that says the stop text in two pieces and then falls silent for good: only a
 /// gateway that lets it go has an answer.
-async fn endless() -> Provider {
+async fn endless() -> ScriptedProvider {
     let events = chat_stream(&["On the qu", "ay, Obser", "vation: a ship"], 9, 99);
     let spoken: Vec<&str> = events.iter().take(4).map(String::as_str).collect();
     let mut steps = sse(&spoken);
-    *steps.last_mut().unwrap() = Step::Wait(Duration::from_secs(600));
-    Provider::answers(vec![steps]).await
+    *steps.last_mut().unwrap() = AnswerStep::Wait(Duration::from_secs(600));
+    ScriptedProvider::start(vec![steps]).await
 }
 
 fn asking(stream: bool) -> Value {
@@ -23,7 +23,7 @@ fn asking(stream: bool) -> Value {
 async fn a_stop_text_is_met_and_named_though_the_lane_cannot_name_it() {
     for stream in [false, true] {
         let provider = endless().await;
-        let gateway = Gateway::with(&provider.config("chat")).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
         let got = gateway.post("/v1/messages", &asking(stream)).send().await;
         assert_eq!(got.status, 200, "{}", got.text());
         let (text, end, usage) = if stream {
@@ -44,7 +44,7 @@ async fn a_stop_text_is_met_and_named_though_the_lane_cannot_name_it() {
         assert_eq!(end["stop_sequence"], "Observation:");
         assert!(usage["output_tokens"].as_u64().unwrap() > 0, "{usage}");
 
-        let asked = provider.asked().pop().unwrap().json();
+        let asked = provider.requests().pop().unwrap().json();
         assert_eq!((&asked["stream"], &asked["stop"]), (&json!(true), &Value::Null));
         assert_eq!(got.header("x-portunus-loss"), "");
         let receipt =
@@ -64,8 +64,8 @@ async fn a_lane_that_ignores_the_wish_for_a_stream_is_cut_too() {
         "usage": { "input_tokens": 9, "output_tokens": 4, "total_tokens": 13 },
     });
     let answer = reply(200, "application/json", &whole.to_string());
-    let provider = Provider::answers(vec![answer]).await;
-    let gateway = Gateway::with(&provider.config("responses")).await;
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config("responses")).await;
     let body = json!({ "model": "m", "stop": "STOP", "messages": [{ "role": "user", "content": "count" }] });
     let got = gateway.post("/v1/chat/completions", &body).send().await;
     let choice = &got.json()["choices"][0];
@@ -75,7 +75,7 @@ async fn a_lane_that_ignores_the_wish_for_a_stream_is_cut_too() {
 
 #[tokio::test]
 async fn a_limit_lower_than_the_lane_takes_holds_all_the_same() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = json!({ "model": "demo-responses", "max_tokens": 5,
                        "messages": [{ "role": "user", "content": "Tell me a long story" }] });
     let got = gateway.post("/v1/messages", &body).send().await;

@@ -2,18 +2,18 @@
 //! it pays where a provider does not count.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, Got, Provider, Step, sse};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, sse};
 
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
 
-async fn receipt(gateway: &Gateway, got: &Got) -> Value {
-    gateway.settled().await;
+async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
+    gateway.wait_until_settled().await;
     gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
 }
 
 /// What a client sends back after a call of the weather tool to a model of another format.
-async fn moved(gateway: &Gateway, from: &str, to: &str) -> Value {
+async fn moved(gateway: &TestGateway, from: &str, to: &str) -> Value {
     let tools = json!([{ "name": "get_weather", "description": "The weather of a city",
         "input_schema": { "type": "object", "properties": { "city": { "type": "string" } },
                           "required": ["city"] } }]);
@@ -35,7 +35,7 @@ async fn moved(gateway: &Gateway, from: &str, to: &str) -> Value {
 
 #[tokio::test]
 async fn what_a_change_of_lanes_takes_from_the_history_is_told() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     // The seal of the native model is of no use to the model that speaks the caller's own format.
     let body = moved(&gateway, "demo-native", "demo-messages").await;
     let got = gateway.post(MESSAGES, &body).send().await;
@@ -77,12 +77,12 @@ fn hello() -> Value {
 async fn a_prompt_the_provider_did_not_count_is_estimated_and_paid() {
     let events = headless();
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
-    let provider = Provider::answers(vec![sse(&events)]).await;
-    let gateway = Gateway::with(&provider.config("messages")).await;
+    let provider = ScriptedProvider::start(vec![sse(&events)]).await;
+    let gateway = TestGateway::with_config(&provider.config("messages")).await;
     let bytes = hello().to_string().len() as u64;
     for path in [MESSAGES, CHAT] {
         let got = gateway.post(path, &hello()).send().await;
-        assert_eq!((got.status.as_u16(), got.cut), (200, false), "{path}: {}", got.text());
+        assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{path}: {}", got.text());
         let receipt = receipt(&gateway, &got).await;
         assert_eq!((&receipt["outcome"], &receipt["estimated"]), (&json!("done"), &json!(true)));
         let input = bytes.div_ceil(4);
@@ -98,9 +98,9 @@ async fn a_prompt_the_provider_did_not_count_is_estimated_and_paid() {
 async fn a_prompt_the_provider_did_not_count_is_paid_when_the_answer_breaks_off() {
     let events = headless();
     let mut steps = sse(&events[..4].iter().map(String::as_str).collect::<Vec<_>>());
-    *steps.last_mut().unwrap() = Step::Close;
-    let provider = Provider::answers(vec![steps]).await;
-    let gateway = Gateway::with(&provider.config("messages")).await;
+    *steps.last_mut().unwrap() = AnswerStep::Close;
+    let provider = ScriptedProvider::start(vec![steps]).await;
+    let gateway = TestGateway::with_config(&provider.config("messages")).await;
     let got = gateway.post(MESSAGES, &hello()).send().await;
     let receipt = receipt(&gateway, &got).await;
     assert_eq!(receipt["tokens"]["output"], 7, "{receipt}");
@@ -110,7 +110,7 @@ async fn a_prompt_the_provider_did_not_count_is_paid_when_the_answer_breaks_off(
 
 #[tokio::test]
 async fn thinking_is_asked_for_as_the_directory_says_the_lanes_model_takes_it() {
-    let gateway = Gateway::with(
+    let gateway = TestGateway::with_config(
         "[providers.p]\nspeaks = \"native\"\nbase = \"http://127.0.0.1:9\"\nauth = \"none\"\n\
          [models.budget]\nlanes = [\"p/gemini-2.5-flash\"]\nprice = { input = \"1.00\" }\n\
          [models.level]\nlanes = [\"p/gemini-pro-latest\"]\nprice = { input = \"1.00\" }\n",
@@ -141,8 +141,8 @@ fn sealed(parts: &Value) -> Value {
 }
 
 /// The sealed parts of the last request a native provider got.
-fn sealed_parts(provider: &Provider) -> Vec<Value> {
-    let asked = provider.asked().last().unwrap().json();
+fn sealed_parts(provider: &ScriptedProvider) -> Vec<Value> {
+    let asked = provider.requests().last().unwrap().json();
     let turns = asked["contents"].as_array().unwrap().clone();
     let parts = turns.iter().flat_map(|turn| turn["parts"].as_array().unwrap().clone());
     parts.filter(|part| part.get("thoughtSignature").is_some()).collect()
@@ -161,8 +161,8 @@ async fn the_seal_on_the_end_of_a_text_comes_back_and_vouches_for_no_other_words
                 true => sse(&[&whole]),
                 false => testkit::reply(200, "application/json", &whole),
             };
-            let provider = Provider::answers(vec![answer(), answer(), answer()]).await;
-            let gateway = Gateway::with(&provider.config("native")).await;
+            let provider = ScriptedProvider::start(vec![answer(), answer(), answer()]).await;
+            let gateway = TestGateway::with_config(&provider.config("native")).await;
             let mut body = hello();
             body["stream"] = json!(stream);
             let got = gateway.post(path, &body).send().await;
@@ -197,8 +197,8 @@ fn with_unknown(count: usize) -> String {
 
 #[tokio::test]
 async fn many_losses_are_named_up_to_a_bound_and_then_counted() {
-    let gateway = Gateway::start().await;
-    let ask = || gateway.ask(http::Method::POST, CHAT).raw(with_unknown(40_000));
+    let gateway = TestGateway::start().await;
+    let ask = || gateway.request(http::Method::POST, CHAT).body(with_unknown(40_000));
     let got = ask().send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     let told: Vec<&str> = got.header("x-portunus-loss").split(", ").collect();
@@ -224,12 +224,12 @@ async fn many_losses_are_named_up_to_a_bound_and_then_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_large_body_does_not_keep_others_waiting() {
     use std::time::{Duration, Instant};
-    let gateway = std::sync::Arc::new(Gateway::start().await);
+    let gateway = std::sync::Arc::new(TestGateway::start().await);
     let body = with_unknown(400_000);
     let asked = std::sync::Arc::clone(&gateway);
     let asking = tokio::spawn(async move {
         let begun = Instant::now();
-        let got = asked.ask(http::Method::POST, CHAT).raw(body).send().await;
+        let got = asked.request(http::Method::POST, CHAT).body(body).send().await;
         (got.status, begun.elapsed())
     });
     let mut longest = Duration::ZERO;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::EntryFilter;
-use testkit::{Gateway, Got, Provider, Step, chat_reply, chat_stream, reply, sse};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -13,20 +13,20 @@ fn ask(text: &str) -> Value {
     json!({ "model": "demo-chat", "max_tokens": 20, "messages": [{ "role": "user", "content": text }] })
 }
 
-async fn named(gateway: &Gateway, path: &str, name: &str, body: &Value) -> Got {
+async fn named(gateway: &TestGateway, path: &str, name: &str, body: &Value) -> TestResponse {
     gateway.post(path, body).header(HEADER, name).send().await
 }
 
 /// How many calls were charged.
-async fn charged(gateway: &Gateway) -> usize {
-    gateway.settled().await;
+async fn charged(gateway: &TestGateway) -> usize {
+    gateway.wait_until_settled().await;
     let all = gateway.app.store.entries(&EntryFilter::default(), 1_000).await.unwrap();
     all.iter().filter(|entry| entry.cost > canon::Money::ZERO).count()
 }
 
 #[tokio::test]
 async fn an_answer_is_replayed_in_every_format_and_charged_once() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let native = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] });
     let streamed = json!({ "model": "demo-chat", "stream": true, "max_tokens": 20,
                            "messages": [{ "role": "user", "content": "Hi" }] });
@@ -59,7 +59,7 @@ async fn an_answer_is_replayed_in_every_format_and_charged_once() {
 
 #[tokio::test]
 async fn another_request_under_the_same_name_is_refused_and_another_account_is_apart() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     assert_eq!(named(&gateway, CHAT, "n", &ask("one")).await.status, 200);
     let native = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] });
     let path = "/v1beta/models/demo-chat:streamGenerateContent";
@@ -78,7 +78,7 @@ async fn another_request_under_the_same_name_is_refused_and_another_account_is_a
         id: "another".to_owned(),
         username: "another".to_owned(),
         email: None,
-        role: store::Role::Member,
+        role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
         created: 1,
@@ -102,10 +102,10 @@ async fn another_request_under_the_same_name_is_refused_and_another_account_is_a
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_it_is_a_conflict_and_of_many_at_once_one_runs() {
     let gate = Arc::new(Semaphore::new(0));
-    let mut answer = vec![Step::Gate(Arc::clone(&gate))];
+    let mut answer = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
     answer.extend(chat_reply("done", 10, 5));
-    let provider = Provider::answers(vec![answer]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
     let calls = (0..32).map(|_| named(&gateway, CHAT, "n", &body));
     let mut calls: futures_util::stream::FuturesUnordered<_> = calls.collect();
@@ -119,7 +119,7 @@ async fn while_it_runs_it_is_a_conflict_and_of_many_at_once_one_runs() {
     assert_eq!(got.status, 200);
     let again = named(&gateway, CHAT, "n", &body).await;
     assert_eq!((again.text(), again.header("idempotent-replayed")), (got.text(), "true"));
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -128,20 +128,20 @@ async fn what_failed_is_run_again() {
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let mut broken = sse(&events[..2]);
     broken.pop();
-    broken.push(Step::Close);
+    broken.push(AnswerStep::Close);
     let answers = vec![
         reply(500, "application/json", "{}"),
         reply(429, "application/json", "{}"),
         broken,
         sse(&events),
     ];
-    let provider = Provider::answers(answers).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(answers).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body =
         json!({ "model": "m", "stream": true, "messages": [{ "role": "user", "content": "x" }] });
     let mut seen = Vec::new();
     // Given up a moment after the caller has its error: until then it is a conflict.
-    while provider.asked().len() < 4 || seen.last() != Some(&(200, true)) {
+    while provider.requests().len() < 4 || seen.last() != Some(&(200, true)) {
         let got = named(&gateway, CHAT, "n", &body).await;
         let whole = got.text().contains("[DONE]") && !got.text().contains("error");
         seen.push((got.status.as_u16(), whole));
@@ -149,7 +149,7 @@ async fn what_failed_is_run_again() {
             break;
         }
     }
-    assert_eq!(provider.asked().len(), 4, "{seen:?}");
+    assert_eq!(provider.requests().len(), 4, "{seen:?}");
     assert_eq!(seen.last(), Some(&(200, true)), "{seen:?}");
     let again = named(&gateway, CHAT, "n", &body).await;
     assert_eq!(again.header("idempotent-replayed"), "true");
@@ -160,12 +160,12 @@ async fn what_failed_is_run_again() {
 
 #[tokio::test]
 async fn a_caller_that_stops_reading_at_the_end_mark_has_its_answer_kept() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = json!({ "model": "demo-chat", "stream": true, "max_tokens": 5,
                        "messages": [{ "role": "user", "content": "Hi" }] });
     let whole = named(&gateway, CHAT, "whole", &body).await.text();
     // Leaves with the last byte of the events, before the body has ended.
-    gateway.post(CHAT, &body).header(HEADER, "left").leave_after(whole.len()).await;
+    gateway.post(CHAT, &body).header(HEADER, "left").disconnect_after(whole.len()).await;
     let again = named(&gateway, CHAT, "left", &body).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (200, "true"));
     assert_eq!(charged(&gateway).await, 2);
@@ -173,12 +173,12 @@ async fn a_caller_that_stops_reading_at_the_end_mark_has_its_answer_kept() {
 
 #[tokio::test]
 async fn an_answer_too_large_to_keep_is_not_run_twice() {
-    let provider = Provider::answers(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(named(&gateway, CHAT, "n", &body).await.status, 200);
     let again = named(&gateway, CHAT, "n", &body).await;
     assert_eq!((again.status.as_u16(), again.header("x-should-retry")), (409, "false"));
     assert!(again.text().contains("too large to be kept"), "{}", again.text());
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.requests().len(), 1);
 }

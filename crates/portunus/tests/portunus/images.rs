@@ -3,7 +3,7 @@
 use image::{ImageFormat, RgbImage, Rgba, RgbaImage};
 use serde_json::{Value, json};
 use std::io::Cursor;
-use testkit::{Ask, Gateway, Got, Provider, Step, reply};
+use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
 
 const GENERATIONS: &str = "/v1/images/generations";
 const EDITS: &str = "/v1/images/edits";
@@ -18,7 +18,7 @@ fn bytes_of(data: &Value) -> Vec<u8> {
     dialects::images::decode(data.as_str().unwrap()).unwrap()
 }
 
-fn first(got: &Got) -> (ImageFormat, RgbaImage) {
+fn first(got: &TestResponse) -> (ImageFormat, RgbaImage) {
     assert_eq!(got.status, 200, "{:.400}", got.text());
     decoded(&bytes_of(&got.json()["data"][0]["b64_json"]))
 }
@@ -34,7 +34,7 @@ fn plain(side: u32, colour: [u8; 4]) -> Vec<u8> {
 }
 
 /// A form as the official clients send it.
-fn form<'a>(gateway: &'a Gateway, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> Ask<'a> {
+fn form<'a>(gateway: &'a TestGateway, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> TestRequest<'a> {
     let mut body = Vec::new();
     for (name, value) in fields {
         body.extend_from_slice(
@@ -55,18 +55,18 @@ fn form<'a>(gateway: &'a Gateway, fields: &[(&str, &str)], files: &[(&str, &[u8]
     }
     body.extend_from_slice(b"--b--\r\n");
     gateway
-        .ask(http::Method::POST, EDITS)
+        .request(http::Method::POST, EDITS)
         .header("content-type", "multipart/form-data; boundary=b")
-        .raw(body)
+        .body(body)
 }
 
-async fn receipt(gateway: &Gateway, got: &Got) -> Value {
+async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
     gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
 }
 
 #[tokio::test]
 async fn every_format_comes_in_the_size_that_was_asked_for() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for (format, size, expected) in [
         ("png", "256x128", ImageFormat::Png),
         ("jpeg", "128x256", ImageFormat::Jpeg),
@@ -92,7 +92,7 @@ async fn every_format_comes_in_the_size_that_was_asked_for() {
 
 #[tokio::test]
 async fn several_pictures_differ_and_each_is_on_the_books() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-image", "prompt": "two boats", "n": 2, "size": "128x128",
         "background": "transparent" });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -101,7 +101,7 @@ async fn several_pictures_differ_and_each_is_on_the_books() {
     let (_, two) = decoded(&bytes_of(&body["data"][1]["b64_json"]));
     assert_ne!(one, two);
     assert_eq!(one.get_pixel(0, 0).0[3], 0, "the sky can be seen through");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let receipt = receipt(&gateway, &got).await;
     let tokens = &receipt["tokens"];
     assert_eq!(tokens["output"], body["usage"]["output_tokens"]);
@@ -113,7 +113,7 @@ async fn several_pictures_differ_and_each_is_on_the_books() {
 
 #[tokio::test]
 async fn what_a_model_does_not_make_is_refused_with_what_it_does() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let cases = [
         (json!({ "size": "100x100" }), "size", "1024x1024"),
         (json!({ "size": "4096x4096" }), "size", "1024x1024"),
@@ -148,7 +148,7 @@ async fn what_a_model_does_not_make_is_refused_with_what_it_does() {
     assert_eq!(got.status, 404);
     let got = gateway.post(GENERATIONS, &json!({ "prompt": "x" })).send().await;
     assert_eq!((got.status.as_u16(), &got.json()["error"]["param"]), (400, &json!("model")));
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
     assert_eq!(
         (&key["spent_usd"], &key["held_usd"]),
@@ -158,7 +158,7 @@ async fn what_a_model_does_not_make_is_refused_with_what_it_does() {
 
 #[tokio::test]
 async fn an_edit_keeps_what_the_mask_covers() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let red = plain(128, [255, 0, 0, 255]);
     let mut mask = RgbaImage::from_pixel(128, 128, Rgba([0, 0, 0, 255]));
     for x in 0..128 {
@@ -189,7 +189,7 @@ async fn an_edit_keeps_what_the_mask_covers() {
 
 #[tokio::test]
 async fn bad_forms_are_refused_by_name() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let good = [("model", "demo-image"), ("prompt", "x")];
     let red = plain(32, [255, 0, 0, 255]);
     type Files<'a> = Vec<(&'a str, &'a [u8])>;
@@ -226,7 +226,7 @@ async fn bad_forms_are_refused_by_name() {
 
 #[tokio::test]
 async fn an_upload_beyond_the_limit_is_told_the_limit() {
-    let gateway = Gateway::with("[limits]\nbody = \"64KiB\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nbody = \"64KiB\"\n").await;
     let large = vec![0; 100 << 10];
     let fields = [("model", "demo-image"), ("prompt", "x")];
     let got = form(&gateway, &fields, &[("image", &large)]).send().await;
@@ -236,7 +236,7 @@ async fn an_upload_beyond_the_limit_is_told_the_limit() {
 
 #[tokio::test]
 async fn a_native_model_is_asked_in_its_own_way() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-image-native", "prompt": "a harbour", "aspect_ratio": "16:9",
         "quality": "high", "n": 2 });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -260,7 +260,7 @@ async fn a_native_model_is_asked_in_its_own_way() {
 
 #[tokio::test]
 async fn an_image_model_answers_in_every_conversation() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let contents = json!([{ "role": "user", "parts": [{ "text": "a red boat" }] }]);
     let ask = json!({ "contents": contents, "generationConfig":
         { "responseModalities": ["TEXT", "IMAGE"], "imageConfig": { "aspectRatio": "2:3" } } });
@@ -299,7 +299,7 @@ async fn an_image_model_answers_in_every_conversation() {
 
 #[tokio::test]
 async fn the_third_family_gives_links_that_last_or_base64() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = |more: Value| {
         let mut ask = json!({ "model": "demo-image-url", "prompt": "a pier", "size": "160x96" });
         ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -318,14 +318,14 @@ async fn the_third_family_gives_links_that_last_or_base64() {
         assert_eq!((file.status.as_u16(), file.header("content-type")), (200, "image/png"));
         assert_eq!(decoded(&file.body).1, inline);
     }
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let receipt = receipt(&gateway, &got).await;
     assert_eq!(receipt["cost_usd"], "0.000100000", "{receipt}");
 }
 
 #[tokio::test]
 async fn links_of_the_gpt_family_are_our_own() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-image", "prompt": "a pier", "size": "64x64",
         "response_format": "url" });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -337,7 +337,7 @@ async fn links_of_the_gpt_family_are_our_own() {
 
 #[tokio::test]
 async fn a_task_of_the_providers_is_waited_for() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-image-url", "prompt": "large", "size": "2K",
         "response_format": "b64_json", "output_format": "jpeg" });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -347,29 +347,29 @@ async fn a_task_of_the_providers_is_waited_for() {
 
 #[tokio::test]
 async fn a_refused_prompt_costs_nothing() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for stream in [false, true] {
         let ask =
             json!({ "model": "demo-image", "prompt": "something forbidden", "stream": stream });
         let got = gateway.post(GENERATIONS, &ask).send().await;
         assert_eq!(got.status, 400);
         assert!(got.text().contains("safety system"), "{}", got.text());
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         assert_eq!(receipt(&gateway, &got).await["cost_usd"], "0.000000000");
     }
 }
 
-fn events(got: &Got) -> Vec<Value> {
+fn events(got: &TestResponse) -> Vec<Value> {
     got.events().iter().map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
 #[tokio::test]
 async fn streams_show_drafts_and_end_with_the_picture() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask = json!({ "model": "demo-image", "prompt": "a gull", "size": "128x128", "stream": true,
         "partial_images": 2 });
     let got = gateway.post(GENERATIONS, &ask).send().await;
-    assert_eq!((got.status.as_u16(), got.cut), (200, false));
+    assert_eq!((got.status.as_u16(), got.is_truncated), (200, false));
     let seen = events(&got);
     let names: Vec<&str> = seen.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let partial = "image_generation.partial_image";
@@ -378,7 +378,7 @@ async fn streams_show_drafts_and_end_with_the_picture() {
     assert_eq!(seen[1]["partial_image_index"], 1);
     let last = seen.last().unwrap();
     assert_eq!(decoded(&bytes_of(&last["b64_json"])).1.dimensions(), (128, 128));
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let receipt = receipt(&gateway, &got).await;
     assert_eq!(receipt["tokens"]["output"], last["usage"]["output_tokens"], "{receipt}");
 
@@ -395,15 +395,15 @@ async fn streams_show_drafts_and_end_with_the_picture() {
 }
 
 /// A gateway whose image model `m` is `up` at a provider of that family.
-async fn in_front_of(provider: &Provider, family: &str) -> Gateway {
+async fn in_front_of(provider: &ScriptedProvider, family: &str) -> TestGateway {
     let config = format!(
         "{}kind = \"image\"\npictures = {{ family = \"{family}\" }}\n",
         provider.config("images")
     );
-    Gateway::with(&config).await
+    TestGateway::with_config(&config).await
 }
 
-fn json_reply(body: &Value) -> Vec<Step> {
+fn json_reply(body: &Value) -> Vec<AnswerStep> {
     reply(200, "application/json", &body.to_string())
 }
 
@@ -411,12 +411,12 @@ fn json_reply(body: &Value) -> Vec<Step> {
 async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
     let data = dialects::images::encode(&plain(8, [1, 2, 3, 255]));
     let answer = format!("{{ \"created\":1,\"x\":[],\n\"data\":[{{\"b64_json\":\"{data}\"}}] }}");
-    let provider = Provider::answers(vec![reply(200, "application/json", &answer)]).await;
+    let provider = ScriptedProvider::start(vec![reply(200, "application/json", &answer)]).await;
     let gateway = in_front_of(&provider, "gpt").await;
     let ask = "{ \"prompt\" : \"a\", \"response_format\":\"b64_json\", \"z\":{},  \"model\":\"m\"}";
-    let got = gateway.ask(http::Method::POST, GENERATIONS).raw(ask).send().await;
+    let got = gateway.request(http::Method::POST, GENERATIONS).body(ask).send().await;
     assert_eq!(got.text(), answer, "the answer goes on as it came");
-    let asked = provider.asked();
+    let asked = provider.requests();
     assert!(asked[0].head.starts_with("POST /v1/images/generations "));
     let sent = String::from_utf8(asked[0].body.clone()).unwrap();
     assert_eq!(sent, "{ \"prompt\" : \"a\", \"z\":{},  \"model\":\"up\"}");
@@ -425,7 +425,7 @@ async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
     let fields = [("model", "m"), ("response_format", "b64_json"), ("prompt", "x")];
     let got = form(&gateway, &fields, &[("image[0]", &file)]).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    let asked = provider.asked();
+    let asked = provider.requests();
     let sent = &asked[1].body;
     assert!(asked[1].head.contains("multipart/form-data; boundary=b"), "{}", asked[1].head);
     let text = String::from_utf8_lossy(sent);
@@ -441,12 +441,12 @@ async fn what_is_no_picture_is_not_handed_on() {
         json!({ "data": [] }),
         json!({}),
     ] {
-        let provider = Provider::answers(vec![json_reply(&body)]).await;
+        let provider = ScriptedProvider::start(vec![json_reply(&body)]).await;
         let gateway = in_front_of(&provider, "gpt").await;
         let got = gateway.post(GENERATIONS, &json!({ "model": "m", "prompt": "x" })).send().await;
         assert!(matches!(got.status.as_u16(), 400 | 503), "{body}: {}", got.text());
         assert!(!got.text().contains("svg"));
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         assert_eq!(receipt(&gateway, &got).await["cost_usd"], "0.000000000");
     }
 }
@@ -457,7 +457,7 @@ async fn one_failed_picture_of_a_series_is_told_and_not_paid() {
     let body = json!({ "data": [{ "b64_json": data },
         { "error": { "code": "OutputImageSensitiveContentDetected", "message": "no" } }],
         "usage": { "generated_images": 1, "output_tokens": 100, "total_tokens": 100 } });
-    let provider = Provider::answers(vec![json_reply(&body)]).await;
+    let provider = ScriptedProvider::start(vec![json_reply(&body)]).await;
     let gateway = in_front_of(&provider, "seedream").await;
     let ask = json!({ "model": "m", "prompt": "x", "n": 2 });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -465,9 +465,9 @@ async fn one_failed_picture_of_a_series_is_told_and_not_paid() {
     let told = got.json();
     assert!(told["data"][0]["b64_json"].is_string());
     assert_eq!(told["data"][1]["error"]["message"], "no");
-    let sent = provider.asked()[0].json();
+    let sent = provider.requests()[0].json();
     assert_eq!(sent["sequential_image_generation_options"]["max_images"], 2);
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     assert_eq!(receipt(&gateway, &got).await["tokens"]["output"], 100);
 }
 
@@ -493,31 +493,31 @@ async fn tasks_of_every_kind_of_provider_are_polled() {
         ),
     ] {
         // Its address is not known before it listens.
-        let provider = Provider::answers(vec![json_reply(&json!({}))]).await;
+        let provider = ScriptedProvider::start(vec![json_reply(&json!({}))]).await;
         let named = |value: &Value| {
             let link = data(&provider.url);
             let text = value.to_string().replace("LINK", &link).replace("BASE", &provider.url);
             reply(200, "application/json", &text)
         };
         let steps = vec![named(&submitted), named(&polled), picture_reply(&file)];
-        provider.answer_with(steps);
+        provider.set_answers(steps);
         let gateway = in_front_of(&provider, family).await;
         let ask = json!({ "model": "m", "prompt": "x", "response_format": "b64_json" });
         let got = gateway.post(GENERATIONS, &ask).send().await;
         assert_eq!(got.status, 200, "{family}: {}", got.text());
         assert_eq!(bytes_of(&got.json()["data"][0]["b64_json"]), file, "{family}");
-        let heads: Vec<String> = provider.asked().into_iter().map(|asked| asked.head).collect();
+        let heads: Vec<String> = provider.requests().into_iter().map(|asked| asked.head).collect();
         assert!(heads[1].starts_with("GET /"), "{}", heads[1]);
         assert!(heads[2].starts_with("GET /made.png "), "{}", heads[2]);
     }
 }
 
-fn picture_reply(file: &[u8]) -> Vec<Step> {
+fn picture_reply(file: &[u8]) -> Vec<AnswerStep> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: {}\r\n\r\n",
         file.len()
     );
-    vec![Step::Bytes([head.as_bytes(), file].concat())]
+    vec![AnswerStep::Bytes([head.as_bytes(), file].concat())]
 }
 
 #[tokio::test]
@@ -526,7 +526,7 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
     let partial = json!({ "type": "image_generation.partial_image", "b64_json": data,
         "partial_image_index": 0 });
     let body = format!("event: image_generation.partial_image\ndata: {partial}\n\n");
-    let provider = Provider::answers(vec![reply(200, "text/event-stream", &body)]).await;
+    let provider = ScriptedProvider::start(vec![reply(200, "text/event-stream", &body)]).await;
     let gateway = in_front_of(&provider, "gpt").await;
     let ask = json!({ "model": "m", "prompt": "x", "stream": true, "partial_images": 1 });
     let got = gateway.post(GENERATIONS, &ask).send().await;
@@ -537,7 +537,7 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
 
 #[tokio::test]
 async fn the_hold_grows_with_the_number_of_pictures() {
-    let provider = Provider::answers(vec![json_reply(&json!({}))]).await;
+    let provider = ScriptedProvider::start(vec![json_reply(&json!({}))]).await;
     let gateway = in_front_of(&provider, "gpt").await;
     let ask = json!({ "model": "m", "prompt": "x", "n": 10, "size": "1024x1024" });
     let dry = gateway.post(GENERATIONS, &ask).header("x-portunus-dry-run", "true").send().await;
@@ -546,12 +546,12 @@ async fn the_hold_grows_with_the_number_of_pictures() {
     let dry = gateway.post(GENERATIONS, &one).header("x-portunus-dry-run", "true").send().await;
     let least: f64 = dry.json()["quote"]["at_most_usd"].as_str().unwrap().parse().unwrap();
     assert!(most > least * 5.0, "{most} for ten, {least} for one");
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_picture_is_charged_by_the_size_and_quality_it_was_asked_for_in() {
-    let gateway = Gateway::with(
+    let gateway = TestGateway::with_config(
         "[models.priced]\nkind = \"image\"\nlanes = [\"demo/demo-image\"]\n\
          pictures = { family = \"gpt\", sizes = [\"128x128\", \"256x256\"], most = 4 }\n\
          [models.priced.price]\ninput = \"0\"\noutput = \"0\"\n\
@@ -562,7 +562,7 @@ async fn a_picture_is_charged_by_the_size_and_quality_it_was_asked_for_in() {
         let ask = json!({ "model": "priced", "prompt": "a pier", "size": size, "n": n });
         let got = gateway.post(GENERATIONS, &ask).send().await;
         assert_eq!(got.status, 200, "{size}");
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let receipt = receipt(&gateway, &got).await;
         assert_eq!(receipt["cost_usd"], cost, "{receipt}");
     }

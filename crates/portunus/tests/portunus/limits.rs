@@ -3,12 +3,12 @@
 use canon::Money;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use ledger::Period;
+use ledger::BudgetPeriod;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{BudgetTerms, KeyRecord, Limits};
-use testkit::{Ask, Gateway, Got, Provider, Step, chat_reply};
+use store::{BudgetTerms, KeyRecord, RateLimits};
+use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -24,7 +24,7 @@ fn native() -> Value {
 }
 
 /// A key with whatever `change` gives it.
-async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
+async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask =
         admin::NewKey { name: "limited".to_owned(), cap: None, models: vec![], expires: None };
@@ -36,20 +36,20 @@ async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
 }
 
 fn rpm(limit: u32) -> impl FnOnce(&mut KeyRecord) {
-    move |record| record.limits = Limits { rpm: Some(limit), ..Limits::default() }
+    move |record| record.limits = RateLimits { rpm: Some(limit), ..RateLimits::default() }
 }
 
 /// A provider that answers when the gate is open.
-async fn gated() -> (Arc<Semaphore>, Provider) {
+async fn gated() -> (Arc<Semaphore>, ScriptedProvider) {
     let gate = Arc::new(Semaphore::new(0));
-    let mut answer = vec![Step::Gate(Arc::clone(&gate))];
+    let mut answer = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
     answer.extend(chat_reply("done", 10, 5));
-    (gate, Provider::answers(vec![answer]).await)
+    (gate, ScriptedProvider::start(vec![answer]).await)
 }
 
 /// Makes so many calls at once, of which all but some must be refused while those wait at the
 /// gate; then opens it. Tells one of the refusals.
-async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() -> Ask<'a>) -> Got {
+async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() -> TestRequest<'a>) -> TestResponse {
     let mut calls: FuturesUnordered<_> = (0..of).map(|_| ask().send()).collect();
     let mut last = None;
     for _ in some..of {
@@ -65,7 +65,7 @@ async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() ->
 }
 
 /// How many of so many calls at once were answered with each status.
-async fn crowd(gateway: &Gateway, key: &str, callers: usize) -> (usize, usize) {
+async fn crowd(gateway: &TestGateway, key: &str, callers: usize) -> (usize, usize) {
     let calls = (0..callers).map(|number| {
         let (path, body) = match number % 3 {
             0 => (CHAT, hello()),
@@ -82,7 +82,7 @@ async fn crowd(gateway: &Gateway, key: &str, callers: usize) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_calls_at_once_exactly_as_many_as_allowed_get_in() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for callers in [64, 256] {
         let key = key(&gateway, rpm(40)).await;
         assert_eq!(crowd(&gateway, &key, callers).await, (40, callers - 40));
@@ -92,9 +92,9 @@ async fn of_many_calls_at_once_exactly_as_many_as_allowed_get_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accounts_keys_share_its_limit() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let limits = Limits { rpm: Some(30), ..Limits::default() };
+    let limits = RateLimits { rpm: Some(30), ..RateLimits::default() };
     gateway.app.store.set_account_limits(&account.id, limits).await.unwrap();
     let (one, other) = (key(&gateway, rpm(20)).await, key(&gateway, |_| {}).await);
     // Known within a second; a receipt costs nothing and tells.
@@ -111,8 +111,8 @@ async fn an_accounts_keys_share_its_limit() {
 
 #[tokio::test]
 async fn refusals_and_answers_carry_the_headers_of_their_format() {
-    let gateway = Gateway::start().await;
-    let limits = Limits { rpm: Some(1), tpm: Some(100_000), ..Limits::default() };
+    let gateway = TestGateway::start().await;
+    let limits = RateLimits { rpm: Some(1), tpm: Some(100_000), ..RateLimits::default() };
     let fresh = async || key(&gateway, |record| record.limits = limits).await;
 
     let key = fresh().await;
@@ -168,9 +168,9 @@ async fn refusals_and_answers_carry_the_headers_of_their_format() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
     let (gate, provider) = gated().await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let tpm = |record: &mut KeyRecord| {
-        record.limits = Limits { tpm: Some(1_000), ..Limits::default() };
+        record.limits = RateLimits { tpm: Some(1_000), ..RateLimits::default() };
     };
     let key = key(&gateway, tpm).await;
     let ask = json!({ "model": "m", "max_tokens": 200, "messages": [{ "role": "user", "content": "x" }] });
@@ -189,14 +189,14 @@ async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_run_at_once_than_may_and_a_place_is_free_with_the_answer() {
     let (gate, provider) = gated().await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let key = key(&gateway, |record| {
-        record.limits = Limits { concurrency: Some(5), ..Limits::default() };
+        record.limits = RateLimits { concurrency: Some(5), ..RateLimits::default() };
     })
     .await;
     let ask = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
     let refused = all_but(5, 512, &gate, || gateway.post(CHAT, &ask).key(&key)).await;
-    assert_eq!(provider.asked().len(), 5);
+    assert_eq!(provider.requests().len(), 5);
     assert_eq!(refused.header("retry-after"), "1");
     // One after the other: whoever has its answer has its place back.
     for _ in 0..8 {
@@ -205,20 +205,20 @@ async fn no_more_run_at_once_than_may_and_a_place_is_free_with_the_answer() {
     let streamed = json!({ "model": "demo-chat", "stream": true, "messages": [{ "role": "user", "content": "x" }] });
     for _ in 0..8 {
         assert_eq!(gateway.post(CHAT, &streamed).key(&key).send().await.status, 200);
-        gateway.post(CHAT, &streamed).key(&key).leave_after(1).await;
+        gateway.post(CHAT, &streamed).key(&key).disconnect_after(1).await;
     }
     let bad = json!({ "model": "nobody", "messages": [{ "role": "user", "content": "x" }] });
     for _ in 0..8 {
         assert_eq!(gateway.post(CHAT, &bad).key(&key).send().await.status, 404);
     }
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let left = gateway.get("/v1/key").key(&key).send().await.json();
     assert_eq!(left["remaining"]["concurrency"], 5, "nobody is left inside");
 }
 
 #[tokio::test]
 async fn a_key_works_from_its_addresses_only_and_strangers_cannot_forge_them() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let from = |nets: &[&str]| {
         let ips = nets.iter().map(|net| (*net).to_owned()).collect();
         move |record: &mut KeyRecord| record.ips = ips
@@ -235,7 +235,7 @@ async fn a_key_works_from_its_addresses_only_and_strangers_cannot_forge_them() {
         assert_eq!(gateway.get("/v1/key").key(key).send().await.status, 403);
     }
 
-    let behind = Gateway::with("[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n").await;
+    let behind = TestGateway::with_config("[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n").await;
     let far = key(&behind, from(&["192.0.2.0/24", "2001:db8::/32"])).await;
     for (forwarded, status) in [
         ("192.0.2.7", 200),
@@ -253,15 +253,15 @@ async fn a_key_works_from_its_addresses_only_and_strangers_cannot_forge_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_is_never_passed_and_its_refusal_says_when_it_begins_anew() {
-    let gateway = Gateway::start().await;
-    let most = Money::nanos(40_000);
+    let gateway = TestGateway::start().await;
+    let most = Money::from_nanos(40_000);
     let key = key(&gateway, |record| {
-        record.budget = Some(BudgetTerms { most, period: Period::Month });
+        record.budget = Some(BudgetTerms { limit, period: BudgetPeriod::Month });
     })
     .await;
     let (good, refused) = crowd(&gateway, &key, 96).await;
     assert!(good > 0 && refused > 0, "{good} {refused}");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let told = gateway.get("/v1/key").key(&key).send().await.json();
     let spent: Money = told["budget"]["spent_usd"].as_str().unwrap().parse().unwrap();
     assert!(spent <= most, "{told}");
@@ -275,6 +275,6 @@ async fn a_budget_is_never_passed_and_its_refusal_says_when_it_begins_anew() {
     assert!(got.text().contains(&resets) && got.text().contains("budget"), "{}", got.text());
     let id = key.split('-').nth(2).unwrap();
     let (_, stored) =
-        gateway.app.store.spent_in(id, Period::Month, gateway.app.clock.now()).await.unwrap();
+        gateway.app.store.spent_in(id, BudgetPeriod::Month, gateway.app.clock.now()).await.unwrap();
     assert_eq!(stored, spent, "the store knows the same, for the next start");
 }

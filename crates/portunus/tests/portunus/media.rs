@@ -14,7 +14,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use testkit::{Gateway, Got, Provider, Step, chat_reply, chat_stream, reply, sse};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
@@ -107,7 +107,7 @@ fn request(model: &str, field: usize, url: &str) -> (String, Value) {
 }
 
 /// A whole answer in that format.
-fn answer(format: &str) -> Vec<Step> {
+fn answer(format: &str) -> Vec<AnswerStep> {
     let body = match format {
         "chat" => return chat_reply("seen", 1, 1),
         "responses" => {
@@ -129,11 +129,11 @@ fn answer(format: &str) -> Vec<Step> {
 }
 
 /// A gateway with one provider for every format, each serving a model of the format's name.
-async fn gateway(fetches: &str, media: &str, names: &Arc<Book>) -> (Gateway, Vec<Provider>) {
+async fn gateway(fetches: &str, media: &str, names: &Arc<Book>) -> (TestGateway, Vec<ScriptedProvider>) {
     let mut providers = Vec::new();
     let mut config = format!("[media]\n{media}\n");
     for format in FORMATS {
-        let provider = Provider::answers(vec![answer(format)]).await;
+        let provider = ScriptedProvider::start(vec![answer(format)]).await;
         config += &format!(
             "[providers.{format}]\nspeaks = \"{format}\"\nbase = \"{}\"\nauth = \"none\"\n\
              fetches = \"{fetches}\"\n[models.{format}]\nlanes = [\"{format}/up\"]\n\
@@ -142,7 +142,7 @@ async fn gateway(fetches: &str, media: &str, names: &Arc<Book>) -> (Gateway, Vec
         );
         providers.push(provider);
     }
-    (Gateway::knowing(&config, Arc::clone(names) as _).await, providers)
+    (TestGateway::with_names(&config, Arc::clone(names) as _).await, providers)
 }
 
 /// A host that has a picture, a paper and a film.
@@ -167,7 +167,7 @@ fn bytes_of(thing: Thing) -> &'static [u8] {
     }
 }
 
-async fn send(gateway: &Gateway, model: &str, field: usize, url: &str) -> Got {
+async fn send(gateway: &TestGateway, model: &str, field: usize, url: &str) -> TestResponse {
     let (path, body) = request(model, field, url);
     gateway.post(&path, &body).send().await
 }
@@ -192,7 +192,7 @@ async fn a_lane_that_cannot_fetch_is_given_the_very_bytes() {
                 continue;
             }
             assert_eq!(got.status, 200, "{format} {place} to {upstream}: {}", got.text());
-            let asked = String::from_utf8(provider.asked().last().unwrap().body.clone()).unwrap();
+            let asked = String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
             let encoded = STANDARD.encode(bytes_of(thing));
             assert!(asked.contains(&encoded), "{format} {place} to {upstream}: {asked}");
             assert!(!asked.contains("media.test"), "{format} {place} to {upstream}: {asked}");
@@ -209,16 +209,16 @@ async fn a_body_that_is_written_anew_keeps_what_else_it_says() {
     let url = format!("http://media.test:{}/Picture", host.at.port());
     let events = chat_stream(&["se", "en"], 7, 2);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
-    let provider = Provider::answers(vec![sse(&events)]).await;
+    let provider = ScriptedProvider::start(vec![sse(&events)]).await;
     let config = provider.config("chat").replace("auth =", "fetches = \"nothing\"\nauth =");
     let config = format!("{config}[media]\nallow = [\"media.test\"]\n");
-    let gateway = Gateway::knowing(&config, Arc::clone(&names) as _).await;
+    let gateway = TestGateway::with_names(&config, Arc::clone(&names) as _).await;
     let (path, mut body) = request("m", 0, &url);
     body["stream"] = json!(true);
     body["temperature"] = json!(0.5);
     body["only_known_to_the_provider"] = json!({ "a": [1] });
     let got = gateway.post(&path, &body).send().await;
-    let asked = provider.asked()[0].json();
+    let asked = provider.requests()[0].json();
     let data = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
     body["model"] = json!("up");
     body["messages"][0]["content"][1]["image_url"]["url"] = json!(data);
@@ -236,7 +236,7 @@ async fn a_native_file_of_no_told_type_is_what_its_bytes_are() {
     for (thing, kind) in [(Picture, "image"), (Paper, "document")] {
         let url = format!("http://media.test:{}/{thing:?}", host.at.port());
         assert_eq!(send(&gateway, "messages", 10, &url).await.status, 200);
-        let asked = providers[2].asked().last().unwrap().json();
+        let asked = providers[2].requests().last().unwrap().json();
         let block = &asked["messages"][0]["content"][1];
         assert_eq!(block["type"], kind, "{asked}");
         assert_eq!(block["source"]["data"], STANDARD.encode(bytes_of(thing)));
@@ -254,16 +254,16 @@ async fn a_lane_that_wants_types_is_given_bytes_where_none_is_told() {
         let got = send(&gateway, "native", field, url).await;
         assert_eq!(got.status == 200, passes, "{field}: {}", got.text());
     }
-    let asked = providers[3].asked();
+    let asked = providers[3].requests();
     assert!(asked.iter().all(|asked| asked.body.ends_with(b"}") && {
         String::from_utf8_lossy(&asked.body).contains(url)
     }));
     let film = "https://www.youtube.com/watch?v=x";
     assert_eq!(send(&gateway, "native", 1, film).await.status, 200);
-    assert!(String::from_utf8_lossy(&providers[3].asked().last().unwrap().body).contains(film));
+    assert!(String::from_utf8_lossy(&providers[3].requests().last().unwrap().body).contains(film));
     let url = format!("http://media.test:{}/Picture", host.at.port());
     assert_eq!(send(&gateway, "native", 0, &url).await.status, 200);
-    let data = &providers[3].asked().last().unwrap().json()["contents"][0]["parts"][1];
+    let data = &providers[3].requests().last().unwrap().json()["contents"][0]["parts"][1];
     assert_eq!(
         data["inlineData"],
         json!({ "mimeType": "image/png", "data": STANDARD.encode(PNG) })
@@ -288,7 +288,7 @@ async fn a_lane_that_can_fetch_is_given_the_address() {
             let (path, body) = request(upstream, field, url);
             let got = gateway.post(&path, &body).send().await;
             assert_eq!(got.status, 200, "{format} {place} to {upstream}: {}", got.text());
-            let asked = String::from_utf8(provider.asked().last().unwrap().body.clone()).unwrap();
+            let asked = String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
             assert!(asked.contains(url), "{format} {place} to {upstream}: {asked}");
             if format == *upstream {
                 let model = format!("\"model\":\"{format}\"");
@@ -321,7 +321,7 @@ async fn chat_lanes_get_papers_inline_because_the_format_has_no_address_for_them
             let url = format!("https://papers.example.com:{}/", host.at.port());
             let got = send(&gateway, "chat", field, &url).await;
             assert_eq!(got.status, 200, "{}", got.text());
-            let asked = providers[0].asked().last().unwrap().json();
+            let asked = providers[0].requests().last().unwrap().json();
             let data = &asked["messages"][0]["content"][1]["file"]["file_data"];
             let data = data.as_str().unwrap().strip_prefix("data:application/pdf;base64,").unwrap();
             assert_eq!(STANDARD.decode(data).unwrap(), PDF);
@@ -396,8 +396,8 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
         })
         .await;
     assert_eq!(canary.seen().await, 0);
-    assert!(providers.iter().all(|provider| provider.asked().is_empty()));
-    gateway.settled().await;
+    assert!(providers.iter().all(|provider| provider.requests().is_empty()));
+    gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
     assert_eq!(
         (&key["spent_usd"], &key["held_usd"]),
@@ -432,7 +432,7 @@ async fn a_dry_run_fetches_nothing_and_says_so() {
 async fn what_is_named_is_covered_by_the_hold() {
     let (names, host) = (names(), host().await);
     let (gateway, providers) = gateway("nothing", "allow = [\"media.test\"]", &names).await;
-    let cap = Some(canon::Money::nanos(500_000_000));
+    let cap = Some(canon::Money::from_nanos(500_000_000));
     let ask = NewKey { name: "half a dollar".to_owned(), cap, models: vec![], expires: None };
     let app = &gateway.app;
     let account = app.store.accounts().await.unwrap().remove(0);
@@ -442,7 +442,7 @@ async fn what_is_named_is_covered_by_the_hold() {
     let (path, body) = request("chat", 4, &url);
     let got = gateway.post(&path, &body).key(&key).send().await;
     assert_eq!(got.status, 429, "{}", got.text());
-    assert!(host.asked().is_empty() && providers[0].asked().is_empty(), "no money, no errand");
+    assert!(host.asked().is_empty() && providers[0].requests().is_empty(), "no money, no errand");
     let (path, body) = request("chat", 3, &url.replace("Paper", "Picture"));
     let got = gateway.post(&path, &body).key(&key).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -457,7 +457,7 @@ async fn fetching_can_be_switched_off_and_is_bounded() {
     let got = send(&off, "chat", 0, &url).await;
     assert_eq!(got.status, 400);
     assert!(got.text().contains("must stand in the request itself"), "{}", got.text());
-    assert!(providers[0].asked().is_empty());
+    assert!(providers[0].requests().is_empty());
 
     let (gateway, _) = gateway("nothing", "allow = [\"media.test\"]", &names).await;
     let image = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
@@ -493,7 +493,7 @@ async fn a_caller_that_leaves_ends_the_errand() {
     drop(asking);
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).await.unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
     assert_eq!(
         (&key["spent_usd"], &key["held_usd"]),
@@ -509,11 +509,11 @@ async fn a_provider_that_redirects_is_unavailable_and_not_followed() {
             "HTTP/1.1 {status} X\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\n\r\n",
             canary.port
         );
-        let provider = Provider::answers(vec![vec![Step::Bytes(head.into_bytes())]]).await;
-        let gateway = Gateway::with(&provider.config("chat")).await;
+        let provider = ScriptedProvider::start(vec![vec![AnswerStep::Bytes(head.into_bytes())]]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
         let got = send(&gateway, "m", 0, "data:image/png;base64,AA").await;
         assert_eq!(got.status, 503, "{}", got.text());
-        assert_eq!(provider.asked().len(), 1);
+        assert_eq!(provider.requests().len(), 1);
     }
     assert_eq!(canary.seen().await, 0);
 }

@@ -3,7 +3,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use testkit::Gateway;
+use testkit::TestGateway;
 
 const RESPONSES: &str = "/v1/responses";
 
@@ -13,13 +13,13 @@ fn said(reply: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-async fn other_account_key(gateway: &Gateway) -> String {
+async fn other_account_key(gateway: &TestGateway) -> String {
     let now = gateway.app.clock.now();
     let account = store::Account {
         id: "other".to_owned(),
         username: "other".to_owned(),
         email: None,
-        role: store::Role::Member,
+        role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
         created: now,
@@ -34,7 +34,7 @@ async fn other_account_key(gateway: &Gateway) -> String {
 
 #[tokio::test]
 async fn a_response_goes_on_from_another_on_every_upstream_and_can_be_read_back_at_once() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for model in ["demo-chat", "demo-responses", "demo-messages", "demo-native", "demo-echo"] {
         let first = json!({ "model": model, "input": "My name is Ada." });
         let first = gateway.post(RESPONSES, &first).send().await;
@@ -61,7 +61,7 @@ async fn a_response_goes_on_from_another_on_every_upstream_and_can_be_read_back_
 
 #[tokio::test]
 async fn what_was_not_to_be_kept_or_is_anothers_is_not_found() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let fleeting = json!({ "model": "demo-chat", "input": "hi", "store": false });
     let id =
         gateway.post(RESPONSES, &fleeting).send().await.json()["id"].as_str().unwrap().to_owned();
@@ -77,16 +77,16 @@ async fn what_was_not_to_be_kept_or_is_anothers_is_not_found() {
         (got.status.as_u16(), &got.json()["error"]["code"]),
         (404, &json!("previous_response_not_found"))
     );
-    let got = gateway.ask(Method::DELETE, &format!("{RESPONSES}/{id}")).key(&other).send().await;
+    let got = gateway.request(Method::DELETE, &format!("{RESPONSES}/{id}")).key(&other).send().await;
     assert_eq!(got.status, 404);
-    let got = gateway.ask(Method::DELETE, &format!("{RESPONSES}/{id}")).send().await;
+    let got = gateway.request(Method::DELETE, &format!("{RESPONSES}/{id}")).send().await;
     assert_eq!(got.json(), json!({ "id": id, "object": "response", "deleted": true }));
     assert_eq!(gateway.get(&format!("{RESPONSES}/{id}")).send().await.status, 404);
 }
 
 #[tokio::test]
 async fn a_background_run_is_polled_streamed_again_and_settled() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let ask =
         json!({ "model": "demo-native", "input": "Tell me a short story", "background": true });
     let queued = gateway.post(RESPONSES, &ask).send().await;
@@ -114,7 +114,7 @@ async fn a_background_run_is_polled_streamed_again_and_settled() {
         .await
         .events();
     assert_eq!(rest, all[3..], "a resumed stream goes on where it was left");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     assert_eq!(gateway.app.store.export(None, 10).await.unwrap().len(), 1);
 
     let cancelled =
@@ -128,7 +128,7 @@ async fn a_background_run_is_polled_streamed_again_and_settled() {
 
 #[tokio::test]
 async fn a_compacted_conversation_can_be_gone_on_with() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let long = json!({ "model": "demo-messages", "input": [
         { "role": "user", "content": "Remember the number 7." },
         { "role": "assistant", "content": [{ "type": "output_text", "text": "I will." }] },
@@ -149,7 +149,7 @@ async fn a_compacted_conversation_can_be_gone_on_with() {
 
 #[tokio::test]
 async fn a_thread_of_messages_needs_only_what_is_new() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let tool = json!({ "name": "get_weather", "description": "Weather of a city",
         "input_schema": { "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] } });
     for stream in [false, true] {
@@ -190,7 +190,7 @@ async fn a_thread_of_messages_needs_only_what_is_new() {
 
 #[tokio::test]
 async fn a_websocket_is_refused_at_once() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let got = gateway
         .get(RESPONSES)
         .header("upgrade", "websocket")
@@ -202,7 +202,7 @@ async fn a_websocket_is_refused_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_a_run_ended_is_decided_once() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0).id;
     let body = json!({ "model": "demo-chat", "input": "Hello!", "background": true });
     for round in 0..60_u64 {
@@ -221,7 +221,7 @@ async fn how_a_run_ended_is_decided_once() {
         }
         // And so it is in the store, once everything that is on its way there has come.
         let stored = loop {
-            let kept = gateway.app.store.kept(id, &account).await.unwrap();
+            let kept = gateway.app.store.stored_response(id, &account).await.unwrap();
             let reply: Option<Value> = kept.map(|kept| serde_json::from_str(&kept.reply).unwrap());
             match reply {
                 Some(reply) if reply["status"] != "queued" => break reply,

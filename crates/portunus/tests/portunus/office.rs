@@ -2,14 +2,14 @@
 
 use http::Method;
 use serde_json::json;
-use store::{Account, Role};
-use testkit::{Gateway, Got};
+use store::{Account, AccountRole};
+use testkit::{TestGateway, TestResponse};
 
 const PASSWORD: &str = "three harbour lights";
 
 /// Somebody with a browser.
 struct Person<'a> {
-    gateway: &'a Gateway,
+    gateway: &'a TestGateway,
     id: String,
     cookie: String,
 }
@@ -18,15 +18,15 @@ fn escape(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-async fn post(gateway: &Gateway, path: &str, cookie: &str, fields: &[(&str, &str)]) -> Got {
+async fn post(gateway: &TestGateway, path: &str, cookie: &str, fields: &[(&str, &str)]) -> TestResponse {
     let body: Vec<String> = fields.iter().map(|(n, v)| format!("{n}={}", escape(v))).collect();
-    let ask = gateway.ask(Method::POST, path).without_key().header("cookie", cookie);
+    let ask = gateway.request(Method::POST, path).without_key().header("cookie", cookie);
     let ask = ask.header("sec-fetch-site", "same-origin");
-    ask.header("content-type", "application/x-www-form-urlencoded").raw(body.join("&")).send().await
+    ask.header("content-type", "application/x-www-form-urlencoded").body(body.join("&")).send().await
 }
 
 impl<'a> Person<'a> {
-    async fn new(gateway: &'a Gateway, name: &str, role: Role) -> Self {
+    async fn new(gateway: &'a TestGateway, name: &str, role: AccountRole) -> Self {
         let owner = gateway.app.store.accounts().await.unwrap().remove(0);
         let hash = admin::hash_password(PASSWORD, &[name]).unwrap();
         let account = Account {
@@ -49,11 +49,11 @@ impl<'a> Person<'a> {
         got.text()
     }
 
-    async fn looks(&self, path: &str) -> Got {
+    async fn looks(&self, path: &str) -> TestResponse {
         self.gateway.get(path).without_key().header("cookie", &self.cookie).send().await
     }
 
-    async fn sends(&self, path: &str, fields: &[(&str, &str)]) -> Got {
+    async fn sends(&self, path: &str, fields: &[(&str, &str)]) -> TestResponse {
         post(self.gateway, path, &self.cookie, fields).await
     }
 }
@@ -67,9 +67,9 @@ fn tag(page: &str, action: &str) -> String {
 
 #[tokio::test]
 async fn administration_is_for_administrators_in_the_console_too() {
-    let gateway = Gateway::start().await;
-    let adam = Person::new(&gateway, "adam", Role::Admin).await;
-    let mia = Person::new(&gateway, "mia", Role::Member).await;
+    let gateway = TestGateway::start().await;
+    let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
+    let mia = Person::new(&gateway, "mia", AccountRole::Member).await;
     let pages = ["/console/settings", "/console/audit", "/console/audit.csv", "/console/system"];
     for path in pages {
         assert_eq!(adam.looks(path).await.status, 200, "{path}");
@@ -88,8 +88,8 @@ async fn administration_is_for_administrators_in_the_console_too() {
 
 #[tokio::test]
 async fn settings_are_changed_once_and_a_late_change_is_told() {
-    let gateway = Gateway::start().await;
-    let adam = Person::new(&gateway, "adam", Role::Admin).await;
+    let gateway = TestGateway::start().await;
+    let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     let page = adam.sees("/console/settings").await;
     let tag = tag(&page, "/console/settings");
     let wish = |cap: &'static str| {
@@ -128,9 +128,9 @@ async fn settings_are_changed_once_and_a_late_change_is_told() {
 
 #[tokio::test]
 async fn the_audit_log_is_filtered_paged_and_exported() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let store = &gateway.app.store;
-    let adam = Person::new(&gateway, "adam", Role::Admin).await;
+    let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     for n in 0..120 {
         store
             .add_audit(n * 3_600_000_000, &adam.id, "test.done", &format!("thing {n}"), "=1+1")
@@ -158,8 +158,8 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
 
 #[tokio::test]
 async fn the_system_is_told_to_people_and_to_programs() {
-    let gateway = Gateway::start().await;
-    let adam = Person::new(&gateway, "adam", Role::Admin).await;
+    let gateway = TestGateway::start().await;
+    let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     let page = adam.sees("/console/system").await;
     for part in ["SQLite", "answers", "this one", "not configured", env!("CARGO_PKG_VERSION")] {
         assert!(page.contains(part), "{part}: {page}");
@@ -177,10 +177,10 @@ async fn the_system_is_told_to_people_and_to_programs() {
 
 #[tokio::test]
 async fn an_account_is_changed_capped_locked_and_let_in_from_its_page() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let store = &gateway.app.store;
-    let olga = Person::new(&gateway, "olga", Role::Owner).await;
-    let mia = Person::new(&gateway, "mia", Role::Member).await;
+    let olga = Person::new(&gateway, "olga", AccountRole::Owner).await;
+    let mia = Person::new(&gateway, "mia", AccountRole::Member).await;
     assert!(olga.sees("/console/people").await.contains("/console/people/id-of-mia"));
     let at = "/console/people/id-of-mia";
     let page = olga.sees(at).await;
@@ -188,7 +188,7 @@ async fn an_account_is_changed_capped_locked_and_let_in_from_its_page() {
 
     let fields = [("tag", &*tag_of("/role")), ("role", "viewer")];
     assert_eq!(olga.sends(&format!("{at}/role"), &fields).await.status, 303);
-    assert_eq!(store.account(&mia.id).await.unwrap().unwrap().role, Role::Viewer);
+    assert_eq!(store.account(&mia.id).await.unwrap().unwrap().role, AccountRole::Viewer);
     let late = olga.sends(&format!("{at}/role"), &fields).await;
     assert_eq!(late.status, 412);
     assert!(late.text().contains("Somebody changed this meanwhile"));
@@ -244,7 +244,7 @@ async fn an_account_is_changed_capped_locked_and_let_in_from_its_page() {
         assert!(actions.contains(action), "{action}");
     }
 
-    let adam = Person::new(&gateway, "adam", Role::Admin).await;
+    let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     let above = adam.sends("/console/people/id-of-olga/lock", &[("disabled", "true")]).await;
     assert_eq!(above.status, 403, "nobody reaches above themselves");
     assert_eq!(adam.looks("/console/people/nobody").await.status, 404);
@@ -252,8 +252,8 @@ async fn an_account_is_changed_capped_locked_and_let_in_from_its_page() {
 
 #[tokio::test]
 async fn providers_and_models_are_made_changed_and_removed_in_the_console() {
-    let gateway = Gateway::start().await;
-    let olga = Person::new(&gateway, "olga", Role::Owner).await;
+    let gateway = TestGateway::start().await;
+    let olga = Person::new(&gateway, "olga", AccountRole::Owner).await;
     assert!(olga.sees("/console/providers").await.contains("built in"));
     assert!(olga.sees("/console/providers/new").await.contains("<option value=\"openai\">"));
     let page = olga.sees("/console/providers/new?like=openai").await;

@@ -3,13 +3,13 @@
 use http::Method;
 use serde_json::json;
 use store::Session;
-use testkit::Gateway;
+use testkit::TestGateway;
 
 const WORD: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 #[tokio::test]
 async fn a_picked_key_pays_and_its_limits_hold() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let store = &gateway.app.store;
     let now = gateway.app.clock.now();
     let account = store.accounts().await.unwrap().remove(0);
@@ -26,12 +26,12 @@ async fn a_picked_key_pays_and_its_limits_hold() {
     let cookie = format!("portunus_session={WORD}");
     let ask = |method: Method, path: &str| {
         let path = format!("/console/playground/call{path}");
-        let ask = gateway.ask(method, &path).without_key().header("cookie", &cookie);
+        let ask = gateway.request(method, &path).without_key().header("cookie", &cookie);
         ask.header("sec-fetch-site", "same-origin").header("x-playground-key", &id)
     };
     let hello =
         json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
-    let call = ask(Method::POST, "/v1/chat/completions").raw(hello.to_string());
+    let call = ask(Method::POST, "/v1/chat/completions").body(hello.to_string());
     let got = call.header("content-type", "application/json").send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(got.json()["choices"][0]["message"]["content"].is_string());
@@ -41,6 +41,6 @@ async fn a_picked_key_pays_and_its_limits_hold() {
     assert_eq!(receipt.json()["key_id"], id.as_str());
     assert!(store.revoke_key(&id, now).await.unwrap());
     gateway.app.engine.keys.refresh().await.unwrap();
-    let call = ask(Method::POST, "/v1/chat/completions").raw(hello.to_string());
+    let call = ask(Method::POST, "/v1/chat/completions").body(hello.to_string());
     assert_eq!(call.send().await.status, 401);
 }

@@ -2,15 +2,15 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use store::{Account, Role};
-use testkit::{Gateway, Got};
+use store::{Account, AccountRole};
+use testkit::{TestGateway, TestResponse};
 
-async fn ask(gateway: &Gateway, method: Method, path: &str, body: Value, key: &str) -> Got {
-    let ask = gateway.ask(method, &format!("/api/admin{path}")).key(key);
-    ask.header("content-type", "application/json").raw(body.to_string()).send().await
+async fn ask(gateway: &TestGateway, method: Method, path: &str, body: Value, key: &str) -> TestResponse {
+    let ask = gateway.request(method, &format!("/api/admin{path}")).key(key);
+    ask.header("content-type", "application/json").body(body.to_string()).send().await
 }
 
-async fn person(gateway: &Gateway, name: &str, role: Role) -> Account {
+async fn person(gateway: &TestGateway, name: &str, role: AccountRole) -> Account {
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let id = format!("account-{name}");
     let account = Account { id, username: name.to_owned(), role, ..owner };
@@ -19,7 +19,7 @@ async fn person(gateway: &Gateway, name: &str, role: Role) -> Account {
 }
 
 /// A key of that account, made through the API.
-async fn key_of(gateway: &Gateway, account_id: &str) -> (String, String) {
+async fn key_of(gateway: &TestGateway, account_id: &str) -> (String, String) {
     let wish = json!({ "name": "k", "cap_usd": null, "account_id": account_id });
     let made = ask(gateway, Method::POST, "/keys", wish, gateway.admin_key().await).await;
     assert_eq!(made.status, 201, "{}", made.text());
@@ -28,7 +28,7 @@ async fn key_of(gateway: &Gateway, account_id: &str) -> (String, String) {
     (text("id"), text("key"))
 }
 
-async fn team(gateway: &Gateway, wish: Value) -> String {
+async fn team(gateway: &TestGateway, wish: Value) -> String {
     let made = ask(gateway, Method::POST, "/teams", wish, gateway.admin_key().await).await;
     assert_eq!(made.status, 201, "{}", made.text());
     made.json()["id"].as_str().unwrap().to_owned()
@@ -36,7 +36,7 @@ async fn team(gateway: &Gateway, wish: Value) -> String {
 
 #[tokio::test]
 async fn a_team_is_made_changed_and_closed() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let admin = gateway.admin_key().await.to_owned();
     let wish = json!({
         "name": "Night shift", "cap_usd": "5.00", "limits": { "rpm": 60 },
@@ -66,15 +66,15 @@ async fn a_team_is_made_changed_and_closed() {
     let seen = ask(&gateway, Method::GET, &path, Value::Null, &admin).await;
     let tag = seen.header("etag").to_owned();
     let change = |tag: &str, body: Value| {
-        let ask = gateway.ask(Method::PATCH, &format!("/api/admin{path}")).key(&admin);
-        ask.header("if-match", tag).raw(body.to_string()).send()
+        let ask = gateway.request(Method::PATCH, &format!("/api/admin{path}")).key(&admin);
+        ask.header("if-match", tag).body(body.to_string()).send()
     };
     // What a call costs changes the team, but is no change of it.
     let (_, key) = key_of(&gateway, told["id"].as_str().unwrap()).await;
     let hello =
         json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
     assert_eq!(gateway.post("/v1/chat/completions", &hello).key(&key).send().await.status, 200);
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let spent = ask(&gateway, Method::GET, &path, Value::Null, &admin).await;
     assert_ne!(spent.json()["spent_usd"], "0.000000000");
     assert_eq!(spent.header("etag"), tag);
@@ -117,12 +117,12 @@ async fn a_team_is_made_changed_and_closed() {
 
 #[tokio::test]
 async fn members_come_and_go_and_their_keys_stay_unless_revoked() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let admin = gateway.admin_key().await.to_owned();
     let id = team(&gateway, json!({ "name": "Crew" })).await;
     let other = team(&gateway, json!({ "name": "Other crew" })).await;
-    let anna = person(&gateway, "anna", Role::Member).await;
-    let bert = person(&gateway, "bert", Role::Viewer).await;
+    let anna = person(&gateway, "anna", AccountRole::Member).await;
+    let bert = person(&gateway, "bert", AccountRole::Viewer).await;
     let member = |who: &str| format!("/teams/{id}/members/{who}");
     for (who, role) in [(&anna, "manager"), (&bert, "viewer")] {
         let got =
@@ -148,13 +148,13 @@ async fn members_come_and_go_and_their_keys_stay_unless_revoked() {
     // Of two keys somebody made, one in the team: that one is revoked with them, if it is asked for.
     let store = &gateway.app.store;
     let (shared, text) = key_of(&gateway, &id).await;
-    let maker = store.key(&shared).await.unwrap().unwrap().made_by.unwrap();
+    let maker = store.key(&shared).await.unwrap().unwrap().created_by.unwrap();
     let (elsewhere, _) = key_of(&gateway, &other).await;
     let seat = json!({ "role": "member" });
     let put = ask(&gateway, Method::PUT, &member(&maker), seat, &admin).await;
     assert_eq!(put.status, 200);
     let remove = |path: String, tag: Option<String>| {
-        let ask = gateway.ask(Method::DELETE, &format!("/api/admin{path}")).key(&admin);
+        let ask = gateway.request(Method::DELETE, &format!("/api/admin{path}")).key(&admin);
         let ask = match tag {
             Some(tag) => ask.header("if-match", &tag),
             None => ask,
@@ -173,8 +173,8 @@ async fn members_come_and_go_and_their_keys_stay_unless_revoked() {
 
 #[tokio::test]
 async fn only_administrators_administer_teams_whatever_their_seat() {
-    let gateway = Gateway::start().await;
-    let admin = person(&gateway, "ada", Role::Admin).await;
+    let gateway = TestGateway::start().await;
+    let admin = person(&gateway, "ada", AccountRole::Admin).await;
     let id = team(&gateway, json!({ "name": "Crew" })).await;
     // Keys of the right scope: it is the account that may or may not.
     let now = gateway.app.clock.now();
@@ -183,10 +183,10 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
     let owner = gateway.admin_key().await.to_owned();
     keys.push((owner.clone(), 0, "the owner"));
     for (name, role, seat) in [
-        ("max", Role::Member, Some("manager")),
-        ("mia", Role::Member, Some("member")),
-        ("vic", Role::Viewer, Some("viewer")),
-        ("sam", Role::Member, None),
+        ("max", AccountRole::Member, Some("manager")),
+        ("mia", AccountRole::Member, Some("member")),
+        ("vic", AccountRole::Viewer, Some("viewer")),
+        ("sam", AccountRole::Member, None),
     ] {
         let account = person(&gateway, name, role).await;
         if let Some(seat) = seat {
@@ -196,7 +196,7 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
         }
         keys.push((gateway.admin_key_of(&account.id, now).await, 403, name));
     }
-    let spare = person(&gateway, "spare", Role::Member).await;
+    let spare = person(&gateway, "spare", AccountRole::Member).await;
     let member = format!("/members/{}", spare.id);
     let mut tried = 0;
     for (key, refused, who) in &keys {
@@ -258,7 +258,7 @@ async fn the_command_line_knows_teams_where_keys_are_and_nobody_where_people_are
     assert_eq!(key["account_id"], "team-night");
     let mut record = store.key(key["id"].as_str().unwrap()).await.unwrap().unwrap();
     record.id = "made-by-anna".to_owned();
-    record.made_by = Some(anna);
+    record.created_by = Some(anna);
     store.add_key(&record).await.unwrap();
     store.close().await;
     let terms = told(&["keys", "account", "Night shift", "--cap", "5"]);

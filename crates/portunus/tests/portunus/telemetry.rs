@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Asked, Gateway, Provider, chat_reply, reply};
+use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, chat_reply, reply};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Waits until the collector has been told on that path.
-async fn told(collector: &Provider, path: &str) -> Asked {
+async fn told(collector: &ScriptedProvider, path: &str) -> ReceivedRequest {
     for _ in 0..600 {
-        let found = collector.asked().into_iter().find(|asked| asked.head.contains(path));
+        let found = collector.requests().into_iter().find(|asked| asked.head.contains(path));
         if let Some(asked) = found {
             return asked;
         }
@@ -25,20 +25,20 @@ fn attribute<'a>(attributes: &'a Value, name: &str) -> &'a Value {
 
 #[tokio::test]
 async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
-    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
-    let provider = Provider::answers(vec![chat_reply("Hello.", 9, 3)]).await;
+    let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hello.", 9, 3)]).await;
     let config = format!(
         "[telemetry]\notlp = \"{}\"\nservice = \"harbour\"\nheaders = {{ x-key = {{ text = \"k\" }} }}\n{}",
         collector.url,
         provider.config("chat")
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "a secret" }] });
     let ask = gateway.post("/v1/chat/completions", &body);
     let got = ask.header("traceparent", PARENT).header("tracestate", "a=b").send().await;
     assert_eq!(got.status, 200);
 
-    let sent = provider.asked().pop().unwrap().head.to_ascii_lowercase();
+    let sent = provider.requests().pop().unwrap().head.to_ascii_lowercase();
     let line = sent.lines().find(|line| line.starts_with("traceparent:")).unwrap();
     assert!(line.contains("00-0af7651916cd43dd8448eb211c80319c-") && !line.contains("b7ad6b71"));
     assert!(sent.contains("tracestate: a=b"));
@@ -79,9 +79,9 @@ async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
 
 #[tokio::test]
 async fn what_was_done_has_the_name_of_the_conventions() {
-    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
     let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let parts = json!({ "parts": [{ "text": "Hi" }] });
     for (path, body) in [
         ("/v1/embeddings", json!({ "model": "demo-embed", "input": "Hi" })),
@@ -94,7 +94,7 @@ async fn what_was_done_has_the_name_of_the_conventions() {
     while names.len() < 3 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         names.clear();
-        for asked in collector.asked().iter().filter(|asked| asked.head.contains("/v1/traces")) {
+        for asked in collector.requests().iter().filter(|asked| asked.head.contains("/v1/traces")) {
             let spans = asked.json()["resourceSpans"][0]["scopeSpans"][0]["spans"].clone();
             for span in spans.as_array().unwrap() {
                 let name = &attribute(&span["attributes"], "gen_ai.operation.name")["stringValue"];
@@ -112,20 +112,20 @@ async fn what_was_done_has_the_name_of_the_conventions() {
 
 #[tokio::test]
 async fn a_trace_nobody_records_is_counted_and_not_told() {
-    let collector = Provider::answers(vec![reply(200, "application/json", "{}")]).await;
+    let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
     let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let body = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hi" }] });
     let unsampled = PARENT.replace("-01", "-00");
     let ask = gateway.post("/v1/chat/completions", &body).header("traceparent", &unsampled);
     assert_eq!(ask.send().await.status, 200);
     told(&collector, "/v1/metrics").await;
-    assert!(collector.asked().iter().all(|asked| !asked.head.contains("/v1/traces")));
+    assert!(collector.requests().iter().all(|asked| !asked.head.contains("/v1/traces")));
 }
 
 #[tokio::test]
 async fn failures_of_the_journal_are_counted() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let counted = || async { gateway.get("/metrics").send().await.text() };
     assert!(counted().await.contains("portunus_journal_errors_total 0"));
     for _ in 0..2 {

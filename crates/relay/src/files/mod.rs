@@ -13,7 +13,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use futures_util::TryStreamExt as _;
 use ledger::Clock;
 use object_store::local::LocalFileSystem;
@@ -100,16 +100,16 @@ impl Files {
         account: &str,
         bytes: Bytes,
         content_type: &str,
-    ) -> Result<Link, Fault> {
+    ) -> Result<Link, ApiError> {
         let terms = self.terms.load();
         let (length, size) = (bytes.len(), terms.size);
         if length > size {
             let say = format!("{length} bytes are too many to be kept; at most {size} are here");
-            return Err(Fault::new(Trouble::Unavailable, say).never_retry());
+            return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
         }
         let lives = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
         let expires = self.seconds().saturating_add(lives);
-        let name = name::draw(expires, content_type).map_err(|e| Fault::internal(e.to_string()))?;
+        let name = name::draw(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
         let path = Path::from(name.as_str());
         match tokio::time::timeout(PATIENCE, self.shelf.put(&path, bytes.into())).await {
             Ok(Ok(_)) => {}
@@ -134,10 +134,10 @@ impl Files {
         name: &'a str,
         expires: &str,
         signature: &str,
-    ) -> Result<Name<'a>, Fault> {
+    ) -> Result<Name<'a>, ApiError> {
         let forged = || {
             let say = "this link is not complete or not ours; ask for the result again";
-            Fault::new(Trouble::Forbidden, say).code("wrong_signature")
+            ApiError::new(ErrorKind::Forbidden, say).with_code("wrong_signature")
         };
         let expires: i64 = expires.parse().map_err(|_| forged())?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| forged())?;
@@ -147,18 +147,18 @@ impl Files {
             let ended = jiff::Timestamp::from_second(expires);
             let ended = ended.map(|time| time.to_string()).unwrap_or_default();
             let say = format!("this link died at {ended}, and the file with it; make it again");
-            return Err(Fault::new(Trouble::Gone, say).code("link_expired"));
+            return Err(ApiError::new(ErrorKind::Gone, say).with_code("link_expired"));
         }
         Ok(name)
     }
 
     /// A file, or a part of it.
-    pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, Fault> {
+    pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
         let path = Path::from(name);
         match tokio::time::timeout(PATIENCE, self.shelf.get_opts(&path, options)).await {
             Ok(Ok(got)) => Ok(got),
             Ok(Err(object_store::Error::NotFound { .. })) => {
-                Err(Fault::new(Trouble::NotFound, "this file is gone"))
+                Err(ApiError::new(ErrorKind::NotFound, "this file is gone"))
             }
             Ok(Err(e)) => Err(unread(&e)),
             Err(e) => Err(unread(&e)),
@@ -166,7 +166,7 @@ impl Files {
     }
 
     /// The whole of a file.
-    pub async fn read(&self, name: &str) -> Result<Bytes, Fault> {
+    pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
         let got = self.get(name, GetOptions::default()).await?;
         match tokio::time::timeout(PATIENCE, got.bytes()).await {
             Ok(Ok(bytes)) => Ok(bytes),
@@ -236,7 +236,7 @@ fn sweep_torn(folder: &PathBuf) -> std::io::Result<()> {
     Ok(())
 }
 
-fn unkept(account: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
+fn unkept(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
     let full = std::iter::successors(Some(error), |e| e.source()).any(|cause| {
         let io = cause.downcast_ref::<std::io::Error>();
         io.is_some_and(|io| {
@@ -249,12 +249,12 @@ fn unkept(account: &str, error: &(dyn std::error::Error + 'static)) -> Fault {
         "the result cannot be kept at the moment, retry shortly"
     };
     let note = format!("a file of account {account} was not kept: {error}");
-    Fault::new(Trouble::Overload, say).note(note)
+    ApiError::new(ErrorKind::Overloaded, say).with_log_note(note)
 }
 
-fn unread(error: &dyn std::error::Error) -> Fault {
-    Fault::new(Trouble::Overload, "files cannot be read at the moment, retry shortly")
-        .note(error.to_string())
+fn unread(error: &dyn std::error::Error) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "files cannot be read at the moment, retry shortly")
+        .with_log_note(error.to_string())
 }
 
 #[cfg(test)]
@@ -317,13 +317,13 @@ mod tests {
             ("../portunus.db", &expires, &signature),
         ] {
             let fault = files.check(name, expires, signature).unwrap_err();
-            assert_eq!(fault.trouble(), Trouble::Forbidden, "{name} {expires} {signature}");
+            assert_eq!(fault.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
         }
         ground.clock.pass(2 * HOUR - 1_000_000);
         assert!(files.check(&name, &expires, &signature).is_ok());
         ground.clock.pass(1_000_000);
         let fault = files.check(&name, &expires, &signature).unwrap_err();
-        assert_eq!((fault.trouble(), fault.detail()), (Trouble::Gone, Some("link_expired")));
+        assert_eq!((fault.kind(), fault.code()), (ErrorKind::Gone, Some("link_expired")));
     }
 
     #[tokio::test]
@@ -338,7 +338,7 @@ mod tests {
         ground.clock.pass(HOUR);
         assert_eq!(files.sweep().await.unwrap(), 1);
         let gone = files.read(&first.name).await.unwrap_err();
-        assert_eq!(gone.trouble(), Trouble::NotFound);
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
         assert_eq!(files.read(&second.name).await.unwrap(), Bytes::from_static(b"2"));
         files.forget(&second.name).await;
         assert!(files.read(&second.name).await.is_err());
@@ -349,14 +349,14 @@ mod tests {
     async fn what_cannot_be_kept_is_told_and_leaves_nothing() {
         let ground = ground("[files]\nsize = \"10\"");
         let large = ground.files.keep("ada", Bytes::from_static(&[0; 11]), "image/png").await;
-        assert!(large.unwrap_err().say().contains("11 bytes"));
+        assert!(large.unwrap_err().message().contains("11 bytes"));
         std::fs::remove_dir_all(&ground.folder).unwrap();
         std::fs::write(&ground.folder, "a file where the folder was").unwrap();
         let fault = ground.files.keep("ada", Bytes::from_static(b"1"), "image/png").await;
-        assert_eq!(fault.unwrap_err().trouble(), Trouble::Overload);
+        assert_eq!(fault.unwrap_err().kind(), ErrorKind::Overloaded);
         std::fs::remove_file(&ground.folder).unwrap();
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let full = object_store::Error::Generic { store: "files", source: full.into() };
-        assert!(unkept("ada", &full).say().contains("no room"));
+        assert!(unkept("ada", &full).message().contains("no room"));
     }
 }

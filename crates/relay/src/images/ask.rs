@@ -1,9 +1,9 @@
 //! Asking a lane: one request or several, and where it answers with a task, again and again.
 
 use bytes::Bytes;
-use canon::{Fault, Made, Pictures, Usage};
+use canon::{ApiError, GeneratedImage, ImageReply, Usage};
 use dialects::Dialect;
-use dialects::images::{Answer, Spoken, Written};
+use dialects::images::{ImageAnswer, ImageProtocol, ImageProviderRequest};
 use futures_util::stream::{StreamExt as _, iter};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -26,18 +26,18 @@ const LOST: u32 = 3;
 
 /// What a lane answered.
 pub(super) struct Asked {
-    pub(super) pictures: Pictures,
+    pub(super) pictures: ImageReply,
     /// The lane's own bytes, where they are in the caller's shape.
     pub(super) body: Option<Bytes>,
 }
 
 /// Sends everything an order needs and puts the answers together.
-pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<Asked, Fault> {
+pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<Asked, ApiError> {
     let Prepared { spoken, written, losses: _, same } = prepared;
     let several = written.len() > 1;
     let asking = written.into_iter().map(|written| one(call, pick, spoken, written));
     let answers: Vec<_> = iter(asking).buffered(AT_ONCE).collect().await;
-    let mut all = Asked { pictures: Pictures::default(), body: None };
+    let mut all = Asked { pictures: ImageReply::default(), body: None };
     let mut failed = Vec::new();
     for answer in answers {
         match answer {
@@ -54,18 +54,18 @@ pub(super) async fn all(call: &Call, pick: &Pick, prepared: Prepared) -> Result<
         return Err(fault);
     }
     // What came is delivered; what did not is told in its place, and not paid.
-    all.pictures.made.extend(failed.into_iter().map(|fault| Made::Failed {
-        code: fault.detail().unwrap_or("server_error").to_owned(),
-        say: fault.say().to_owned(),
+    all.pictures.images.extend(failed.into_iter().map(|fault| GeneratedImage::Failed {
+        code: fault.code().unwrap_or("server_error").to_owned(),
+        say: fault.message().to_owned(),
     }));
     Ok(all)
 }
 
 /// Adds an answer to those before it.
-fn add(all: &mut Pictures, more: Pictures) {
-    let Pictures { created, made, usage, background, format, quality, size, extras } = more;
-    let first = all.made.is_empty();
-    all.made.extend(made);
+fn add(all: &mut ImageReply, more: ImageReply) {
+    let ImageReply { created, images: made, usage, background, format, quality, size, extras } = more;
+    let first = all.images.is_empty();
+    all.images.extend(made);
     // A sum with a gap in it would be too small a bill.
     all.usage = match (all.usage, usage) {
         (_, usage) if first => usage,
@@ -92,23 +92,23 @@ fn sum(one: Usage, other: Usage) -> Usage {
 }
 
 /// The format whose errors a lane tells its own in.
-pub(super) fn voice(spoken: Spoken) -> &'static dyn Dialect {
-    dialects::get(spoken.origin()).unwrap_or(&dialects::chat::Chat)
+pub(super) fn voice(spoken: ImageProtocol) -> &'static dyn Dialect {
+    dialects::get(spoken.origin()).unwrap_or(&dialects::chat::ChatDialect)
 }
 
 /// Sends one request.
 pub(super) async fn send(
     call: &Call,
     pick: &Pick,
-    spoken: Spoken,
-    written: Written,
-) -> Result<transport::Answer, Fault> {
-    let Written { outgoing, kind, headers: more } = written;
+    spoken: ImageProtocol,
+    written: ImageProviderRequest,
+) -> Result<transport::Answer, ApiError> {
+    let ImageProviderRequest { outgoing, content_type: kind, headers: more } = written;
     let dialect = voice(spoken);
     let mut headers = lane::headers(call, dialect);
     if let Some(kind) = kind {
         let kind = HeaderValue::from_str(&kind)
-            .map_err(|e| Fault::internal(format!("{kind} is no header: {e}")))?;
+            .map_err(|e| ApiError::internal(format!("{kind} is no header: {e}")))?;
         headers.insert(CONTENT_TYPE, kind);
     }
     for (name, value) in more {
@@ -120,27 +120,27 @@ pub(super) async fn send(
 async fn one(
     call: &Call,
     pick: &Pick,
-    spoken: Spoken,
-    written: Written,
-) -> Result<(Pictures, Bytes), Fault> {
+    spoken: ImageProtocol,
+    written: ImageProviderRequest,
+) -> Result<(ImageReply, Bytes), ApiError> {
     let answer = send(call, pick, spoken, written).await?;
     let mut body = whole::read(answer, &pick.lane, call).await?;
     let (mut pause, mut lost, mut named) = (FIRST, 0, None);
     loop {
         // The first word on where to ask is the one that counts: later ones may leave it out.
         let at: &str = match spoken.read(&body)? {
-            Answer::Now(pictures) => return Ok((pictures, body)),
-            Answer::Later(at) => named.get_or_insert(at),
+            ImageAnswer::Finished(pictures) => return Ok((pictures, body)),
+            ImageAnswer::Pending(at) => named.get_or_insert(at),
         };
         if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
             progress.fetch_max(come, Ordering::Relaxed);
         }
         if pause >= call.left(&pick.lane.timeouts) {
-            return Err(Fault::new(
-                canon::Trouble::Timeout,
+            return Err(ApiError::new(
+                canon::ErrorKind::Timeout,
                 "the provider took too long to answer",
             )
-            .note("a task was not done in time"));
+            .with_log_note("a task was not done in time"));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST);
@@ -151,13 +151,13 @@ async fn one(
         match again.await {
             Ok(told) => (body, lost) = (told, 0),
             // The task goes on without being asked after, and is paid for.
-            Err(fault) if fault.may_retry() && lost < LOST => lost += 1,
+            Err(fault) if fault.is_retryable() && lost < LOST => lost += 1,
             Err(fault) => return Err(fault),
         }
     }
 }
 
 /// Whether a made picture stands in the answer itself.
-pub(super) const fn is_inline(made: &Made) -> bool {
-    matches!(made, Made::Picture { source: canon::Source::Inline { .. }, .. } | Made::Failed { .. })
+pub(super) const fn is_inline(made: &GeneratedImage) -> bool {
+    matches!(made, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
 }

@@ -2,7 +2,7 @@
 //! than the provider's.
 
 use bytes::Bytes;
-use canon::{Delivery, Fault, Made, MediaKind, Source, Trouble};
+use canon::{ImageDelivery, ApiError, GeneratedImage, MediaKind, MediaSource, ErrorKind};
 use upstream::Allowance;
 
 use super::super::route::Pick;
@@ -20,36 +20,36 @@ pub(super) async fn deliver(
     job: &Job,
     pick: &Pick,
     asked: Asked,
-) -> Result<Drawn, Fault> {
+) -> Result<Drawn, ApiError> {
     let Asked { mut pictures, body } = asked;
     let wished = job.delivery();
-    let inline = pictures.made.iter().all(ask::is_inline);
-    if inline && wished != Some(Delivery::Link) {
+    let inline = pictures.images.iter().all(ask::is_inline);
+    if inline && wished != Some(ImageDelivery::Url) {
         return Ok(Drawn { pictures, same: body });
     }
     let allowance = Allowance::new(MOST);
-    for made in &mut pictures.made {
-        let Made::Picture { source, .. } = made else { continue };
-        if wished.is_none() && matches!(source, Source::Inline { .. }) {
+    for made in &mut pictures.images {
+        let GeneratedImage::Image { source, .. } = made else { continue };
+        if wished.is_none() && matches!(source, MediaSource::Inline { .. }) {
             continue;
         }
         let (mime, bytes) = match &*source {
-            Source::Inline { mime, data } => {
+            MediaSource::Inline { mime, data } => {
                 let bytes = dialects::images::decode(data).ok_or_else(|| unreadable("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
-            Source::Url { url, .. } => get(call, pick, url, &allowance).await?,
-            Source::File { .. } | Source::Text(_) => return Err(unreadable("its place")),
+            MediaSource::Url { url, .. } => get(call, pick, url, &allowance).await?,
+            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable("its place")),
         };
         // What was only named stays an address where the caller does not care, but one that lasts.
         *source = match wished {
-            Some(Delivery::Link) | None => {
+            Some(ImageDelivery::Url) | None => {
                 let account = &call.key.record.account_id;
                 let link = call.engine.files.keep(account, bytes, &mime).await?;
-                Source::Url { url: link.url, mime: Some(mime) }
+                MediaSource::Url { url: link.url, mime: Some(mime) }
             }
-            Some(Delivery::Base64) => {
-                Source::Inline { data: dialects::images::encode(&bytes), mime }
+            Some(ImageDelivery::Base64) => {
+                MediaSource::Inline { data: dialects::images::encode(&bytes), mime }
             }
         };
     }
@@ -63,7 +63,7 @@ async fn get(
     pick: &Pick,
     url: &str,
     allowance: &Allowance,
-) -> Result<(String, Bytes), Fault> {
+) -> Result<(String, Bytes), ApiError> {
     let bytes = if pick.lane.provider.owns(url) {
         let dialect = ask::voice(job::spoken(&pick.lane)?);
         let answer = send::ask_at(call, pick, dialect, url).await?;
@@ -73,11 +73,11 @@ async fn get(
         let got = fetcher.fetch(url, MediaKind::Image, allowance).await;
         Bytes::from(got.map_err(|e| unreadable(&e.to_string()))?.bytes)
     };
-    let seen = dialects::images::measure(&bytes).ok_or_else(|| unreadable("what is behind it"))?;
+    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable("what is behind it"))?;
     Ok((seen.mime(), bytes))
 }
 
-fn unreadable(what: &str) -> Fault {
-    Fault::new(Trouble::Unavailable, "the provider's picture could not be fetched, retry later")
-        .note(format!("a made picture cannot be read: {what}"))
+fn unreadable(what: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's picture could not be fetched, retry later")
+        .with_log_note(format!("a made picture cannot be read: {what}"))
 }

@@ -3,11 +3,11 @@
 
 use axum::response::Response;
 use canon::{
-    Delivery, Family, Fault, Loss, Losses, Money, Origin, Picture, Pictures, Source, Trouble, Usage,
+    ImageDelivery, ImageFamily, ApiError, Loss, Losses, Money, WireFormat, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
 };
-use catalog::{Kind, Palette, Prices};
-use dialects::images::{Form, Later, OURS, Order, Spoken, Written};
-use dialects::{Peek, Said};
+use catalog::{ModelKind, ImageCapabilities, ModelPrices};
+use dialects::images::{ImageRequestForm, AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest, ImageProtocol, ImageProviderRequest};
+use dialects::{RequestFacts, ReplyMeter};
 use std::sync::Arc;
 use upstream::{Allowance, FetchError};
 
@@ -25,8 +25,8 @@ const WORDS: u64 = 8_192;
 
 /// An order for pictures.
 pub(super) struct Job {
-    form: Form,
-    order: Order,
+    form: ImageRequestForm,
+    order: ParsedImageRequest,
     route: Arc<Route>,
     /// Whether something had to be fetched, so that the caller's bytes are not the whole order.
     fetched: bool,
@@ -34,9 +34,9 @@ pub(super) struct Job {
 
 /// What a lane is sent.
 pub(super) struct Prepared {
-    pub(super) spoken: Spoken,
+    pub(super) spoken: ImageProtocol,
     /// One after the other, or all at once.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Vec<ImageProviderRequest>,
     pub(super) losses: Vec<Loss>,
     /// Whether they are the caller's own bytes.
     pub(super) same: bool,
@@ -44,36 +44,36 @@ pub(super) struct Prepared {
 
 impl Job {
     /// Reads an order and applies every rule there is.
-    pub(super) fn read(call: &Call, form: Form) -> Result<Self, Fault> {
+    pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let order = form.read(&call.body)?;
-        let route = route::find_kind(call, &order.picture.model, Kind::Image)?;
+        let route = route::find_kind(call, &order.picture.model, ModelKind::Image)?;
         judge::judge(&order.picture, &route.model)?;
         let guard = call.config.media.fetcher.guard();
         for (place, url) in named(&order.picture) {
-            guard.look(url).map_err(|e| Fault::invalid(&*place, format!("`{place}` {e}")))?;
+            guard.look(url).map_err(|e| ApiError::invalid(&*place, format!("`{place}` {e}")))?;
         }
         Ok(Self { form, order, route, fetched: false })
     }
 
     /// What is asked for.
-    pub(super) const fn picture(&self) -> &Picture {
+    pub(super) const fn picture(&self) -> &ImageRequest {
         &self.order.picture
     }
 
     /// Whether it is waited for, as the body says.
-    pub(super) const fn later(&self) -> &Later {
-        &self.order.later
+    pub(super) const fn later(&self) -> &AsyncDelivery {
+        &self.order.delivery
     }
 
     /// The same order, with its pictures in the answer itself however they were wished for.
     pub(super) fn inline(mut self) -> Self {
-        self.order.picture.delivery = Some(Delivery::Base64);
+        self.order.picture.delivery = Some(ImageDelivery::Base64);
         self
     }
 
     /// How the pictures are to come: a stream carries them in itself.
-    pub(super) fn delivery(&self) -> Option<Delivery> {
-        if self.picture().stream { Some(Delivery::Base64) } else { self.picture().delivery }
+    pub(super) fn delivery(&self) -> Option<ImageDelivery> {
+        if self.picture().stream { Some(ImageDelivery::Base64) } else { self.picture().delivery }
     }
 
     /// The model asked for.
@@ -94,25 +94,25 @@ impl Job {
 
     /// Gets what is only named by address, and sets the money aside. First the one, because what
     /// was fetched is judged like what was sent, and a refusal must not leave a hold.
-    pub(super) async fn admitted(mut self, call: &Call) -> Result<(Self, Tab), Fault> {
-        let peek = Peek {
+    pub(super) async fn admitted(mut self, call: &Call) -> Result<(Self, Tab), ApiError> {
+        let peek = RequestFacts {
             model: self.model().to_owned(),
             stream: self.picture().stream,
-            max_output: Some(self.output(&self.route.model.pictures.clone().unwrap_or_default())),
+            max_output_tokens: Some(self.output(&self.route.model.images.clone().unwrap_or_default())),
             candidates: 1,
-            ..Peek::default()
+            ..RequestFacts::default()
         };
         admit::pace(call, &peek).await?;
         self.fetch(call).await?;
         let bound = self.bound(self.route.prices.iter());
         let mut tab = admit::admit_for(call, &peek, &self.route, bound).await?;
-        let size = self.picture().extent.to_string();
+        let size = self.picture().size.to_string();
         tab.pictured(Some(&size), self.picture().quality.as_deref());
         admit::secure(call).await?;
         Ok((self, tab))
     }
 
-    async fn fetch(&mut self, call: &Call) -> Result<(), Fault> {
+    async fn fetch(&mut self, call: &Call) -> Result<(), ApiError> {
         let media = &call.config.media;
         let room = call.config.body_limit.saturating_sub(call.body.len());
         let allowance = Allowance::new(room / 4 * 3);
@@ -121,19 +121,19 @@ impl Job {
         let sources = sources.map(|(at, source)| (format!("image[{at}]"), source));
         let mask = picture.mask.iter_mut().map(|source| ("mask".to_owned(), source));
         for (place, source) in sources.chain(mask) {
-            let Source::Url { url, .. } = &*source else { continue };
+            let MediaSource::Url { url, .. } = &*source else { continue };
             if !media.fetch {
                 let say = format!("`{place}` must stand in the request itself");
-                return Err(Fault::invalid(place, say));
+                return Err(ApiError::invalid(place, say));
             }
             let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
             let got = got.map_err(|e| could_not(&place, call, &e))?;
-            let Some(seen) = dialects::images::measure(&got.bytes) else {
+            let Some(seen) = dialects::images::image_info(&got.bytes) else {
                 let say = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
-                return Err(Fault::invalid(place, say));
+                return Err(ApiError::invalid(place, say));
             };
             let data = dialects::images::encode(&got.bytes);
-            *source = Source::Inline { mime: seen.mime(), data };
+            *source = MediaSource::Inline { mime: seen.mime(), data };
             self.fetched = true;
         }
         if self.fetched {
@@ -143,24 +143,24 @@ impl Job {
     }
 
     /// The most output tokens all pictures can be.
-    fn output(&self, palette: &Palette) -> u64 {
+    fn output(&self, palette: &ImageCapabilities) -> u64 {
         let picture = self.picture();
-        let drafts = picture.partials.unwrap_or_default();
-        let one = palette.most_tokens(&picture.extent, picture.quality.as_deref(), drafts);
+        let drafts = picture.partial_images.unwrap_or_default();
+        let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
         one.saturating_mul(picture.count.into())
     }
 
     /// The most the order can cost at any of these prices.
-    pub(super) fn bound<'a>(&self, prices: impl Iterator<Item = &'a Arc<Prices>>) -> Money {
+    pub(super) fn bound<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let picture = self.picture();
-        let palette = self.route.model.pictures.clone().unwrap_or_default();
-        let converses = self.route.lanes.iter().any(|lane| spoken(lane) == Ok(Spoken::Native));
-        let words = match (converses, self.route.model.max_output) {
+        let palette = self.route.model.images.clone().unwrap_or_default();
+        let converses = self.route.lanes.iter().any(|lane| spoken(lane) == Ok(ImageProtocol::Native));
+        let words = match (converses, self.route.model.max_output_tokens) {
             (true, most) => most.unwrap_or(WORDS).saturating_mul(picture.count.into()),
             (false, _) => 0,
         };
-        let size = picture.extent.to_string();
-        let which = catalog::Picture::asked(Some(&size), picture.quality.as_deref());
+        let size = picture.size.to_string();
+        let which = catalog::ImageSpec::from_request(Some(&size), picture.quality.as_deref());
         let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
         let input = (picture.prompt.len() as u64)
             .saturating_mul(picture.count.into())
@@ -168,23 +168,23 @@ impl Job {
             // Providers add a few words of their own around a prompt.
             .saturating_add(1_024);
         let images = picture.count.into();
-        let units = catalog::Units { images, picture: which, ..catalog::Units::default() };
+        let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
         let bounds = prices.map(|prices| {
             // The price list may know how many tokens such a picture is, and counts them itself.
-            let known = prices.picture(which).tokens > 0;
+            let known = prices.image_rate(which).tokens > 0;
             let output = if known { 0 } else { self.output(&palette) };
-            prices.bound_with(input, output.max(words), &units)
+            prices.max_cost_with(input, output.max(words), &units)
         });
         bounds.max().unwrap_or(Money::ZERO)
     }
 
     /// What an answer says of itself: the lane's own counts, or ours where it gives none.
-    pub(super) fn said(&self, pictures: &Pictures, lane: &LiveLane) -> Said {
+    pub(super) fn said(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
         let made = pictures.count() as u64;
         let estimate = || {
-            let palette = lane.serves.pictures.clone().unwrap_or_default();
+            let palette = lane.serves.images.clone().unwrap_or_default();
             let picture = self.picture();
-            let one = palette.most_tokens(&picture.extent, picture.quality.as_deref(), 0);
+            let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), 0);
             let by_token = lane.prices.per_image.is_none();
             let output = if by_token { one.saturating_mul(made) } else { 0 };
             let input = (picture.prompt.len() as u64).div_ceil(4);
@@ -192,7 +192,7 @@ impl Job {
         };
         let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
         let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
-        Said { usage: Some(usage), finished: true, estimated, ..Said::default() }
+        ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
     }
 
     /// What a lane is sent. A stream is asked for where the lane has one.
@@ -201,25 +201,25 @@ impl Job {
         call: &Call,
         lane: &LiveLane,
         stream: bool,
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<Prepared, ApiError> {
         let spoken = spoken(lane)?;
-        let same = spoken.is_callers() && self.order.is_plain() && !self.fetched;
+        let same = spoken.passes_through() && self.order.is_gpt_body() && !self.fetched;
         let origin = spoken.origin();
         let (written, losses) = if same {
             let one = self.form.patch(&call.body, &self.order, &lane.model);
-            let Written { outgoing, kind, headers } = one;
+            let ImageProviderRequest { outgoing, content_type: kind, headers } = one;
             let outgoing = match &kind {
-                None => fit::without(&OURS, outgoing)?,
+                None => fit::without(&GATEWAY_FIELDS, outgoing)?,
                 Some(_) => outgoing,
             };
-            (vec![Written { outgoing, kind, headers }], Vec::new())
+            (vec![ImageProviderRequest { outgoing, content_type, headers }], Vec::new())
         } else {
-            let picture = Picture { stream, ..self.picture().clone() };
+            let picture = ImageRequest { stream, ..self.picture().clone() };
             spoken.write(&picture, &lane.model, &call.id)?
         };
         let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
-        for Written { outgoing, kind, headers } in written {
+        for ImageProviderRequest { outgoing, content_type: kind, headers } in written {
             let (outgoing, more) = match &kind {
                 None => fit::fit(&lane.ways, origin, &lane.model, stream, None, outgoing)?,
                 // A form has no fields to rename in place.
@@ -229,7 +229,7 @@ impl Job {
                 }
             };
             losses.extend(more);
-            fitted.push(Written { outgoing, kind, headers });
+            fitted.push(ImageProviderRequest { outgoing, content_type: kind, headers });
         }
         let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
@@ -237,12 +237,12 @@ impl Job {
     }
 
     /// A dry run: what would be sent, calling no one.
-    pub(super) fn pretend(mut self, call: &Call) -> Result<Response, Fault> {
+    pub(super) fn pretend(mut self, call: &Call) -> Result<Response, ApiError> {
         let fetches: Vec<String> = named(self.picture()).map(|(place, _)| place).collect();
-        let nothing = || Source::Inline { mime: "image/png".to_owned(), data: String::new() };
+        let nothing = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
         let picture = &mut self.order.picture;
         for source in picture.inputs.iter_mut().chain(&mut picture.mask) {
-            if matches!(source, Source::Url { .. }) {
+            if matches!(source, MediaSource::Url { .. }) {
                 *source = nothing();
                 self.fetched = true;
             }
@@ -260,31 +260,31 @@ impl Job {
 }
 
 /// How a lane is asked for pictures: at the images address if it has one, else in a conversation.
-pub(super) fn spoken(lane: &LiveLane) -> Result<Spoken, Fault> {
-    let family = || lane.serves.pictures.as_ref().map_or(Family::Gpt, |palette| palette.family);
-    if lane.speaks.contains(&Origin::Images) {
-        return Ok(Spoken::Images(family()));
+pub(super) fn spoken(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
+    let family = || lane.serves.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
+    if lane.speaks.contains(&WireFormat::Images) {
+        return Ok(ImageProtocol::Images(family()));
     }
-    if lane.speaks.contains(&Origin::Native) {
-        return Ok(Spoken::Native);
+    if lane.speaks.contains(&WireFormat::Native) {
+        return Ok(ImageProtocol::Native);
     }
-    Err(Fault::new(Trouble::Unavailable, "no provider serves this model at the moment")
-        .note(format!("lane {} speaks no format that has pictures", lane.name)))
+    Err(ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
+        .with_log_note(format!("lane {} speaks no format that has pictures", lane.name)))
 }
 
 /// What is named by address, and where.
-fn named(picture: &Picture) -> impl Iterator<Item = (String, &str)> {
+fn named(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
     let inputs = picture.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
     let mask = picture.mask.iter().map(|source| ("mask".to_owned(), source));
     inputs.chain(mask).filter_map(|(place, source)| match source {
-        Source::Url { url, .. } => Some((place, url.as_str())),
-        Source::Inline { .. } | Source::File { .. } | Source::Text(_) => None,
+        MediaSource::Url { url, .. } => Some((place, url.as_str())),
+        MediaSource::Inline { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
     })
 }
 
 /// One sentence for every failure: it tells the rules, and nothing of what was found.
-fn could_not(place: &str, call: &Call, error: &FetchError) -> Fault {
+fn could_not(place: &str, call: &Call, error: &FetchError) -> ApiError {
     let limits = call.config.media.fetcher.limits();
     let say = format!(
         "`{place}` could not be fetched: it must be a public HTTPS address that gives a picture \
@@ -293,11 +293,11 @@ fn could_not(place: &str, call: &Call, error: &FetchError) -> Fault {
     );
     match error {
         FetchError::Busy => {
-            Fault::new(Trouble::Overload, "too much is being fetched at this moment")
-                .retry_after(std::time::Duration::from_secs(1))
+            ApiError::new(ErrorKind::Overloaded, "too much is being fetched at this moment")
+                .with_retry_after(std::time::Duration::from_secs(1))
         }
         FetchError::NotPublic | FetchError::Failed(_) => {
-            Fault::invalid(place, say).code("failed_to_download_image").note(error.to_string())
+            ApiError::invalid(place, say).with_code("failed_to_download_image").with_log_note(error.to_string())
         }
     }
 }

@@ -1,16 +1,16 @@
 //! What the model asked for can make: everything else is refused with what it can.
 
-use canon::{Extent, Fault, Picture};
-use catalog::{Model, Palette};
+use canon::{ImageSize, ApiError, ImageRequest};
+use catalog::{Model, ImageCapabilities};
 
 /// Judges an order by what the directory knows of the model.
-pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
-    if picture.stream && picture.delivery == Some(canon::Delivery::Link) {
+pub(super) fn judge(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
+    if picture.stream && picture.delivery == Some(canon::ImageDelivery::Url) {
         let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
-        return Err(Fault::invalid("response_format", say));
+        return Err(ApiError::invalid("response_format", say));
     }
-    let Some(palette) = &model.pictures else { return Ok(()) };
-    let Palette {
+    let Some(palette) = &model.images else { return Ok(()) };
+    let ImageCapabilities {
         family: _,
         sizes: _,
         any: _,
@@ -27,16 +27,16 @@ pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
     } = palette;
     let refuse = |name: &str, allowed: &str| {
         let say = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
-        Err(Fault::invalid(name, say))
+        Err(ApiError::invalid(name, say))
     };
-    if picture.extent != Extent::Auto && !palette.takes_size(&picture.extent) {
-        return refuse("size", &palette.sizes());
+    if picture.size != ImageSize::Auto && !palette.accepts_size(&picture.size) {
+        return refuse("size", &palette.describe_sizes());
     }
     let words = [
         ("quality", &picture.quality, qualities),
         ("output_format", &picture.format, formats),
         ("background", &picture.background, backgrounds),
-        ("aspect_ratio", &picture.ratio, ratios),
+        ("aspect_ratio", &picture.aspect_ratio, ratios),
     ];
     for (name, word, known) in words {
         if word.as_ref().is_some_and(|word| !known.is_empty() && !known.contains(word)) {
@@ -53,9 +53,9 @@ pub(super) fn judge(picture: &Picture, model: &Model) -> Result<(), Fault> {
     }
     // Of a model only the operator describes, it is not known what it takes.
     let known = !model.as_of.is_empty();
-    if known && !picture.inputs.is_empty() && !model.takes("image") {
+    if known && !picture.inputs.is_empty() && !model.accepts_input("image") {
         let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
-        return Err(Fault::invalid("image", say));
+        return Err(ApiError::invalid("image", say));
     }
     Ok(())
 }

@@ -11,9 +11,9 @@ mod stream;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Fault, Money, Pictures, Trouble};
-use dialects::Said;
-use dialects::images::Form;
+use canon::{ApiError, Money, ImageReply, ErrorKind};
+use dialects::ReplyMeter;
+use dialects::images::ImageRequestForm;
 use http::HeaderValue;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Painted {
 
     /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
     pub fn lose(self) {
-        let fault = Fault::new(Trouble::Overload, "what was made could not be kept");
+        let fault = ApiError::new(ErrorKind::Overloaded, "what was made could not be kept");
         self.tab.failed(503, &fault);
     }
 
@@ -85,17 +85,17 @@ pub struct ImageTask {
 }
 
 /// Serves one image request. With `later`, or if the body says so, it is only checked.
-pub async fn picture(call: Call, form: Form, later: bool) -> Result<ImageOutcome, Fault> {
+pub async fn picture(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
     let job = Job::read(&call, form)?;
     if call.dry_run {
         return job.pretend(&call).map(ImageOutcome::Response);
     }
-    if later || job.later().wanted {
+    if later || job.later().is_requested {
         return queued(call, &job).await.map(|task| ImageOutcome::Task(Box::new(task)));
     }
     if job.later().webhook.is_some() {
         let say = "`webhook` is for tasks: send `\"async\": true` with it";
-        return Err(Fault::invalid("webhook", say));
+        return Err(ApiError::invalid("webhook", say));
     }
     if !job.picture().stream {
         let painted = run(call, job).await?;
@@ -109,10 +109,10 @@ pub async fn picture(call: Call, form: Form, later: bool) -> Result<ImageOutcome
 }
 
 /// Checks an image request that is not waited for; no provider is asked.
-async fn queued(call: Call, job: &Job) -> Result<ImageTask, Fault> {
+async fn queued(call: Call, job: &Job) -> Result<ImageTask, ApiError> {
     if job.picture().stream {
         let say = "a stream is waited for: leave `stream` out, or `async`";
-        return Err(Fault::invalid("stream", say));
+        return Err(ApiError::invalid("stream", say));
     }
     let bound = job.bound(job.route().prices.iter());
     admit::can_pay(&call, bound).await?;
@@ -123,12 +123,12 @@ async fn queued(call: Call, job: &Job) -> Result<ImageTask, Fault> {
 
 /// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
 /// be paid for.
-pub async fn paint(call: Call, form: Form) -> Result<Painted, Fault> {
+pub async fn paint(call: Call, form: ImageRequestForm) -> Result<Painted, ApiError> {
     let job = Job::read(&call, form)?.inline();
     run(call, job).await
 }
 
-async fn run(call: Call, job: Job) -> Result<Painted, Fault> {
+async fn run(call: Call, job: Job) -> Result<Painted, ApiError> {
     let (job, tab) = job.admitted(&call).await?;
     let (call, job) = (&call, &job);
     let one = |pick: Pick, tab: Tab| async move { lane_of(call, job, &pick, tab).await };
@@ -142,7 +142,7 @@ async fn lane_of(
     job: &Job,
     pick: &Pick,
     mut tab: Tab,
-) -> Result<Result<Painted, Fault>, (Fault, Tab)> {
+) -> Result<Result<Painted, ApiError>, (ApiError, Tab)> {
     let drawn = match draw(call, job, pick, &mut tab).await {
         Ok(drawn) => drawn,
         Err(fault) => return Err((fault, tab)),
@@ -167,13 +167,13 @@ async fn lane_of(
 
 /// What a lane made, as the caller wants it.
 struct Drawn {
-    pictures: Pictures,
+    pictures: ImageReply,
     /// The lane's own bytes, where they are what the caller is to get.
     same: Option<Bytes>,
 }
 
 /// Has the lane make the pictures, and brings them into the form the caller wants.
-async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Drawn, Fault> {
+async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Drawn, ApiError> {
     let prepared = job.prepare(call, &pick.lane, false)?;
     tab.try_lane(pick)?;
     tab.weigh(job.weight());
@@ -183,10 +183,10 @@ async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Draw
 }
 
 /// The fault of an answer without a single picture; `None` when there is one.
-fn held_back(pictures: &Pictures) -> Option<Fault> {
-    let failed = pictures.made.iter().find_map(|made| match made {
-        canon::Made::Failed { code, say } => Some((code, say)),
-        canon::Made::Picture { .. } => None,
+fn held_back(pictures: &ImageReply) -> Option<ApiError> {
+    let failed = pictures.images.iter().find_map(|made| match made {
+        canon::GeneratedImage::Failed { code, say } => Some((code, say)),
+        canon::GeneratedImage::Image { .. } => None,
     });
     if pictures.count() > 0 {
         return None;
@@ -195,20 +195,20 @@ fn held_back(pictures: &Pictures) -> Option<Fault> {
         Some((code, say)) => {
             let policy = code.contains("policy") || code.contains("oderation");
             let sensitive = code.contains("ensitive") || code.contains("nspection");
-            let trouble = if policy || sensitive { Trouble::Policy } else { Trouble::Invalid };
-            let fault = Fault::new(trouble, say.clone());
-            if policy || sensitive { fault.code("content_policy_violation") } else { fault }
+            let trouble = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+            let fault = ApiError::new(trouble, say.clone());
+            if policy || sensitive { fault.with_code("content_policy_violation") } else { fault }
         }
-        None => Fault::new(Trouble::Policy, "the model made no picture")
-            .code("content_policy_violation"),
+        None => ApiError::new(ErrorKind::ContentPolicy, "the model made no picture")
+            .with_code("content_policy_violation"),
     })
 }
 
 /// Settles what a lane counts for pictures it held back.
-fn settle_held_back(call: &Call, fault: Fault, said: &Said, tab: Tab) -> Fault {
-    let (status, _) = call.dialect.write_fault(&fault, &call.id);
+fn settle_held_back(call: &Call, fault: ApiError, said: &ReplyMeter, tab: Tab) -> ApiError {
+    let (status, _) = call.dialect.write_error(&fault, &call.id);
     match said.usage {
-        Some(_) if !said.estimated => tab.held_back(status, said),
+        Some(_) if !said.is_estimated => tab.held_back(status, said),
         Some(_) | None => tab.failed(status, &fault),
     }
     fault

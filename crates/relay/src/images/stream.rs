@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::Fault;
-use dialects::images::{self, Answer, Spoken};
+use canon::ApiError;
+use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
 use super::super::road::Road;
@@ -20,13 +20,13 @@ pub(super) async fn lane_of(
     job: &Job,
     pick: &Pick,
     mut tab: Tab,
-) -> Result<Result<Response, Fault>, (Fault, Tab)> {
+) -> Result<Result<Response, ApiError>, (ApiError, Tab)> {
     let spoken = match job::spoken(&pick.lane) {
         Ok(spoken) => spoken,
         Err(fault) => return Err((fault, tab)),
     };
-    let Spoken::Images(family) = spoken else { return whole_of(call, job, pick, tab).await };
-    if !spoken.streams() {
+    let ImageProtocol::Images(family) = spoken else { return whole_of(call, job, pick, tab).await };
+    if !spoken.can_stream() {
         return whole_of(call, job, pick, tab).await;
     }
     let mut prepared = match job.prepare(call, &pick.lane, true) {
@@ -34,7 +34,7 @@ pub(super) async fn lane_of(
         Err(fault) => return Err((fault, tab)),
     };
     let Some(written) = prepared.written.pop() else {
-        return Err((Fault::internal("a stream of nothing"), tab));
+        return Err((ApiError::internal("a stream of nothing"), tab));
     };
     if let Err(fault) = tab.try_lane(pick) {
         return Err((fault, tab));
@@ -47,21 +47,21 @@ pub(super) async fn lane_of(
     };
     if whole::is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
-        let road = Road::watching(images::sniffer(family, job.picture(), now));
+        let road = Road::watching(images::stream_meter(family, job.picture(), now));
         return pump::begin(call, &pick.lane, road, false, answer, tab).await.map(Ok);
     }
     // A whole answer, though a stream was asked for.
     let drawn = async {
         let body = whole::read(answer, &pick.lane, call).await?;
         match spoken.read(&body)? {
-            Answer::Now(pictures) => {
+            ImageAnswer::Finished(pictures) => {
                 deliver::deliver(call, job, pick, Asked { pictures, body: None }).await
             }
-            Answer::Later(_) => Err(Fault::new(
-                canon::Trouble::Unavailable,
+            ImageAnswer::Pending(_) => Err(ApiError::new(
+                canon::ErrorKind::Unavailable,
                 "the provider gave no usable answer, retry later",
             )
-            .note("a task came in place of a stream")),
+            .with_log_note("a task came in place of a stream")),
         }
     };
     match drawn.await {
@@ -76,7 +76,7 @@ async fn whole_of(
     job: &Job,
     pick: &Pick,
     mut tab: Tab,
-) -> Result<Result<Response, Fault>, (Fault, Tab)> {
+) -> Result<Result<Response, ApiError>, (ApiError, Tab)> {
     match draw(call, job, pick, &mut tab).await {
         Ok(drawn) => Ok(told(call, job, pick, drawn, tab)),
         Err(fault) => Err((fault, tab)),
@@ -90,14 +90,14 @@ fn told(
     pick: &Pick,
     drawn: Drawn,
     mut tab: Tab,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let Drawn { pictures, same: _ } = drawn;
     let said = job.said(&pictures, &pick.lane);
     if let Some(fault) = held_back(&pictures) {
         return Err(settle_held_back(call, fault, &said, tab));
     }
     let now = call.engine.clock.now() / 1_000_000;
-    let body = images::completed(&pictures, job.picture(), now);
+    let body = images::write_stream(&pictures, job.picture(), now);
     tab.first_byte();
     tab.pictured(pictures.size.as_deref(), pictures.quality.as_deref());
     tab.heard(&said);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{LeaseGrant, LeaseRequest, LeaseStore, Node, Period, SettledCall};
+use ledger::{LeaseGrant, LeaseRequest, LeaseStore, Node, BudgetPeriod, SettledCall};
 use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, Store};
 use tokio::task::JoinSet;
 
@@ -23,11 +23,11 @@ on_both!(
 async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord> {
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
-    let terms = AccountTerms { cap: Some(Money::nanos(cap)), budget: None };
+    let terms = AccountTerms { cap: Some(Money::from_nanos(cap)), budget: None };
     store.set_account_terms(&owner.id, terms).await.unwrap();
     let mut keys = Vec::new();
     for cap in caps {
-        let record = KeyRecord { cap: cap.map(Money::nanos), ..key(&owner.id) };
+        let record = KeyRecord { cap: cap.map(Money::from_nanos), ..key(&owner.id) };
         store.add_key(&record).await.unwrap();
         keys.push(record);
     }
@@ -35,14 +35,14 @@ async fn family(store: &Store, cap: i64, caps: &[Option<i64>]) -> Vec<KeyRecord>
 }
 
 fn ask(node: &Node, key: &KeyRecord, full: i64) -> LeaseRequest {
-    let full = Money::nanos(full);
+    let full = Money::from_nanos(full);
     LeaseRequest {
         node: node.clone(),
         key_id: key.id.clone(),
         least: full,
         full,
         hold: full,
-        wish: Money::nanos(2_000),
+        wish: Money::from_nanos(2_000),
         unreported: Money::ZERO,
         seq: 1,
         ahead: false,
@@ -92,11 +92,11 @@ async fn a_key_without_a_cap_leases_money_of_its_account(database: Arc<TestDatab
     let keys = family(&store, 100, &[None, None]).await;
     let node = LeaseStore::enter(&store, "alone").await.unwrap();
     let granted = store.grant(&ask(&node, &keys[0], 80)).await.unwrap();
-    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::nanos(80)));
+    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::from_nanos(80)));
     let granted = store.grant(&ask(&node, &keys[1], 80)).await.unwrap();
     assert!(
         matches!(granted, LeaseGrant::Short { left, elsewhere }
-            if left == Money::nanos(20) && elsewhere == Money::nanos(80)),
+            if left == Money::from_nanos(20) && elsewhere == Money::from_nanos(80)),
         "{granted:?}"
     );
     store.set_account_terms(&keys[0].account_id, AccountTerms::default()).await.unwrap();
@@ -118,7 +118,7 @@ async fn late_calls_pay_as_far_as_the_account_has_room(database: Arc<TestDatabas
     let mut paid = Vec::new();
     for settled in &batch {
         let found = store.entry(&settled.entry.request_id).await.unwrap().unwrap();
-        assert_eq!(found.cost.saturating_add(found.borne), Money::nanos(70), "{found:?}");
+        assert_eq!(found.cost.saturating_add(found.absorbed), Money::from_nanos(70), "{found:?}");
         paid.push(found.cost.as_nanos());
     }
     paid.sort_unstable();
@@ -147,7 +147,7 @@ async fn a_key_without_money_recalls_leases_of_the_others(database: Arc<TestData
 async fn account_terms_are_stored(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let keys = family(&store, 7, &[None]).await;
-    let budget = Some(BudgetTerms { most: Money::nanos(5), period: Period::Week });
+    let budget = Some(BudgetTerms { limit: Money::from_nanos(5), period: BudgetPeriod::Week });
     let terms = AccountTerms { cap: None, budget };
     assert_eq!(terms.to_string(), "no cap, budget 0.000000005 USD per week");
     let id = &keys[0].account_id;
@@ -156,7 +156,7 @@ async fn account_terms_are_stored(database: Arc<TestDatabase>) {
     assert!(all.contains(&(id.clone(), terms)), "{all:?}");
     store.post(&[entry("week", &keys[0], 3, 50)]).await.unwrap();
     let started = store.entry("week").await.unwrap().unwrap().started;
-    let (_, spent) = store.account_spent_in(id, Period::Week, started).await.unwrap();
-    assert_eq!(spent, Money::nanos(3));
+    let (_, spent) = store.account_spent_in(id, BudgetPeriod::Week, started).await.unwrap();
+    assert_eq!(spent, Money::from_nanos(3));
     store.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{StoreError, Tally};
+use store::{StoreError, AttemptCounter};
 
 use crate::on_both;
 use crate::test_database::TestDatabase;
@@ -15,7 +15,7 @@ on_both!(
 #[derive(Debug, PartialEq)]
 enum CountError {
     Full(i64),
-    Seen(Vec<Tally>),
+    Seen(Vec<AttemptCounter>),
     Store(StoreError),
 }
 
@@ -26,7 +26,7 @@ impl From<StoreError> for CountError {
 }
 
 /// Counts one attempt in each counter, up to ten.
-fn count(tallies: &mut [Tally]) -> Result<(), CountError> {
+fn count(tallies: &mut [AttemptCounter]) -> Result<(), CountError> {
     for tally in tallies {
         if tally.tries >= 10 {
             return Err(CountError::Full(tally.tries));
@@ -44,7 +44,7 @@ async fn no_concurrent_attempt_is_missed(database: Arc<TestDatabase>) {
         // In any order of the names.
         let mut both = vec![b"a name".to_vec(), b"a database".to_vec()];
         both.rotate_left(number / 2 % 2);
-        tokio::spawn(async move { store.tally(&both, 100, count).await })
+        tokio::spawn(async move { store.change_attempts(&both, 100, count).await })
     });
     let tries: Vec<_> = tries.collect();
     let mut counted = 0;
@@ -66,29 +66,29 @@ async fn refused_attempts_are_not_counted_and_old_counters_are_deleted(
     let store = database.open().await;
     let (full, new) = (vec![1; 32], vec![2; 32]);
     for _ in 0..10 {
-        store.tally(std::slice::from_ref(&full), 100, count).await.unwrap();
+        store.change_attempts(std::slice::from_ref(&full), 100, count).await.unwrap();
     }
     let both = [new.clone(), full.clone()];
-    assert_eq!(store.tally(&both, 100, count).await, Err(CountError::Full(10)));
+    assert_eq!(store.change_attempts(&both, 100, count).await, Err(CountError::Full(10)));
     let look = |hash: Vec<u8>| {
         let store = store.clone();
         async move {
-            let look = |tallies: &mut [Tally]| Err(CountError::Seen(tallies.to_vec()));
-            match store.tally(&[hash], 7, look).await {
+            let look = |tallies: &mut [AttemptCounter]| Err(CountError::Seen(tallies.to_vec()));
+            match store.change_attempts(&[hash], 7, look).await {
                 Err(CountError::Seen(mut seen)) => seen.remove(0),
                 other => panic!("{other:?}"),
             }
         }
     };
-    assert_eq!(look(new).await, Tally { tries: 0, last: 7, closed_until: 0 });
-    let seen = Tally { tries: 10, last: 150, closed_until: 0 };
+    assert_eq!(look(new).await, AttemptCounter { tries: 0, last: 7, closed_until: 0 });
+    let seen = AttemptCounter { tries: 10, last: 150, closed_until: 0 };
     assert_eq!(look(full.clone()).await, seen);
-    store.drop_old_tallies(150).await.unwrap();
+    store.drop_old_attempts(150).await.unwrap();
     assert_eq!(look(full.clone()).await, seen, "not older than that");
-    store.drop_old_tallies(151).await.unwrap();
+    store.drop_old_attempts(151).await.unwrap();
     assert_eq!(look(full.clone()).await.tries, 0);
-    store.tally(std::slice::from_ref(&full), 100, count).await.unwrap();
-    store.drop_tallies(std::slice::from_ref(&full)).await.unwrap();
+    store.change_attempts(std::slice::from_ref(&full), 100, count).await.unwrap();
+    store.drop_attempts(std::slice::from_ref(&full)).await.unwrap();
     assert_eq!(look(full).await.tries, 0);
     store.close().await;
 }

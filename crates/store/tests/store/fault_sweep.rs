@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use ledger::{
-    BankError, Book, ClosedCounts, Entry, HeartbeatReply, HeartbeatReport, Held, KeyStatus,
-    LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, MemoryDisk, Micros, Node, Progress, Purse,
-    SettledCall, Teller, TestClock, Ticket,
+    LeaseStoreError, OpenCalls, ClosedCounts, LedgerEntry, HeartbeatReply, HeartbeatReport, HoldRecord, KeyStatus,
+    LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, MemoryDisk, Micros, Node, CallProgress, KeyBalance,
+    SettledCall, LeaseClient, TestClock, HoldTicket,
 };
 use std::sync::Mutex;
 use store::{KeyRecord, Store};
@@ -44,10 +44,10 @@ struct StoreLine {
 }
 
 impl StoreLine {
-    async fn carry<T, F: Future<Output = Result<T, BankError>> + Send>(
+    async fn carry<T, F: Future<Output = Result<T, LeaseStoreError>> + Send>(
         &self,
         message: impl Fn() -> F + Send,
-    ) -> Result<T, BankError> {
+    ) -> Result<T, LeaseStoreError> {
         let fate = {
             let mut faults = self.faults.lock().unwrap();
             faults.count += 1;
@@ -55,10 +55,10 @@ impl StoreLine {
         };
         match fate {
             None => message().await,
-            Some(MessageFate::Lost) => Err(BankError::Away("lost".to_owned())),
+            Some(MessageFate::Lost) => Err(LeaseStoreError::Unreachable("lost".to_owned())),
             Some(MessageFate::AnswerLost) => {
                 drop(message().await);
-                Err(BankError::Away("its answer is lost".to_owned()))
+                Err(LeaseStoreError::Unreachable("its answer is lost".to_owned()))
             }
             Some(MessageFate::Twice) => {
                 drop(message().await);
@@ -69,35 +69,35 @@ impl StoreLine {
 }
 
 impl LeaseStore for StoreLine {
-    async fn enter(&self, id: &str) -> Result<Node, BankError> {
+    async fn enter(&self, id: &str) -> Result<Node, LeaseStoreError> {
         self.carry(|| LeaseStore::enter(&self.store, id)).await
     }
 
-    async fn leave(&self, node: &Node) -> Result<(), BankError> {
+    async fn leave(&self, node: &Node) -> Result<(), LeaseStoreError> {
         self.carry(|| LeaseStore::leave(&self.store, node)).await
     }
 
-    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, BankError> {
+    async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
         self.carry(|| LeaseStore::grant(&self.store, ask)).await
     }
 
-    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, BankError> {
+    async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {
         self.carry(|| LeaseStore::heartbeat(&self.store, report)).await
     }
 
-    async fn take_back(&self, back: &LeaseReturn) -> Result<(), BankError> {
+    async fn take_back(&self, back: &LeaseReturn) -> Result<(), LeaseStoreError> {
         self.carry(|| LeaseStore::take_back(&self.store, back)).await
     }
 
-    async fn post(&self, settled: &[SettledCall]) -> Result<usize, BankError> {
+    async fn post(&self, settled: &[SettledCall]) -> Result<usize, LeaseStoreError> {
         self.carry(|| LeaseStore::post(&self.store, settled)).await
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, BankError> {
+    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
         self.carry(|| LeaseStore::key_status(&self.store, key_id, node)).await
     }
 
-    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, BankError> {
+    async fn close_gone(&self, now: Micros) -> Result<ClosedCounts, LeaseStoreError> {
         self.carry(|| LeaseStore::close_gone(&self.store, now)).await
     }
 }
@@ -108,20 +108,20 @@ struct Machine {
     name: String,
     clock: Arc<TestClock>,
     disk: Arc<MemoryDisk>,
-    balance: Arc<Purse>,
+    balance: Arc<KeyBalance>,
     key: KeyRecord,
     admitted: Vec<String>,
 }
 
 impl Machine {
-    async fn try_start(&mut self) -> Result<Teller<StoreLine>, BankError> {
-        let opened = Book::open(self.clock.clone(), self.disk.clone()).unwrap();
-        self.balance = Purse::new(&self.key.id, self.key.cap, Money::ZERO);
-        Teller::open(opened, self.line.clone(), self.clock.clone(), &self.name).await
+    async fn try_start(&mut self) -> Result<LeaseClient<StoreLine>, LeaseStoreError> {
+        let opened = OpenCalls::open(self.clock.clone(), self.disk.clone()).unwrap();
+        self.balance = KeyBalance::new(&self.key.id, self.key.cap, Money::ZERO);
+        LeaseClient::open(opened, self.line.clone(), self.clock.clone(), &self.name).await
     }
 
     /// Starts a node. Only one message fails, so the second attempt succeeds.
-    async fn start(&mut self) -> Teller<StoreLine> {
+    async fn start(&mut self) -> LeaseClient<StoreLine> {
         match self.try_start().await {
             Ok(client) => client,
             Err(_) => {
@@ -131,9 +131,9 @@ impl Machine {
         }
     }
 
-    async fn call(&mut self, client: &Teller<StoreLine>) -> Option<(String, Ticket)> {
+    async fn call(&mut self, client: &LeaseClient<StoreLine>) -> Option<(String, HoldTicket)> {
         let request_id = id();
-        let held = Held {
+        let held = HoldRecord {
             request_id: request_id.clone(),
             key_id: self.key.id.clone(),
             account_id: self.key.account_id.clone(),
@@ -145,34 +145,34 @@ impl Machine {
             price_version: "p".to_owned(),
             lease: None,
         };
-        let (full, least) = (Money::nanos(100), Money::nanos(10));
+        let (full, least) = (Money::from_nanos(100), Money::from_nanos(10));
         let ticket = client.hold(&self.balance, Arc::new(held), full, least).await.ok()?;
         self.admitted.push(request_id.clone());
         Some((request_id, ticket))
     }
 
-    fn settle(&self, call: Option<(String, Ticket)>, cost: i64) {
+    fn settle(&self, call: Option<(String, HoldTicket)>, cost: i64) {
         if let Some((request_id, ticket)) = call {
             let done = entry(&request_id, &self.key, cost, 50);
-            ticket.settle(Entry { price_version: "p".to_owned(), ..done });
+            ticket.settle(LedgerEntry { price_version: "p".to_owned(), ..done });
         }
     }
 
     /// Does the work of one second. Failed work is repeated in the next one.
-    async fn work(&mut self, client: &Teller<StoreLine>) {
+    async fn work(&mut self, client: &LeaseClient<StoreLine>) {
         let (first, second) = (self.call(client).await, self.call(client).await);
         if let Some((_, ticket)) = &first {
             let usage = Usage { input: 3, output: 2, ..Usage::default() };
-            let cost = Money::nanos(20);
-            ticket.progress(Progress { lane: "l".to_owned(), usage, cost });
+            let cost = Money::from_nanos(20);
+            ticket.progress(CallProgress { lane: "l".to_owned(), usage, cost });
         }
         self.clock.pass(1_200_000);
-        drop(client.tend().await);
+        drop(client.heartbeat().await);
         self.settle(first, 40);
         drop(client.post().await);
         self.settle(second, 130);
-        drop(client.standing(&self.balance).await);
-        drop(client.close_gone().await);
+        drop(client.key_status(&self.balance).await);
+        drop(client.close_dead_nodes().await);
     }
 
     /// Checks that the cap holds and that the key's record agrees with its rows.
@@ -207,7 +207,7 @@ async fn scenario_over(
 ) -> (usize, usize) {
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
-    let key = KeyRecord { cap: Some(Money::nanos(CAP)), ..key(&owner.id) };
+    let key = KeyRecord { cap: Some(Money::from_nanos(CAP)), ..key(&owner.id) };
     store.add_key(&key).await.unwrap();
     let machine = |number, store: &Store| {
         let faults = Arc::new(Mutex::new(LineFaults { number, count: 0, fate }));
@@ -216,7 +216,7 @@ async fn scenario_over(
             name: id(),
             clock: Arc::new(TestClock::at(1_000)),
             disk: Arc::default(),
-            balance: Purse::new(&key.id, key.cap, Money::ZERO),
+            balance: KeyBalance::new(&key.id, key.cap, Money::ZERO),
             key: key.clone(),
             admitted: vec![],
         }
@@ -232,13 +232,13 @@ async fn scenario_over(
     // The first node dies during a call, and a minute passes.
     let open = one.call(&first).await;
     one.clock.pass(1_200_000);
-    drop(first.tend().await);
+    drop(first.heartbeat().await);
     one.disk = Arc::new(one.disk.after_crash());
     std::mem::forget(open);
     drop(first);
     database.execute_raw("UPDATE leases SET expires = expires - 60000000").await;
     database.execute_raw("UPDATE nodes SET seen = seen - 60000000").await;
-    second.tend().await.unwrap();
+    second.heartbeat().await.unwrap();
     two.work(&second).await;
     two.check_sums().await;
     let first = one.start().await;
@@ -249,7 +249,7 @@ async fn scenario_over(
     for (machine, client) in [(&one, &first), (&two, &second)] {
         for _ in 0..3 {
             machine.clock.pass(1_200_000);
-            drop(client.tend().await);
+            drop(client.heartbeat().await);
             drop(client.post().await);
         }
         if client.leave().await.is_err() {
@@ -260,7 +260,7 @@ async fn scenario_over(
     for request_id in one.admitted.iter().chain(&two.admitted) {
         let found = store.entry(request_id).await.unwrap();
         let entry = found.expect("every admitted call is recorded");
-        assert!(entry.cost <= Money::nanos(100), "{entry:?}");
+        assert!(entry.cost <= Money::from_nanos(100), "{entry:?}");
     }
     let sent = one.line.faults.lock().unwrap().count;
     (sent, one.admitted.len())
@@ -278,9 +278,9 @@ async fn every_message_to_the_store_may_fail_once(database: Arc<TestDatabase>) {
             }
         }
         assert!(swept > 15, "only {swept} messages were sent");
-        let (proofs, _) = store.prove().await.unwrap();
+        let (proofs, _) = store.verify().await.unwrap();
         for proof in proofs {
-            assert!(proof.broken.is_empty(), "{fate:?}: {proof:?}");
+            assert!(proof.violations.is_empty(), "{fate:?}: {proof:?}");
         }
         // A lease whose grant was lost expires and is closed.
         database.execute_raw("UPDATE leases SET expires = expires - 90000000000").await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use store::{KeyRecord, KeyScope, Limits, StoreError};
+use store::{KeyRecord, KeyScope, RateLimits, StoreError};
 
 use crate::on_both;
 use crate::samples::{account, any_key, check, entry, id, key, some_key};
@@ -61,7 +61,7 @@ async fn a_key_needs_a_unique_id_and_an_account(database: Arc<TestDatabase>) {
 async fn a_new_key_has_spent_nothing(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let mut key = KeyRecord { id: id(), ..some_key(&store).await };
-    key.spent = Money::nanos(5);
+    key.spent = Money::from_nanos(5);
     key.last_used = Some(5);
     store.add_key(&key).await.unwrap();
     let stored = store.key(&key.id).await.unwrap().unwrap();
@@ -109,10 +109,10 @@ async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
     store.post(&[entry(&id(), &old, 7, 70)]).await.unwrap();
     let edited = KeyRecord {
         name: "another".to_owned(),
-        cap: Some(Money::nanos(99)),
+        cap: Some(Money::from_nanos(99)),
         models: vec!["m".to_owned()],
         expires: Some(1000),
-        limits: Limits { rpm: Some(u32::MAX), tpm: None, concurrency: Some(0) },
+        limits: RateLimits { rpm: Some(u32::MAX), tpm: None, concurrency: Some(0) },
         ips: vec!["10.0.0.0/8".to_owned()],
         changed: 30,
         ..old.clone()
@@ -124,7 +124,7 @@ async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
         old_hash: Some(old.hash),
         old_until: Some(100),
         revoked: Some(20),
-        spent: Money::nanos(7),
+        spent: Money::from_nanos(7),
         last_used: Some(70),
         ..edited
     };

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use ledger::{
-    BankError, Book, Entry, HeartbeatReport, Held, LeaseGrant, LeaseRequest, LeaseReturn,
-    LeaseStore, LeaseToken, MemoryDisk, Node, OpenCall, Outcome, Purse, Reached, Refused,
-    SettledCall, SystemClock, Teller, UnreportedSpend,
+    LeaseStoreError, OpenCalls, LedgerEntry, HeartbeatReport, HoldRecord, LeaseGrant, LeaseRequest, LeaseReturn,
+    LeaseStore, LeaseToken, MemoryDisk, Node, OpenCall, CallOutcome, KeyBalance, ProgressRecord, HoldRefusal,
+    SettledCall, SystemClock, LeaseClient, UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -32,7 +32,7 @@ on_both!(
 async fn capped(store: &Store, cap: i64) -> KeyRecord {
     let owner = account(&id());
     store.add_account(&owner).await.unwrap();
-    let record = KeyRecord { cap: Some(Money::nanos(cap)), ..key(&owner.id) };
+    let record = KeyRecord { cap: Some(Money::from_nanos(cap)), ..key(&owner.id) };
     store.add_key(&record).await.unwrap();
     record
 }
@@ -42,7 +42,7 @@ async fn enter(store: &Store, name: &str) -> Node {
 }
 
 fn ask(node: &Node, key: &KeyRecord, full: i64, wish: i64) -> LeaseRequest {
-    let (full, wish) = (Money::nanos(full), Money::nanos(wish));
+    let (full, wish) = (Money::from_nanos(full), Money::from_nanos(wish));
     let (node, key_id) = (node.clone(), key.id.clone());
     LeaseRequest {
         node,
@@ -135,7 +135,7 @@ async fn returned_money_is_free_and_an_outdated_message_has_no_effect(database: 
     let node = enter(&store, "a").await;
     let (token, version, amount) = lease(&store, &ask(&node, &key, 10, 0)).await;
     assert_eq!((version, amount), (1, 1_000), "one alone gets everything");
-    let back = |version, keep| LeaseReturn { token, version, keep: Money::nanos(keep) };
+    let back = |version, keep| LeaseReturn { token, version, keep: Money::from_nanos(keep) };
     store.take_back(&back(7, 0)).await.unwrap();
     store.take_back(&back(1, 2_000)).await.unwrap();
     assert_eq!(sums(&store, &key).await, (0, 1_000), "out of date, or nothing to give");
@@ -171,13 +171,13 @@ async fn calls_pay_from_their_lease_and_late_ones_as_far_as_there_is_room(
     // A call without a lease while the whole cap is leased: it pays nothing.
     assert_eq!(LeaseStore::post(&store, &[settled("4", &key, 5, None)]).await.unwrap(), 1);
     let four = store.entry("4").await.unwrap().unwrap();
-    assert_eq!((four.cost, four.borne), (Money::ZERO, Money::nanos(5)));
+    assert_eq!((four.cost, four.absorbed), (Money::ZERO, Money::from_nanos(5)));
     LeaseStore::leave(&store, &node).await.unwrap();
     let late = [settled("5", &key, 800, Some(token)), settled("6", &key, 100, Some(token))];
     assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 2);
     assert_eq!(sums(&store, &key).await, (1_000, 0));
     let six = store.entry("6").await.unwrap().unwrap();
-    assert_eq!((six.cost, six.borne), (Money::nanos(25), Money::nanos(75)));
+    assert_eq!((six.cost, six.absorbed), (Money::from_nanos(25), Money::from_nanos(75)));
     assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 0, "and only once");
     assert_eq!(sums(&store, &key).await, (1_000, 0));
     store.close().await;
@@ -189,24 +189,24 @@ fn open_call(
     lease: Option<LeaseToken>,
     cost: Option<i64>,
 ) -> OpenCall {
-    let held = Held {
+    let held = HoldRecord {
         request_id: request_id.to_owned(),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
         at: 7,
-        amount: Money::nanos(200),
+        amount: Money::from_nanos(200),
         dialect: "chat".to_owned(),
         model: "m".to_owned(),
         stream: true,
         price_version: "p".to_owned(),
         lease,
     };
-    let reached = cost.map(|cost| Reached {
+    let reached = cost.map(|cost| ProgressRecord {
         request_id: request_id.to_owned(),
         at: 8,
         lane: "l".to_owned(),
         usage: Usage { output: 3, ..Usage::default() },
-        cost: Money::nanos(cost),
+        cost: Money::from_nanos(cost),
     });
     OpenCall { held, reached }
 }
@@ -237,9 +237,9 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     assert_eq!((one.leases + two.leases, one.calls + two.calls), (1, 3));
     assert_eq!(sums(&store, &key).await, (110, 0));
     let far = store.entry("far").await.unwrap().unwrap();
-    assert_eq!((far.cost, far.outcome, far.ended), (Money::nanos(70), Outcome::Recovered, 99));
+    assert_eq!((far.cost, far.outcome, far.ended), (Money::from_nanos(70), CallOutcome::Recovered, 99));
     assert_eq!(store.entry("begun").await.unwrap().unwrap().cost, Money::ZERO);
-    assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::nanos(9));
+    assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::from_nanos(9));
     // The node was only slow. Its lease is closed, and its calls are recorded already except for
     // one that it had not reported.
     assert_eq!(heartbeat(&store, &dead, vec![]).await.leases, []);
@@ -260,7 +260,7 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     let key = capped(&store, 1_000).await;
     let (dead, survivor) = (enter(&store, "dead").await, enter(&store, "survivor").await);
     let exposed = |amount, seq| LeaseRequest {
-        unreported: Money::nanos(amount),
+        unreported: Money::from_nanos(amount),
         seq,
         ..ask(&dead, &key, 600, 0)
     };
@@ -268,7 +268,7 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     let report = |amount, seq| HeartbeatReport {
         node: dead.clone(),
         calls: vec![open_call("told", &key, Some(token), Some(60))],
-        unreported: vec![UnreportedSpend { token, amount: Money::nanos(amount) }],
+        unreported: vec![UnreportedSpend { token, amount: Money::from_nanos(amount) }],
         seq,
     };
     store.heartbeat(&report(100, 4)).await.unwrap();
@@ -284,7 +284,7 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     assert!(again > token);
     let late = [settled("late", &key, 70, Some(token)), settled("told", &key, 90, Some(token))];
     assert_eq!(LeaseStore::post(&store, &late).await.unwrap(), 1);
-    assert_eq!(store.entry("late").await.unwrap().unwrap().borne, Money::ZERO);
+    assert_eq!(store.entry("late").await.unwrap().unwrap().absorbed, Money::ZERO);
     assert_eq!(sums(&store, &key).await, (130, 870));
     enter(&store, "dead").await;
     assert_eq!(sums(&store, &key).await, (130, 500), "back, it needs nothing of before");
@@ -301,8 +301,8 @@ async fn a_name_belongs_to_the_last_registered_process(database: Arc<TestDatabas
     assert!(second.epoch > first.epoch);
     assert_eq!(sums(&store, &key).await, (20, 0), "calls without a journal are settled");
     let report = HeartbeatReport { node: first.clone(), calls: vec![], unreported: vec![], seq: 9 };
-    assert_eq!(store.heartbeat(&report).await, Err(BankError::Fenced));
-    assert_eq!(store.grant(&ask(&first, &key, 10, 0)).await, Err(BankError::Fenced));
+    assert_eq!(store.heartbeat(&report).await, Err(LeaseStoreError::Fenced));
+    assert_eq!(store.grant(&ask(&first, &key, 10, 0)).await, Err(LeaseStoreError::Fenced));
     lease(&store, &ask(&second, &key, 10, 0)).await;
     LeaseStore::leave(&store, &first).await.unwrap();
     assert_eq!(
@@ -322,13 +322,13 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert_eq!(lease(&store, &ask(&a, &key, 700, 700)).await.2, 700);
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let short = store.grant(&ask(&b, &key, 400, 400)).await.unwrap();
-    assert_eq!(short, LeaseGrant::Short { left: Money::nanos(300), elsewhere: Money::nanos(700) });
+    assert_eq!(short, LeaseGrant::Short { left: Money::from_nanos(300), elsewhere: Money::from_nanos(700) });
     let reply = heartbeat(&store, &a, vec![]).await;
     assert!(reply.leases[0].wanted);
     // A cap that was lowered below the leased amount recalls it as well.
     database.execute_raw("UPDATE keys SET wanted = 0").await;
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
-    let lowered = KeyRecord { cap: Some(Money::nanos(600)), changed: 5, ..key.clone() };
+    let lowered = KeyRecord { cap: Some(Money::from_nanos(600)), changed: 5, ..key.clone() };
     assert!(store.update_key(&lowered).await.unwrap());
     assert!(heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let unlimited = KeyRecord { cap: None, changed: 6, ..key.clone() };
@@ -349,24 +349,24 @@ async fn a_key_has_the_same_status_on_every_node(database: Arc<TestDatabase>) {
         async move { store.key_status(&key.id, &node).await.unwrap().unwrap() }
     };
     let (from_a, from_b) = (seen(a).await, seen(b).await);
-    assert_eq!((from_a.spent, from_b.spent), (Money::nanos(40), Money::nanos(40)));
-    assert_eq!((from_a.held_elsewhere, from_b.held_elsewhere), (Money::ZERO, Money::nanos(200)));
-    assert_eq!(from_b.cap, Some(Money::nanos(1_000)));
+    assert_eq!((from_a.spent, from_b.spent), (Money::from_nanos(40), Money::from_nanos(40)));
+    assert_eq!((from_a.held_elsewhere, from_b.held_elsewhere), (Money::ZERO, Money::from_nanos(200)));
+    assert_eq!(from_b.cap, Some(Money::from_nanos(1_000)));
     store.close().await;
 }
 
 async fn three_clients_spend_a_whole_cap_and_no_more(database: Arc<TestDatabase>) {
     const CALLS: i64 = 300;
-    const PRICE: Money = Money::nanos(1_000);
+    const PRICE: Money = Money::from_nanos(1_000);
     let store = database.open().await;
     let key = capped(&store, CALLS * 1_000).await;
     let mut tasks = JoinSet::new();
     for node in 0..3 {
         let clock = Arc::new(SystemClock);
-        let opened = Book::open(clock.clone(), Arc::new(MemoryDisk::default())).unwrap();
+        let opened = OpenCalls::open(clock.clone(), Arc::new(MemoryDisk::default())).unwrap();
         let (lease_store, name) = (database.open().await, format!("n{node}"));
-        let client = Arc::new(Teller::open(opened, lease_store, clock, &name).await.unwrap());
-        let balance = Purse::new(&key.id, key.cap, Money::ZERO);
+        let client = Arc::new(LeaseClient::open(opened, lease_store, clock, &name).await.unwrap());
+        let balance = KeyBalance::new(&key.id, key.cap, Money::ZERO);
         for caller in 0..4 {
             let (client, balance, key) = (client.clone(), balance.clone(), key.clone());
             tasks.spawn(async move {
@@ -378,15 +378,15 @@ async fn three_clients_spend_a_whole_cap_and_no_more(database: Arc<TestDatabase>
                         Ok(ticket) => {
                             admitted += 1;
                             let done = entry(&request_id, &key, 1_000, 50);
-                            ticket.settle(Entry { request_id, ..done });
+                            ticket.settle(LedgerEntry { request_id, ..done });
                         }
-                        Err(Refused::Elsewhere { .. }) => {}
-                        Err(Refused::Cap { .. }) => break,
+                        Err(HoldRefusal::Elsewhere { .. }) => {}
+                        Err(HoldRefusal::Cap { .. }) => break,
                         Err(other) => panic!("{other:?}"),
                     }
                     // In production a second passes between two heartbeats.
                     if number % 7 == caller {
-                        client.tend().await.unwrap();
+                        client.heartbeat().await.unwrap();
                         client.post().await.unwrap();
                     }
                 }

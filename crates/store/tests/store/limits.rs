@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{Entry, Period};
-use store::{BudgetTerms, KeyRecord, Limits};
+use ledger::{LedgerEntry, BudgetPeriod};
+use store::{BudgetTerms, KeyRecord, RateLimits};
 
 use crate::on_both;
 use crate::samples::{account, entry, key, some_key};
@@ -23,11 +23,11 @@ async fn account_limits_are_set_changed_and_removed(database: Arc<TestDatabase>)
     assert_eq!(store.account_limits().await.unwrap(), vec![]);
     store.put_setting("limits", "no account's").await.unwrap();
     store.put_setting("limitsx", "no account's").await.unwrap();
-    let some = Limits { rpm: Some(u32::MAX), tpm: Some(0), concurrency: None };
+    let some = RateLimits { rpm: Some(u32::MAX), tpm: Some(0), concurrency: None };
     store.set_account_limits("a", some).await.unwrap();
     assert_eq!(store.account_limits().await.unwrap(), vec![("a".to_owned(), some)]);
-    store.set_account_limits("a", Limits::default()).await.unwrap();
-    assert_eq!(store.account_limits().await.unwrap(), vec![("a".to_owned(), Limits::default())]);
+    store.set_account_limits("a", RateLimits::default()).await.unwrap();
+    assert_eq!(store.account_limits().await.unwrap(), vec![("a".to_owned(), RateLimits::default())]);
     store.close().await;
 }
 
@@ -35,7 +35,7 @@ async fn a_key_budget_is_stored_and_edited(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let ada = account("ada");
     store.add_account(&ada).await.unwrap();
-    let weekly = BudgetTerms { most: Money::nanos(5), period: Period::Week };
+    let weekly = BudgetTerms { limit: Money::from_nanos(5), period: BudgetPeriod::Week };
     let made = KeyRecord { budget: Some(weekly), ..key(&ada.id) };
     store.add_key(&made).await.unwrap();
     assert_eq!(store.key(&made.id).await.unwrap().unwrap().budget, Some(weekly));
@@ -50,7 +50,7 @@ async fn a_period_sums_the_calls_admitted_in_it(database: Arc<TestDatabase>) {
     let (ours, other) = (some_key(&store).await, some_key(&store).await);
     // 2026-11-01 was a Sunday and day 20758 since 1970.
     let november = 20_758 * DAY;
-    let call = |id: &str, key: &KeyRecord, cost, started| Entry {
+    let call = |id: &str, key: &KeyRecord, cost, started| LedgerEntry {
         started,
         ..entry(id, key, cost, started + DAY)
     };
@@ -67,14 +67,14 @@ async fn a_period_sums_the_calls_admitted_in_it(database: Arc<TestDatabase>) {
     store.post(&[&calls[..], std::slice::from_ref(&more)].concat()).await.unwrap();
     let tuesday = november + 2 * DAY + 5;
     for (period, first, sum) in [
-        (Period::Day, 20_760, 6_000),
-        (Period::Week, 20_759, 6_100),
-        (Period::Month, 20_758, 6_110),
+        (BudgetPeriod::Day, 20_760, 6_000),
+        (BudgetPeriod::Week, 20_759, 6_100),
+        (BudgetPeriod::Month, 20_758, 6_110),
     ] {
         let told = store.spent_in(&ours.id, period, tuesday).await.unwrap();
-        assert_eq!(told, (first, Money::nanos(sum)), "{period:?}");
+        assert_eq!(told, (first, Money::from_nanos(sum)), "{period:?}");
     }
-    let told = store.spent_in("nobody", Period::Day, tuesday).await.unwrap();
+    let told = store.spent_in("nobody", BudgetPeriod::Day, tuesday).await.unwrap();
     assert_eq!(told.1, Money::ZERO);
     store.close().await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use canon::Money;
 use store::{
-    Account, AccountTerms, Factor, FactorKind, Identity, Link, Purpose, Session, Store, StoreError,
+    Account, AccountTerms, Factor, FactorKind, Identity, Link, LinkPurpose, Session, Store, StoreError,
 };
 use tokio::task::JoinSet;
 
@@ -22,7 +22,7 @@ on_both!(
     factors_are_removed_by_their_owner_only,
 );
 
-fn link(purpose: Purpose, account: Option<&Account>, n: u8) -> Link {
+fn link(purpose: LinkPurpose, account: Option<&Account>, n: u8) -> Link {
     Link {
         hash: vec![n; 32],
         purpose,
@@ -42,24 +42,24 @@ async fn with_account(database: &TestDatabase) -> (Store, Account) {
 
 async fn a_link_is_used_once_and_for_its_purpose(database: Arc<TestDatabase>) {
     let (store, anna) = with_account(&database).await;
-    let reset = link(Purpose::Reset, Some(&anna), 1);
-    let invite = link(Purpose::Invite, None, 2);
+    let reset = link(LinkPurpose::Reset, Some(&anna), 1);
+    let invite = link(LinkPurpose::Invite, None, 2);
     for link in [&reset, &invite] {
         store.add_link(link).await.unwrap();
         assert_eq!(store.link(&link.hash).await.unwrap().as_ref(), Some(link));
     }
-    assert_eq!(store.links_for(Purpose::Invite).await.unwrap(), std::slice::from_ref(&invite));
-    assert_eq!(store.take_link(&reset.hash, Purpose::Invite).await.unwrap(), None);
+    assert_eq!(store.links_for(LinkPurpose::Invite).await.unwrap(), std::slice::from_ref(&invite));
+    assert_eq!(store.take_link(&reset.hash, LinkPurpose::Invite).await.unwrap(), None);
     let mut tries = JoinSet::new();
     for _ in 0..20 {
         let (store, hash) = (store.clone(), reset.hash.clone());
-        tries.spawn(async move { store.take_link(&hash, Purpose::Reset).await.unwrap() });
+        tries.spawn(async move { store.take_link(&hash, LinkPurpose::Reset).await.unwrap() });
     }
     let got: Vec<Link> = tries.join_all().await.into_iter().flatten().collect();
     assert_eq!(got, [reset]);
     assert_eq!(store.sweep_links(invite.expires - 1).await.unwrap(), 0);
     assert_eq!(store.sweep_links(invite.expires).await.unwrap(), 1);
-    let nobodys = Link { account_id: Some("nobody".to_owned()), ..link(Purpose::Reset, None, 3) };
+    let nobodys = Link { account_id: Some("nobody".to_owned()), ..link(LinkPurpose::Reset, None, 3) };
     assert_eq!(store.add_link(&nobodys).await, Err(StoreError::Missing("account")));
     store.close().await;
 }
@@ -68,7 +68,7 @@ async fn give_all(store: &Store, anna: &Account) {
     let session =
         Session { hash: vec![9; 32], account_id: anna.id.clone(), created: 1, expires: 9, seen: 1 };
     store.add_session(&session).await.unwrap();
-    for (purpose, n) in [(Purpose::Reset, 1), (Purpose::Second, 2), (Purpose::Email, 3)] {
+    for (purpose, n) in [(LinkPurpose::Reset, 1), (LinkPurpose::Second, 2), (LinkPurpose::Email, 3)] {
         store.add_link(&link(purpose, Some(anna), n)).await.unwrap();
     }
 }
@@ -136,10 +136,10 @@ async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestData
     let (store, anna) = with_account(&database).await;
     store.add_identity(&identity(&anna, "https://a.example", "7")).await.unwrap();
     let cleo = account("cleo");
-    let terms = AccountTerms { cap: Some(Money::nanos(5)), budget: None };
+    let terms = AccountTerms { cap: Some(Money::from_nanos(5)), budget: None };
     let add = async |account: &Account, subject: &str| {
         let identity = identity(account, "https://a.example", subject);
-        store.add_account_of(account, &identity, terms).await
+        store.add_account_with_identity(account, &identity, terms).await
     };
     let taken = add(&cleo, "7").await;
     assert_eq!(taken, Err(StoreError::Conflict("identity")));
@@ -153,10 +153,10 @@ async fn an_account_and_its_identity_are_added_atomically(database: Arc<TestData
     assert_eq!(store.account_terms().await.unwrap(), [(cleo.id.clone(), terms)]);
     // The account is not created without its spending limits either.
     let (dora, ezra) = (account("dora"), account("ezra"));
-    store.add_account_on(&dora, terms).await.unwrap();
-    store.add_account_on(&ezra, AccountTerms::default()).await.unwrap();
+    store.add_account_with_terms(&dora, terms).await.unwrap();
+    store.add_account_with_terms(&ezra, AccountTerms::default()).await.unwrap();
     let again = Account { id: id(), ..dora.clone() };
-    assert!(store.add_account_on(&again, AccountTerms::default()).await.is_err());
+    assert!(store.add_account_with_terms(&again, AccountTerms::default()).await.is_err());
     let limited: Vec<String> =
         store.account_terms().await.unwrap().into_iter().map(|(id, _)| id).collect();
     assert!(limited.contains(&dora.id) && limited.len() == 2, "{limited:?}");

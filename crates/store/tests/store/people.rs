@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{Account, Role, Session, StoreError};
+use store::{Account, AccountRole, Session, StoreError};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -23,7 +23,7 @@ on_both!(
 async fn an_account_is_stored_completely(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let mut added = Vec::new();
-    for (n, role) in Role::ALL.into_iter().enumerate() {
+    for (n, role) in AccountRole::ALL.into_iter().enumerate() {
         let account = Account {
             role,
             email: (n % 2 == 0).then(|| format!("Mail{n}@Example.com")),
@@ -131,14 +131,14 @@ async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
     account.changed = 5;
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account.clone()));
     assert!(store.set_disabled(&account.id, true, 6).await.unwrap());
-    assert!(store.set_role(&account.id, Role::Owner, 7).await.unwrap());
+    assert!(store.set_role(&account.id, AccountRole::Owner, 7).await.unwrap());
     assert!(store.set_password(&account.id, None, 8).await.unwrap());
     account =
-        Account { disabled: true, role: Role::Owner, password_hash: None, changed: 8, ..account };
+        Account { disabled: true, role: AccountRole::Owner, password_hash: None, changed: 8, ..account };
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account));
     assert!(!store.set_password("nobody", None, 9).await.unwrap());
     assert!(!store.set_disabled("nobody", true, 9).await.unwrap());
-    assert!(!store.set_role("nobody", Role::Owner, 9).await.unwrap());
+    assert!(!store.set_role("nobody", AccountRole::Owner, 9).await.unwrap());
     store.close().await;
 }
 

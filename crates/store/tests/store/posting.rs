@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::Entry;
+use ledger::LedgerEntry;
 use proptest::prelude::*;
 use store::{KeyRecord, KeyTotal, Store};
 use tokio::sync::Barrier;
@@ -44,7 +44,7 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
         assert_eq!(store.post(std::slice::from_ref(&posted)).await.unwrap(), 1);
         let found = store.entry(&posted.request_id).await.unwrap().unwrap();
         // NUL is the only character that is not stored.
-        let expected = Entry {
+        let expected = LedgerEntry {
             key_id: clean(&posted.key_id),
             account_id: clean(&posted.account_id),
             dialect: clean(&posted.dialect),
@@ -69,7 +69,7 @@ async fn any_overlapping_batches_charge_every_call_once(database: Arc<TestDataba
         let run = id();
         let (mut seen, mut expected) = (BTreeSet::new(), BTreeMap::new());
         for batch in batches {
-            let entries: Vec<Entry> = batch
+            let entries: Vec<LedgerEntry> = batch
                 .iter()
                 .map(|&(n, k)| {
                     entry(&format!("{run}-{k}-{n}"), &keys[k], n as i64, 1000 - n as i64)
@@ -91,7 +91,7 @@ async fn any_overlapping_batches_charge_every_call_once(database: Arc<TestDataba
                 Some(&(cost, last)) => (cost, Some(last)),
                 None => (0, None),
             };
-            assert_eq!((stored.spent, stored.last_used), (Money::nanos(cost), last));
+            assert_eq!((stored.spent, stored.last_used), (Money::from_nanos(cost), last));
         }
         agreed(&store).await;
     });
@@ -99,7 +99,7 @@ async fn any_overlapping_batches_charge_every_call_once(database: Arc<TestDataba
 }
 
 /// Returns the calls `from..to`, spread over the keys. Call `n` costs `n`.
-fn calls(keys: &[KeyRecord], from: usize, to: usize) -> Vec<Entry> {
+fn calls(keys: &[KeyRecord], from: usize, to: usize) -> Vec<LedgerEntry> {
     (from..to)
         .map(|n| entry(&format!("call-{n:05}"), &keys[n % keys.len()], n as i64, n as i64))
         .collect()
@@ -135,7 +135,7 @@ async fn eight_concurrent_overlapping_batches_charge_every_call_once(database: A
     for (k, key) in keys.iter().enumerate() {
         let mine = || (0..1000).filter(|n| n % keys.len() == k);
         let cost = mine().sum::<usize>() as i64;
-        assert_eq!(sums[&key.id], (mine().count() as i64, Money::nanos(cost)));
+        assert_eq!(sums[&key.id], (mine().count() as i64, Money::from_nanos(cost)));
         let stored = stores[0].key(&key.id).await.unwrap().unwrap();
         assert_eq!(stored.last_used, mine().max().map(|n| n as i64));
     }
@@ -191,9 +191,9 @@ async fn a_batch_larger_than_one_statement_is_posted_whole(database: Arc<TestDat
     let keys = [some_key(&store).await];
     assert_eq!(store.post(&calls(&keys, 0, 1000)).await.unwrap(), 1000);
     assert_eq!(store.post(&calls(&keys, 500, 2500)).await.unwrap(), 1500);
-    assert_eq!(store.post::<Entry>(&[]).await.unwrap(), 0);
+    assert_eq!(store.post::<LedgerEntry>(&[]).await.unwrap(), 0);
     let sums = agreed(&store).await;
-    assert_eq!(sums[&keys[0].id], (2500, Money::nanos((0..2500).sum())));
+    assert_eq!(sums[&keys[0].id], (2500, Money::from_nanos((0..2500).sum())));
     store.close().await;
 }
 
@@ -205,7 +205,7 @@ async fn the_first_record_of_a_call_is_kept(database: Arc<TestDatabase>) {
     assert_eq!(store.post(&[entry("call", &b, 9, 90)]).await.unwrap(), 0);
     assert_eq!(store.entry("call").await.unwrap(), Some(first));
     let sums = agreed(&store).await;
-    assert_eq!(sums[&a.id], (1, Money::nanos(5)));
+    assert_eq!(sums[&a.id], (1, Money::from_nanos(5)));
     assert_eq!(sums[&b.id], (0, Money::ZERO));
     store.close().await;
 }
@@ -219,7 +219,7 @@ async fn a_failed_batch_has_no_effect(database: Arc<TestDatabase>) {
     store.post(&both[..1]).await.unwrap();
     assert!(store.post(&both).await.is_err(), "nor does it fit the key");
     let sums = agreed(&store).await;
-    assert_eq!(sums[&a.id], (1, Money::nanos(i64::MAX)));
+    assert_eq!(sums[&a.id], (1, Money::from_nanos(i64::MAX)));
     assert_eq!(sums[&b.id], (0, Money::ZERO));
     store.close().await;
 }
@@ -234,8 +234,8 @@ async fn a_call_of_an_unknown_key_is_recorded_and_shown(database: Arc<TestDataba
     let total = |key_id: &str, cost, spent| KeyTotal {
         key_id: key_id.to_owned(),
         rows: 1,
-        cost: Money::nanos(cost),
-        spent: Money::nanos(spent),
+        cost: Money::from_nanos(cost),
+        spent: Money::from_nanos(spent),
     };
     let mut expected = [total("stranger", 5, 0), total(&key.id, 7, 7)];
     expected.sort_by(|a, b| a.key_id.cmp(&b.key_id));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::Entry;
+use ledger::LedgerEntry;
 use proptest::prelude::*;
 use store::{EntryFilter, KeyRecord, Store};
 
@@ -13,7 +13,7 @@ use crate::test_database::TestDatabase;
 on_both!(any_filter_pages_over_matching_rows_once, export_pages_over_all_rows_once);
 
 /// Adds rows of three keys of two accounts and two models, many of them with the same end.
-async fn rows(store: &Store) -> Vec<Entry> {
+async fn rows(store: &Store) -> Vec<LedgerEntry> {
     let first = some_key(store).await;
     let keys = [
         KeyRecord { id: "k1".to_owned(), ..first.clone() },
@@ -26,14 +26,14 @@ async fn rows(store: &Store) -> Vec<Entry> {
         let model = if n % 5 < 3 { "m1" } else { "m2" };
         // The order of these ids depends on the collation.
         let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
-        rows.push(Entry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
+        rows.push(LedgerEntry { model: model.to_owned(), ..entry(&name, key, n, (n * 7) % 20) });
     }
     store.post(&rows).await.unwrap();
     rows.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
     rows
 }
 
-fn place_of(entry: &Entry) -> (i64, String) {
+fn place_of(entry: &LedgerEntry) -> (i64, String) {
     (entry.ended, entry.request_id.clone())
 }
 
@@ -60,7 +60,7 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
             until,
             before,
         };
-        let expected: Vec<Entry> = rows
+        let expected: Vec<LedgerEntry> = rows
             .iter()
             .rev()
             .filter(|row| filter.key_id.as_ref().is_none_or(|id| *id == row.key_id))
@@ -81,7 +81,7 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         }
         got.reverse();
         assert_eq!(got, expected);
-        let mut got: Vec<Entry> = Vec::new();
+        let mut got: Vec<LedgerEntry> = Vec::new();
         loop {
             let page = pages.entries(&filter, limit).await.unwrap();
             assert!(page.len() <= limit as usize);

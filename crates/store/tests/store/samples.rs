@@ -1,10 +1,10 @@
 //! Sample accounts, keys and entries, fixed and arbitrary ones.
 
-use canon::{Charge, Dimension, Money, Price, Usage};
-use ledger::{EndedBy, Entry, Outcome, Period, Try};
+use canon::{Charge, PriceDimension, Money, Price, Usage};
+use ledger::{EndedBy, LedgerEntry, CallOutcome, BudgetPeriod, FailedAttempt};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use store::{Account, BudgetTerms, KeyRecord, KeyScope, Limits, Role, Store};
+use store::{Account, BudgetTerms, KeyRecord, KeyScope, RateLimits, AccountRole, Store};
 use uuid::Uuid;
 
 /// Checks a property within the runtime of a test.
@@ -32,7 +32,7 @@ pub(crate) fn account(username: &str) -> Account {
         id: id(),
         username: username.to_owned(),
         email: None,
-        role: Role::Member,
+        role: AccountRole::Member,
         password_hash: None,
         disabled: false,
         created: 1,
@@ -44,7 +44,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
     KeyRecord {
         id: id(),
         account_id: account_id.to_owned(),
-        made_by: Some(account_id.to_owned()),
+        created_by: Some(account_id.to_owned()),
         name: "a key".to_owned(),
         scope: KeyScope::Call,
         hash: vec![1, 2, 3],
@@ -56,7 +56,7 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         models: vec![],
         expires: None,
         revoked: None,
-        limits: Limits::default(),
+        limits: RateLimits::default(),
         ips: vec![],
         created: 1,
         changed: 1,
@@ -74,8 +74,8 @@ pub(crate) async fn some_key(store: &Store) -> KeyRecord {
 }
 
 /// Returns the entry of a call with that id, paid by that key.
-pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) -> Entry {
-    Entry {
+pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) -> LedgerEntry {
+    LedgerEntry {
         request_id: request_id.to_owned(),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
@@ -89,15 +89,15 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         failed: Vec::new(),
         stream: true,
         status: 200,
-        outcome: Outcome::Done,
+        outcome: CallOutcome::Done,
         usage: Usage { input: 10, output: 20, ..Usage::default() },
         estimated: false,
-        cost: Money::nanos(cost),
-        held: Some(Money::nanos(cost)),
-        borne: Money::ZERO,
+        cost: Money::from_nanos(cost),
+        held: Some(Money::from_nanos(cost)),
+        absorbed: Money::ZERO,
         price_version: "1".to_owned(),
         losses: vec![],
-        ..Entry::default()
+        ..LedgerEntry::default()
     }
 }
 
@@ -126,16 +126,16 @@ prop_compose! {
 
 prop_compose! {
     fn charge()(
-        of in prop::sample::select(vec![Dimension::Input, Dimension::CachedInput, Dimension::Image]),
+        of in prop::sample::select(vec![PriceDimension::Input, PriceDimension::CachedInput, PriceDimension::Image]),
         count: u64, price in 0..i64::MAX,
     ) -> Charge {
-        Charge { of, count, price: Price::picos(price) }
+        Charge { dimension, count, price: Price::from_picos(price) }
     }
 }
 
 prop_compose! {
-    fn any_try()(lane in text(), outcome in text(), status: Option<u16>, ms: u64) -> Try {
-        Try { lane, outcome, status, ms }
+    fn any_try()(lane in text(), outcome in text(), status: Option<u16>, ms: u64) -> FailedAttempt {
+        FailedAttempt { lane, outcome, status, ms }
     }
 }
 
@@ -146,20 +146,20 @@ prop_compose! {
         times in any::<(i64, i64, Option<i64>)>(),
         words in (text(), text(), text(), text()),
         attempts: u32, stream: bool, status: u16, estimated: bool,
-        outcome in prop::sample::select(Outcome::ALL.to_vec()),
+        outcome in prop::sample::select(CallOutcome::ALL.to_vec()),
         usage in usage(),
         cost in 0..1_000_000_000_i64, borne: i64,
         losses in prop::collection::vec(text(), 0..3),
         failed in prop::collection::vec(any_try(), 0..3), held: Option<i64>,
         service in text(), charges in prop::collection::vec(charge(), 0..3),
         ended_by in prop::sample::select(EndedBy::ALL.to_vec()),
-    ) -> Entry {
-        Entry {
+    ) -> LedgerEntry {
+        LedgerEntry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
             started: times.0, ended: times.1, first_byte_us: times.2,
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
-            usage, estimated, cost: Money::nanos(cost), borne: Money::nanos(borne),
-            price_version: words.3, losses, failed, held: held.map(Money::nanos), service, charges, ended_by,
+            usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
+            price_version: words.3, losses, failed, held: held.map(Money::from_nanos), service, charges, ended_by,
         }
     }
 }
@@ -172,7 +172,7 @@ prop_compose! {
         models in prop::collection::vec(text(), 0..3),
         expires: Option<i64>, revoked: Option<i64>, limits: (Option<u32>, Option<u32>, Option<u32>),
         ips in prop::collection::vec(text(), 0..3),
-        budget in prop::option::of((any::<i64>(), prop::sample::select(Period::ALL.to_vec()))),
+        budget in prop::option::of((any::<i64>(), prop::sample::select(BudgetPeriod::ALL.to_vec()))),
         created: i64, changed in 0..i64::MAX, made_by in prop::option::of("\\PC{0,20}"),
         scope in prop::sample::select(KeyScope::ALL.to_vec()),
     ) -> KeyRecord {
@@ -182,11 +182,11 @@ prop_compose! {
             KeyScope::Admin => expires.or(Some(1)),
         };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), made_by, name, scope, hash, old_hash, old_until,
-            cap: cap.map(Money::nanos), spent: Money::ZERO,
-            budget: budget.map(|(most, period)| BudgetTerms { most: Money::nanos(most), period }),
+            id: id(), account_id: account_id.clone(), created_by, name, scope, hash, old_hash, old_until,
+            cap: cap.map(Money::from_nanos), spent: Money::ZERO,
+            budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
             models, expires, revoked,
-            limits: Limits { rpm, tpm, concurrency }, ips, created, changed, last_used: None,
+            limits: RateLimits { rpm, tpm, concurrency }, ips, created, changed, last_used: None,
         }
     }
 }

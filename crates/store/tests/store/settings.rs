@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use store::{Audit, AuditFilter};
+use store::{AuditRecord, AuditFilter};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -70,10 +70,10 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
         store.add_audit(at, "someone", "key.revoke", subject, "because").await.unwrap();
     }
-    let subjects = |audits: Vec<Audit>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
+    let subjects = |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
-    let Audit { id: _, at, actor, action, subject, detail } =
+    let AuditRecord { id: _, at, actor, action, subject, detail } =
         store.audits(1).await.unwrap().remove(0);
     assert_eq!(
         (at, &*actor, &*action, &*subject, &*detail),

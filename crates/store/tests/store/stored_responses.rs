@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::Kept;
+use store::StoredResponse;
 
 use crate::on_both;
 use crate::samples::account;
@@ -15,7 +15,7 @@ async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<Tes
     let (ada, bob) = (account("ada"), account("bob"));
     store.add_account(&ada).await.unwrap();
     store.add_account(&bob).await.unwrap();
-    let kept = |id: &str, reply: &str, expires| Kept {
+    let kept = |id: &str, reply: &str, expires| StoredResponse {
         id: id.to_owned(),
         account_id: ada.id.clone(),
         request: r#"{"input":"\u0000é"}"#.to_owned(),
@@ -23,22 +23,22 @@ async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<Tes
         created: 1,
         expires,
     };
-    store.keep(&kept("r1", "{}", 10)).await.unwrap();
+    store.store_response(&kept("r1", "{}", 10)).await.unwrap();
     let newer = kept("r1", r#"{"status":"completed"}"#, 20);
-    store.keep(&newer).await.unwrap();
-    assert_eq!(store.kept("r1", &ada.id).await.unwrap(), Some(newer.clone()));
-    assert_eq!(store.kept("r1", &bob.id).await.unwrap(), None);
+    store.store_response(&newer).await.unwrap();
+    assert_eq!(store.stored_response("r1", &ada.id).await.unwrap(), Some(newer.clone()));
+    assert_eq!(store.stored_response("r1", &bob.id).await.unwrap(), None);
 
-    let stolen = Kept { account_id: bob.id.clone(), reply: "stolen".to_owned(), ..newer.clone() };
-    store.keep(&stolen).await.unwrap();
-    assert_eq!(store.kept("r1", &ada.id).await.unwrap(), Some(newer));
-    assert!(!store.drop_kept("r1", &bob.id).await.unwrap());
-    assert!(store.drop_kept("r1", &ada.id).await.unwrap());
-    assert!(!store.drop_kept("r1", &ada.id).await.unwrap());
+    let stolen = StoredResponse { account_id: bob.id.clone(), reply: "stolen".to_owned(), ..newer.clone() };
+    store.store_response(&stolen).await.unwrap();
+    assert_eq!(store.stored_response("r1", &ada.id).await.unwrap(), Some(newer));
+    assert!(!store.drop_response("r1", &bob.id).await.unwrap());
+    assert!(store.drop_response("r1", &ada.id).await.unwrap());
+    assert!(!store.drop_response("r1", &ada.id).await.unwrap());
 
-    store.keep(&kept("r2", "{}", 10)).await.unwrap();
-    store.keep(&kept("r3", "{}", 30)).await.unwrap();
-    assert_eq!(store.sweep_kept(10).await.unwrap(), 1);
-    assert!(store.kept("r3", &ada.id).await.unwrap().is_some());
+    store.store_response(&kept("r2", "{}", 10)).await.unwrap();
+    store.store_response(&kept("r3", "{}", 30)).await.unwrap();
+    assert_eq!(store.sweep_responses(10).await.unwrap(), 1);
+    assert!(store.stored_response("r3", &ada.id).await.unwrap().is_some());
     store.close().await;
 }

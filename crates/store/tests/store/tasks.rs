@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use store::{NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState, Told};
+use store::{NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState, DeliveryState};
 
 use crate::on_both;
 use crate::samples::{account, check};
@@ -33,7 +33,7 @@ fn new(id: &str, account_id: &str) -> NewTask {
         path: "/v1/images/generations".to_owned(),
         model: "demo-image".to_owned(),
         provider: "demo".to_owned(),
-        asked: TaskBody {
+        request: TaskBody {
             head: "{}".to_owned(),
             body: Some(b"{\"prompt\":\"\0\"}".to_vec()),
             file: None,
@@ -96,14 +96,14 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(database: Arc<Tes
     assert_eq!(first.request_id.as_deref(), Some("req_1"));
     assert_eq!(next(&store).await, None, "it is claimed");
     let asked = store.task_body("task_1").await.unwrap().unwrap();
-    assert_eq!(asked, new("task_1", &ada).asked);
+    assert_eq!(asked, new("task_1", &ada).request);
 
     // Another run took over, so the first one is rejected.
     assert!(store.hold_task("task_1", 1, LONG, 40).await.unwrap());
-    assert!(store.put_off_task("task_1", 1, 0).await.unwrap());
+    assert!(store.postpone_task("task_1", 1, 0).await.unwrap());
     assert_eq!(next(&store).await.unwrap().runs, 2);
     assert!(!store.hold_task("task_1", 1, LONG, 90).await.unwrap());
-    assert!(!store.put_off_task("task_1", 1, 0).await.unwrap());
+    assert!(!store.postpone_task("task_1", 1, 0).await.unwrap());
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
     assert!(store.hold_task("task_1", 2, LONG, 10).await.unwrap());
     let task = store.task("task_1", &ada, 2).await.unwrap().unwrap();
@@ -142,9 +142,9 @@ async fn an_expired_task_claim_is_taken_over(database: Arc<TestDatabase>) {
     assert_eq!((silent.runs, taken.runs), (1, 2));
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
     // Its node restarts, and the claims of the earlier process are released at once.
-    assert_eq!(store.free_tasks_of("another").await.unwrap(), 0);
+    assert_eq!(store.release_tasks_of("another").await.unwrap(), 0);
     assert_eq!(next(&store).await, None);
-    assert_eq!(store.free_tasks_of("node").await.unwrap(), 1);
+    assert_eq!(store.release_tasks_of("node").await.unwrap(), 1);
     assert_eq!(next(&store).await.unwrap().runs, 3);
     store.close().await;
 }
@@ -163,7 +163,7 @@ async fn a_provider_runs_no_more_tasks_than_permitted(database: Arc<TestDatabase
     assert_eq!(next().await.as_deref(), Some("task_4"), "the busy one is passed over");
     assert_eq!(next().await, None);
     // A task that waits for its next attempt does not count as running.
-    assert!(store.put_off_task("task_1", 1, LONG).await.unwrap());
+    assert!(store.postpone_task("task_1", 1, LONG).await.unwrap());
     assert_eq!(next().await.as_deref(), Some("task_3"));
     assert_eq!(next().await, None);
     store.close().await;
@@ -250,24 +250,24 @@ async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
     let webhook = Some("https://example.com/hook".to_owned());
     store.add_task(&NewTask { webhook, ..new("task_1", &ada) }).await.unwrap();
     store.add_task(&new("task_2", &ada)).await.unwrap();
-    assert_eq!(store.claim_telling(LONG).await.unwrap(), None, "there is nothing to tell yet");
+    assert_eq!(store.claim_notification(LONG).await.unwrap(), None, "there is nothing to tell yet");
     for id in ["task_1", "task_2"] {
         assert_eq!(next(&store).await.unwrap().id, id);
         assert!(store.end_task(id, 1, &end(TaskState::Completed)).await.unwrap());
     }
-    let tell = async || store.claim_telling(LONG).await.unwrap();
+    let tell = async || store.claim_notification(LONG).await.unwrap();
     let first = tell().await.unwrap();
     let hook = first.webhook.unwrap();
-    assert_eq!((first.id.as_str(), hook.tries, hook.told), ("task_1", 1, Some(Told::Pending)));
+    assert_eq!((first.id.as_str(), hook.tries, hook.delivery), ("task_1", 1, Some(DeliveryState::Pending)));
     assert_eq!(tell().await, None, "one at a time");
-    assert!(store.told_task("task_1", 1, Told::Pending, Some(500), 0).await.unwrap());
+    assert!(store.record_notification("task_1", 1, DeliveryState::Pending, Some(500), 0).await.unwrap());
     let second = tell().await.unwrap().webhook.unwrap();
     assert_eq!((second.tries, second.status), (2, Some(500)));
-    assert!(!store.told_task("task_1", 1, Told::Delivered, None, 0).await.unwrap(), "too late");
-    assert!(store.told_task("task_1", 2, Told::Delivered, Some(204), 0).await.unwrap());
+    assert!(!store.record_notification("task_1", 1, DeliveryState::Delivered, None, 0).await.unwrap(), "too late");
+    assert!(store.record_notification("task_1", 2, DeliveryState::Delivered, Some(204), 0).await.unwrap());
     assert_eq!(tell().await, None);
     let hook = store.task("task_1", &ada, 2).await.unwrap().unwrap().webhook.unwrap();
-    assert_eq!((hook.told, hook.status), (Some(Told::Delivered), Some(204)));
+    assert_eq!((hook.delivery, hook.status), (Some(DeliveryState::Delivered), Some(204)));
     store.close().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use canon::Money;
 use ledger::{LeaseGrant, LeaseRequest, LeaseStore};
 use store::{
-    AccountTerms, KeyRecord, Member, Owner, Role, Seat, Seated, Store, StoreError, Team, TeamRole,
+    AccountTerms, KeyRecord, TeamMember, KeyOwner, AccountRole, Membership, MemberChange, Store, StoreError, Team, TeamRole,
 };
 use tokio::task::JoinSet;
 
@@ -41,7 +41,7 @@ async fn a_team_cannot_sign_in(database: Arc<TestDatabase>) {
     let night = team(&name);
     store.add_team(&night).await.unwrap();
     assert_eq!(store.team(&night.id).await.unwrap(), Some(night.clone()));
-    let owner = Some(Owner::Team(night.clone()));
+    let owner = Some(KeyOwner::Team(night.clone()));
     assert_eq!(store.owner(&night.id).await.unwrap(), owner);
     assert_eq!(store.owner_by_name(&name.to_uppercase()).await.unwrap(), owner);
     assert_eq!(store.account(&night.id).await.unwrap(), None);
@@ -82,26 +82,26 @@ async fn members_join_and_leave(database: Arc<TestDatabase>) {
         let (store, team, who) = (store.clone(), team.id.clone(), who.to_owned());
         async move { store.set_member(&team, &who, role, false, 7).await.unwrap() }
     };
-    assert_eq!(set(&one, &anna.id, Some(TeamRole::Manager)).await, Seated::Done);
-    assert_eq!(set(&one, &bert.id, Some(TeamRole::Viewer)).await, Seated::Done);
-    assert_eq!(set(&one, &bert.id, Some(TeamRole::Member)).await, Seated::Done);
-    assert_eq!(set(&two, &bert.id, Some(TeamRole::Viewer)).await, Seated::Done);
+    assert_eq!(set(&one, &anna.id, Some(TeamRole::Manager)).await, MemberChange::Done);
+    assert_eq!(set(&one, &bert.id, Some(TeamRole::Viewer)).await, MemberChange::Done);
+    assert_eq!(set(&one, &bert.id, Some(TeamRole::Member)).await, MemberChange::Done);
+    assert_eq!(set(&two, &bert.id, Some(TeamRole::Viewer)).await, MemberChange::Done);
     for (team, who) in [(&one, &two.id), (&one, &"nobody".to_owned())] {
-        assert_eq!(set(team, who, Some(TeamRole::Member)).await, Seated::Missing, "{who}");
+        assert_eq!(set(team, who, Some(TeamRole::Member)).await, MemberChange::Missing, "{who}");
     }
-    assert_eq!(set(&team("none"), &anna.id, Some(TeamRole::Member)).await, Seated::Missing);
-    assert_eq!(set(&two, &anna.id, None).await, Seated::Missing);
+    assert_eq!(set(&team("none"), &anna.id, Some(TeamRole::Member)).await, MemberChange::Missing);
+    assert_eq!(set(&two, &anna.id, None).await, MemberChange::Missing);
     let member =
-        |account: &store::Account, role| Member { account: account.clone(), role, since: 7 };
+        |account: &store::Account, role| TeamMember { account: account.clone(), role, since: 7 };
     let mut members = store.members(&one.id).await.unwrap();
     members.sort_by_key(|member| member.account.id.clone());
     assert_eq!(members, [member(&anna, TeamRole::Manager), member(&bert, TeamRole::Member)]);
-    let mut seats = store.seats_of(&bert.id).await.unwrap();
+    let mut seats = store.memberships_of(&bert.id).await.unwrap();
     seats.sort_by_key(|seat| seat.team.id.clone());
-    let seat = |team: &Team, role| Seat { team: team.clone(), role };
+    let seat = |team: &Team, role| Membership { team: team.clone(), role };
     assert_eq!(seats, [seat(&one, TeamRole::Member), seat(&two, TeamRole::Viewer)]);
-    assert_eq!(set(&one, &bert.id, None).await, Seated::Done);
-    assert_eq!(store.seats_of(&bert.id).await.unwrap(), [seat(&two, TeamRole::Viewer)]);
+    assert_eq!(set(&one, &bert.id, None).await, MemberChange::Done);
+    assert_eq!(store.memberships_of(&bert.id).await.unwrap(), [seat(&two, TeamRole::Viewer)]);
     store.close().await;
 }
 
@@ -121,8 +121,8 @@ async fn two_managers_cannot_both_leave(database: Arc<TestDatabase>) {
             both.spawn(async move { store.set_member(&team, &who, role, false, 8).await.unwrap() });
         }
         let mut ends = both.join_all().await;
-        ends.sort_by_key(|end| *end == Seated::LastManager);
-        assert_eq!(ends, [Seated::Done, Seated::LastManager], "round {round}");
+        ends.sort_by_key(|end| *end == MemberChange::LastManager);
+        assert_eq!(ends, [MemberChange::Done, MemberChange::LastManager], "round {round}");
     }
     // A locked manager does not count, and an administrator may remove the last one.
     let members = store.members(&team.id).await.unwrap();
@@ -130,8 +130,8 @@ async fn two_managers_cannot_both_leave(database: Arc<TestDatabase>) {
     store.set_member(&team.id, &cleo.id, manager, false, 9).await.unwrap();
     store.set_disabled(&cleo.id, true, 9).await.unwrap();
     let leave = |by_hand| store.set_member(&team.id, &left.account.id, None, by_hand, 9);
-    assert_eq!(leave(false).await.unwrap(), Seated::LastManager);
-    assert_eq!(leave(true).await.unwrap(), Seated::Done);
+    assert_eq!(leave(false).await.unwrap(), MemberChange::LastManager);
+    assert_eq!(leave(true).await.unwrap(), MemberChange::Done);
     store.close().await;
 }
 
@@ -140,13 +140,13 @@ async fn closing_a_team_stops_its_keys_only(database: Arc<TestDatabase>) {
     let [anna] = people(&store).await;
     let team = team(&id());
     store.add_team(&team).await.unwrap();
-    let shared = KeyRecord { made_by: Some(anna.id.clone()), ..key(&team.id) };
+    let shared = KeyRecord { created_by: Some(anna.id.clone()), ..key(&team.id) };
     let own = key(&anna.id);
     for key in [&shared, &own] {
         store.add_key(key).await.unwrap();
     }
-    assert_eq!(store.makers_of(&team.id).await.unwrap(), [(anna.id.clone(), anna.username)]);
-    let made = store.keys_made_by(&anna.id).await.unwrap();
+    assert_eq!(store.creators_of(&team.id).await.unwrap(), [(anna.id.clone(), anna.username)]);
+    let made = store.keys_created_by(&anna.id).await.unwrap();
     let made: Vec<&str> = made.iter().map(|key| key.id.as_str()).collect();
     assert_eq!(made, [shared.id.as_str(), own.id.as_str()]);
     let revoked = |id: &str| {
@@ -173,10 +173,10 @@ async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
     let [anna, bert] = people(&store).await;
     let team = team(&id());
     store.add_team(&team).await.unwrap();
-    let terms = AccountTerms { cap: Some(Money::nanos(100)), budget: None };
+    let terms = AccountTerms { cap: Some(Money::from_nanos(100)), budget: None };
     store.set_account_terms(&team.id, terms).await.unwrap();
     let keys =
-        [&anna, &bert].map(|who| KeyRecord { made_by: Some(who.id.clone()), ..key(&team.id) });
+        [&anna, &bert].map(|who| KeyRecord { created_by: Some(who.id.clone()), ..key(&team.id) });
     for key in &keys {
         store.add_key(key).await.unwrap();
     }
@@ -184,25 +184,25 @@ async fn two_members_keys_share_one_cap(database: Arc<TestDatabase>) {
     let ask = |key: &KeyRecord, full: i64| LeaseRequest {
         node: node.clone(),
         key_id: key.id.clone(),
-        least: Money::nanos(full),
-        full: Money::nanos(full),
-        hold: Money::nanos(full),
-        wish: Money::nanos(full),
+        least: Money::from_nanos(full),
+        full: Money::from_nanos(full),
+        hold: Money::from_nanos(full),
+        wish: Money::from_nanos(full),
         unreported: Money::ZERO,
         seq: 1,
         ahead: false,
     };
     let granted = store.grant(&ask(&keys[0], 70)).await.unwrap();
-    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::nanos(70)));
+    assert!(matches!(granted, LeaseGrant::Lease { amount, .. } if amount == Money::from_nanos(70)));
     let granted = store.grant(&ask(&keys[1], 70)).await.unwrap();
     assert!(
-        matches!(granted, LeaseGrant::Short { left, .. } if left == Money::nanos(30)),
+        matches!(granted, LeaseGrant::Short { left, .. } if left == Money::from_nanos(30)),
         "{granted:?}"
     );
     store.post(&[entry(&id(), &keys[0], 12, 50)]).await.unwrap();
     let totals = store.teams().await.unwrap();
     let total = totals.into_iter().find(|total| total.team.id == team.id).unwrap();
-    assert_eq!(total.spent, Money::nanos(12));
-    assert_eq!(Role::by_word("manager"), None, "a team's roles are not the gateway's");
+    assert_eq!(total.spent, Money::from_nanos(12));
+    assert_eq!(AccountRole::by_word("manager"), None, "a team's roles are not the gateway's");
     store.close().await;
 }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{Entry, Outcome};
+use ledger::{LedgerEntry, CallOutcome};
 use proptest::prelude::*;
 use store::{
-    By, EntryFilter, KeyRecord, Micros, Pace, Rank, Shown, Step, Store, UsageFilter, UsagePoint,
-    UsageView, UsageWish,
+    GroupBy, EntryFilter, KeyRecord, Micros, LatencyTotals, GroupOrder, ReportTotals, UsageStep, Store, UsageFilter, UsagePoint,
+    UsageReport, UsageRequest,
 };
 
 use crate::on_both;
@@ -32,10 +32,10 @@ const DAY: Micros = 24 * HOUR;
 const BEGIN: Micros = 20_758 * DAY - HOUR;
 
 /// Returns call `n`. Its time, key, model and outcome depend on the number.
-fn call(run: &str, n: usize, keys: &[KeyRecord]) -> Entry {
+fn call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
     let at = BEGIN + (n as i64 % 7) * 5 * HOUR + n as i64;
     let cost = n as i64 * 3 + 1;
-    Entry {
+    LedgerEntry {
         started: at,
         ended: at + (n as i64 % 9) * 333_000,
         first_byte_us: (!n.is_multiple_of(4)).then_some(n as i64 % 5 * 90_000),
@@ -49,9 +49,9 @@ fn call(run: &str, n: usize, keys: &[KeyRecord]) -> Entry {
 
 /// Computes the expected usage from the calls, by begin and group.
 fn expected(
-    calls: &[Entry],
-    step: Step,
-    by: Option<By>,
+    calls: &[LedgerEntry],
+    step: UsageStep,
+    by: Option<GroupBy>,
     filter: &UsageFilter,
 ) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
     let mut sums = BTreeMap::new();
@@ -66,11 +66,11 @@ fn expected(
         }
         let group = match by {
             None => String::new(),
-            Some(By::Account) => call.account_id.clone(),
-            Some(By::Key) => call.key_id.clone(),
-            Some(By::Model) => call.model.clone(),
-            Some(By::Lane) => call.lane.clone(),
-            Some(By::Status) => call.status.to_string(),
+            Some(GroupBy::Account) => call.account_id.clone(),
+            Some(GroupBy::Key) => call.key_id.clone(),
+            Some(GroupBy::Model) => call.model.clone(),
+            Some(GroupBy::Lane) => call.lane.clone(),
+            Some(GroupBy::Status) => call.status.to_string(),
         };
         let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, 0));
         *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + call.ended - call.started);
@@ -89,34 +89,34 @@ fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
 async fn look(
     store: &Store,
     range: Range<Micros>,
-    step: Step,
-    by: By,
+    step: UsageStep,
+    by: GroupBy,
     filter: &UsageFilter,
-) -> UsageView {
-    let (rank, filter) = (Rank::Cost, filter.clone());
+) -> UsageReport {
+    let (rank, filter) = (GroupOrder::Cost, filter.clone());
     store
-        .usage_view(&UsageWish { range, step, by, rank, filter, listed: 2, apart: 1 })
+        .usage_view(&UsageRequest { range, step, by, rank, filter, listed: 2, with_series: 1 })
         .await
         .unwrap()
 }
 
 /// Checks that the series of the report add up to its total.
-fn adds_up(view: &UsageView) {
-    let over = view.over.iter().map(|point| &point.used);
-    let all: Vec<&Shown> = over.chain(view.others.iter().map(|(_, used)| used)).collect();
+fn adds_up(view: &UsageReport) {
+    let over = view.series.iter().map(|point| &point.used);
+    let all: Vec<&ReportTotals> = over.chain(view.others.iter().map(|(_, used)| used)).collect();
     assert_eq!(all.iter().map(|used| used.calls).sum::<i64>(), view.all.calls, "{view:?}");
     assert_eq!(all.iter().map(|used| used.cost).sum::<Money>(), view.all.cost, "{view:?}");
     assert_eq!(all.iter().map(|used| used.output).sum::<i64>(), view.all.output, "{view:?}");
 }
 
-fn groups() -> Vec<Option<By>> {
-    By::ALL.into_iter().map(Some).chain([None]).collect()
+fn groups() -> Vec<Option<GroupBy>> {
+    GroupBy::ALL.into_iter().map(Some).chain([None]).collect()
 }
 
 async fn proved(store: &Store) {
-    let (proofs, _) = store.prove().await.unwrap();
+    let (proofs, _) = store.verify().await.unwrap();
     for proof in proofs {
-        assert!(proof.broken.is_empty(), "{proof:?}");
+        assert!(proof.violations.is_empty(), "{proof:?}");
     }
 }
 
@@ -136,11 +136,11 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         let run = id();
         let mut posted = BTreeSet::new();
         for batch in &batches {
-            let calls: Vec<Entry> = batch.iter().map(|n| call(&run, *n, &keys)).collect();
+            let calls: Vec<LedgerEntry> = batch.iter().map(|n| call(&run, *n, &keys)).collect();
             store.post(&calls).await.unwrap();
             posted.extend(batch.iter().copied());
         }
-        let calls: Vec<Entry> = posted.iter().map(|n| call(&run, *n, &keys)).collect();
+        let calls: Vec<LedgerEntry> = posted.iter().map(|n| call(&run, *n, &keys)).collect();
         let (of_account, of_key, model, lane, status) = filter;
         // Other runs share the tables, so queries are restricted to keys of this one.
         for which in 0..keys.len() {
@@ -152,11 +152,11 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
                 lane: lane.clone(),
                 status,
             };
-            for step in Step::ALL {
+            for step in UsageStep::ALL {
                 for by in groups() {
                     let range = BEGIN..BEGIN + 3 * DAY;
                     let points = store.usage_over(range.clone(), step, by, &filter).await.unwrap();
-                    let paces = store.pace_over(range, step, by, &filter).await.unwrap();
+                    let paces = store.latencies_over(range, step, by, &filter).await.unwrap();
                     assert_eq!(paces.len(), points.len());
                     for (point, pace) in points.iter().zip(paces) {
                         assert_eq!((pace.begun, &pace.group), (point.begun, &point.group));
@@ -171,16 +171,16 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
                 }
             }
             // Sums by hour, day and month agree for every grouping.
-            let all: i64 = expected(&calls, Step::Hour, None, &filter).values().map(|s| s.1).sum();
-            for step in Step::ALL {
-                for by in By::ALL {
+            let all: i64 = expected(&calls, UsageStep::Hour, None, &filter).values().map(|s| s.1).sum();
+            for step in UsageStep::ALL {
+                for by in GroupBy::ALL {
                     let range = BEGIN + 1..BEGIN + 40 * DAY;
                     let view = look(store, range, step, by, &filter).await;
                     assert_eq!(view.all.cost.as_nanos(), all, "{step:?} {by:?}");
-                    assert_eq!(view.pace.took.count(), view.all.calls);
+                    assert_eq!(view.latencies.took.count(), view.all.calls);
                     adds_up(&view);
                     let wanted = expected(&calls, step, Some(by), &filter);
-                    for UsagePoint { begun, group, used } in view.over {
+                    for UsagePoint { begun, group, used } in view.series {
                         let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
                         assert_eq!(
                             sum,
@@ -194,7 +194,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     });
     proved(store).await;
     let everyone = UsageFilter::default();
-    let used = look(store, 0..BEGIN + 400 * DAY, Step::Month, By::Key, &everyone).await.all;
+    let used = look(store, 0..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone).await.all;
     let rows = store.totals().await.unwrap();
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
     assert_eq!(used.cost, rows.iter().map(|row| row.cost).sum::<Money>());
@@ -204,14 +204,14 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
 async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    let capped = KeyRecord { cap: Some(Money::nanos(10)), changed: 2, ..key.clone() };
+    let capped = KeyRecord { cap: Some(Money::from_nanos(10)), changed: 2, ..key.clone() };
     assert!(store.update_key(&capped).await.unwrap());
     let calls = [entry("a", &key, 8, BEGIN), entry("b", &key, 8, BEGIN)];
     assert_eq!(store.post(&calls).await.unwrap(), 2);
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
-    let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
-    assert_eq!((used.calls, used.cost, used.borne), (2, Money::nanos(10), Money::nanos(6)));
+    let used = look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+    assert_eq!((used.calls, used.cost, used.absorbed), (2, Money::from_nanos(10), Money::from_nanos(6)));
     store.close().await;
 }
 
@@ -219,16 +219,16 @@ async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>)
 async fn everything(
     store: &Store,
     keys: &[KeyRecord],
-) -> Vec<(Vec<UsagePoint>, Vec<UsagePoint<Pace>>)> {
+) -> Vec<(Vec<UsagePoint>, Vec<UsagePoint<LatencyTotals>>)> {
     let mut all = Vec::new();
-    for step in Step::ALL {
+    for step in UsageStep::ALL {
         for by in groups() {
             for key in keys.iter().map(Some).chain([None]) {
                 let key_id = key.map(|key| key.id.clone());
                 let filter = UsageFilter { key_id, ..UsageFilter::default() };
                 let range = BEGIN - 300 * DAY..BEGIN + 65 * DAY;
                 let used = store.usage_over(range.clone(), step, by, &filter).await.unwrap();
-                all.push((used, store.pace_over(range, step, by, &filter).await.unwrap()));
+                all.push((used, store.latencies_over(range, step, by, &filter).await.unwrap()));
             }
         }
     }
@@ -238,7 +238,7 @@ async fn everything(
 async fn the_migration_sums_earlier_calls(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await];
-    let calls: Vec<Entry> = (0..300).map(|n| call("old", n, &keys)).collect();
+    let calls: Vec<LedgerEntry> = (0..300).map(|n| call("old", n, &keys)).collect();
     store.post(&calls).await.unwrap();
     let before = everything(&store, &keys).await;
     store.close().await;
@@ -272,34 +272,34 @@ async fn the_migration_sums_earlier_calls(database: Arc<TestDatabase>) {
 async fn groups_are_ranked(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let keys = [some_key(&store).await, some_key(&store).await, some_key(&store).await];
-    let calls: Vec<Entry> = (0..50).map(|n| call("top", n * n, &keys)).collect();
+    let calls: Vec<LedgerEntry> = (0..50).map(|n| call("top", n * n, &keys)).collect();
     store.post(&calls).await.unwrap();
     let range = BEGIN..BEGIN + 3 * DAY;
     let all = UsageFilter::default();
-    for by in By::ALL {
-        for rank in [Rank::Cost, Rank::Calls, Rank::Tokens] {
-            let wish = UsageWish {
+    for by in GroupBy::ALL {
+        for rank in [GroupOrder::Cost, GroupOrder::Calls, GroupOrder::Tokens] {
+            let wish = UsageRequest {
                 range: range.clone(),
-                step: Step::Hour,
+                step: UsageStep::Hour,
                 by,
                 rank,
                 filter: all.clone(),
                 listed: 2,
-                apart: 1,
+                with_series: 1,
             };
             let view = store.usage_view(&wish).await.unwrap();
             adds_up(&view);
-            assert!(view.over.iter().all(|point| point.group == view.top[0].0));
+            assert!(view.series.iter().all(|point| point.group == view.top[0].0));
             let top = view.top;
             let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-            for ((_, group), (calls, cost, _)) in expected(&calls, Step::Month, Some(by), &all) {
+            for ((_, group), (calls, cost, _)) in expected(&calls, UsageStep::Month, Some(by), &all) {
                 let sum = sums.entry(group).or_default();
                 *sum = (sum.0 + calls, sum.1 + cost);
             }
-            let of = |used: &Shown| match rank {
-                Rank::Cost => used.cost.as_nanos(),
-                Rank::Calls => used.calls,
-                Rank::Tokens => used.input + used.output,
+            let of = |used: &ReportTotals| match rank {
+                GroupOrder::Cost => used.cost.as_nanos(),
+                GroupOrder::Calls => used.calls,
+                GroupOrder::Tokens => used.input + used.output,
             };
             assert!(top.len() == sums.len().min(2) && top.is_sorted_by_key(|(_, used)| -of(used)));
             for (name, used) in &top {
@@ -310,11 +310,11 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
                 );
             }
         }
-        assert_eq!(By::by_word(by.word()), Some(by));
+        assert_eq!(GroupBy::by_word(by.word()), Some(by));
     }
     for range in [0..DAY, DAY..DAY] {
-        let none = look(&store, range, Step::Hour, By::Key, &all).await;
-        assert_eq!(none, UsageView::default());
+        let none = look(&store, range, UsageStep::Hour, GroupBy::Key, &all).await;
+        assert_eq!(none, UsageReport::default());
     }
     store.close().await;
 }
@@ -326,23 +326,23 @@ async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
         let mut absurd = entry(&format!("absurd {n}"), &key, 1, BEGIN);
         absurd.usage.input = u64::MAX;
         absurd.usage.output = i64::MAX as u64;
-        absurd.borne = Money::MAX;
+        absurd.absorbed = Money::MAX;
         absurd.first_byte_us = Some(i64::MAX);
         absurd.ended = i64::MAX;
         assert_eq!(store.post(&[absurd]).await.unwrap(), 1);
     }
     let range = BEGIN - DAY..BEGIN + DAY;
-    let used = look(&store, range, Step::Hour, By::Model, &UsageFilter::default()).await.all;
-    assert_eq!((used.calls, used.cost), (3, Money::nanos(3)));
+    let used = look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+    assert_eq!((used.calls, used.cost), (3, Money::from_nanos(3)));
     proved(&store).await;
     store.close().await;
 }
 
 /// Returns the numbers of the violated invariants.
 async fn broken(store: &Store) -> Vec<&'static str> {
-    let (proofs, _) = store.prove().await.unwrap();
+    let (proofs, _) = store.verify().await.unwrap();
     assert_eq!(proofs.len(), 8);
-    proofs.iter().filter(|proof| !proof.broken.is_empty()).map(|proof| proof.law).collect()
+    proofs.iter().filter(|proof| !proof.violations.is_empty()).map(|proof| proof.law).collect()
 }
 
 async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<TestDatabase>) {
@@ -400,13 +400,13 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
     assert_eq!(broken(&store).await, [] as [&str; 0]);
     database.execute_raw("UPDATE keys SET cap = NULL").await;
 
-    let bad: Vec<(&str, Entry)> = vec![
-        ("L4", Entry { held: Some(Money::nanos(4)), ..plain("beyond") }),
-        ("L5", Entry { attempts: 3, ..plain("untold") }),
-        ("L5", Entry { lane: String::new(), ..plain("nobody's") }),
-        ("L6", Entry { outcome: Outcome::Failed, ..plain("for nothing") }),
-        ("L6", Entry { cost: Money::ZERO, ..plain("free") }),
-        ("L8", Entry { price_version: String::new(), ..plain("unpriced") }),
+    let bad: Vec<(&str, LedgerEntry)> = vec![
+        ("L4", LedgerEntry { held: Some(Money::from_nanos(4)), ..plain("beyond") }),
+        ("L5", LedgerEntry { attempts: 3, ..plain("untold") }),
+        ("L5", LedgerEntry { lane: String::new(), ..plain("nobody's") }),
+        ("L6", LedgerEntry { outcome: CallOutcome::Failed, ..plain("for nothing") }),
+        ("L6", LedgerEntry { cost: Money::ZERO, ..plain("free") }),
+        ("L8", LedgerEntry { price_version: String::new(), ..plain("unpriced") }),
     ];
     let mut found = BTreeSet::new();
     for (law, entry) in bad {

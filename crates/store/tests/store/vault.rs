@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use store::{
-    AllConfigured, Change, Configured, ConfiguredKind, Factor, FactorKind, Rekeyed, Sealed, Store,
+    ConfigSnapshot, ConfigChange, ConfigEntry, ConfigEntryKind, Factor, FactorKind, RekeyCounts, SealedSecret, Store,
     StoredCredential, Vault, VaultError, VaultKeys,
 };
 
@@ -41,19 +41,19 @@ async fn a_sealed_secret_opens_for_its_row_and_key_only() {
     let sealed = vault.sealer().await.unwrap().seal("a", SECRET.as_bytes()).unwrap();
     assert_eq!(sealed.by, "old");
     assert_eq!(vault.open("a", &sealed).unwrap(), SECRET.as_bytes());
-    assert_eq!(vault.open("b", &sealed), Err(VaultError::Spoilt), "another row");
+    assert_eq!(vault.open("b", &sealed), Err(VaultError::Corrupt), "another row");
     for place in 0..sealed.bytes.len() {
         let mut bytes = sealed.bytes.clone();
         bytes[place] ^= 1;
-        let flipped = Sealed { by: sealed.by.clone(), bytes };
-        assert_eq!(vault.open("a", &flipped), Err(VaultError::Spoilt), "byte {place}");
-        let cut = Sealed { by: sealed.by.clone(), bytes: sealed.bytes[..place].to_vec() };
-        assert_eq!(vault.open("a", &cut), Err(VaultError::Spoilt), "cut at {place}");
+        let flipped = SealedSecret { by: sealed.by.clone(), bytes };
+        assert_eq!(vault.open("a", &flipped), Err(VaultError::Corrupt), "byte {place}");
+        let cut = SealedSecret { by: sealed.by.clone(), bytes: sealed.bytes[..place].to_vec() };
+        assert_eq!(vault.open("a", &cut), Err(VaultError::Corrupt), "cut at {place}");
     }
     let other = given(&[NEW]);
-    assert_eq!(other.open("a", &sealed), Err(VaultError::NoKey("old".to_owned())));
-    let renamed = Sealed { by: "new".to_owned(), ..sealed.clone() };
-    assert_eq!(other.open("a", &renamed), Err(VaultError::Spoilt), "another key");
+    assert_eq!(other.open("a", &sealed), Err(VaultError::UnknownKey("old".to_owned())));
+    let renamed = SealedSecret { by: "new".to_owned(), ..sealed.clone() };
+    assert_eq!(other.open("a", &renamed), Err(VaultError::Corrupt), "another key");
     let both = given(&[NEW, OLD]);
     assert_eq!(both.open("a", &sealed).unwrap(), SECRET.as_bytes(), "an old key opens");
     let again = both.sealer().await.unwrap().seal("a", SECRET.as_bytes()).unwrap();
@@ -96,23 +96,23 @@ async fn a_managed_key_is_created_on_first_use_for_its_owner_only() {
     assert_eq!(given.open("a", &sealed).unwrap(), b"x", "and once the operator gives another");
     assert_eq!(given.keys().0.as_deref(), Some("new"));
     let shared = Vault::new(file.clone(), None, true);
-    let Err(VaultError::Shut(why)) = shared.sealer().await.map(|_| ()) else { panic!("sealed") };
+    let Err(VaultError::Unavailable(why)) = shared.sealer().await.map(|_| ()) else { panic!("sealed") };
     assert!(why.contains("`vault` of `[server]`"), "{why}");
     std::fs::write(&file, "nonsense").unwrap();
     let broken = Vault::new(file.clone(), None, false);
-    assert!(matches!(broken.sealer().await.map(|_| ()), Err(VaultError::Shut(_))));
+    assert!(matches!(broken.sealer().await.map(|_| ()), Err(VaultError::Unavailable(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "nonsense", "it is not written over");
     std::fs::remove_file(file).unwrap();
 }
 
-fn provider(id: &str) -> Change {
+fn provider(id: &str) -> ConfigChange {
     let settings = r#"{"speaks":"chat"}"#.to_owned();
-    let (kind, id) = (ConfiguredKind::Provider, id.to_owned());
-    Change::Put(Configured { kind, id, settings, created: 1, changed: 1 })
+    let (kind, id) = (ConfigEntryKind::Provider, id.to_owned());
+    ConfigChange::Put(ConfigEntry { kind, id, settings, created: 1, changed: 1 })
 }
 
 async fn credential(vault: &Vault, provider: &str) -> StoredCredential {
-    let unsealed = Sealed { by: String::new(), bytes: Vec::new() };
+    let unsealed = SealedSecret { by: String::new(), bytes: Vec::new() };
     let mut made = StoredCredential {
         id: id(),
         provider_id: provider.to_owned(),
@@ -127,21 +127,21 @@ async fn credential(vault: &Vault, provider: &str) -> StoredCredential {
 
 async fn stored_configuration_is_read_back(database: Arc<TestDatabase>) {
     let store = database.open().await;
-    assert_eq!(store.configured().await.unwrap(), AllConfigured::default());
+    assert_eq!(store.configured().await.unwrap(), ConfigSnapshot::default());
     let vault = given(&[OLD]);
     let (one, two) = (credential(&vault, "p").await, credential(&vault, "p").await);
     let other = credential(&vault, "q").await;
-    let give = |one: &StoredCredential| Change::Give(one.clone());
+    let give = |one: &StoredCredential| ConfigChange::Give(one.clone());
     let all = [provider("p"), give(&one), give(&two), provider("q"), give(&other)];
     assert!(store.configure(0, &all).await.unwrap());
     let seen = store.configured().await.unwrap();
     assert_eq!((seen.revision, seen.entries.len(), seen.credentials.len()), (1, 2, 3));
     assert!(seen.credentials.contains(&one));
-    assert!(store.configure(1, &[Change::Take(one.id.clone())]).await.unwrap());
+    assert!(store.configure(1, &[ConfigChange::Take(one.id.clone())]).await.unwrap());
     assert_eq!(store.configured_revision().await.unwrap(), 2);
     assert_eq!(store.configured().await.unwrap().credentials.len(), 2);
-    let drop = Change::Drop(ConfiguredKind::Provider, "p".to_owned());
-    assert!(store.configure(2, &[drop, Change::TakeAll("q".to_owned())]).await.unwrap());
+    let drop = ConfigChange::Drop(ConfigEntryKind::Provider, "p".to_owned());
+    assert!(store.configure(2, &[drop, ConfigChange::TakeAll("q".to_owned())]).await.unwrap());
     let left = store.configured().await.unwrap();
     assert_eq!((left.entries.len(), left.credentials.len()), (1, 0), "all its credentials go too");
     store.close().await;
@@ -198,14 +198,14 @@ async fn rekeying_seals_all_rows_again_and_deletes_old_keys(database: Arc<TestDa
     // More than one batch.
     let mut changes = vec![provider("p")];
     for _ in 0..230 {
-        changes.push(Change::Give(credential(&vault, "p").await));
+        changes.push(ConfigChange::Give(credential(&vault, "p").await));
     }
     assert!(store.configure(0, &changes).await.unwrap());
     let plain = generator(&store, None).await;
     let sealed = generator(&store, Some(&vault)).await;
     let (first, _) = vault.keys();
     let old = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(vault.rekey(&store).await.unwrap(), Rekeyed { sealed: 232, left: 0 });
+    assert_eq!(vault.rekey(&store).await.unwrap(), RekeyCounts { sealed: 232, left: 0 });
     let (second, keys) = vault.keys();
     assert_ne!(first, second);
     assert_eq!(keys.len(), 1, "the old key is gone");
@@ -222,7 +222,7 @@ async fn rekeying_seals_all_rows_again_and_deletes_old_keys(database: Arc<TestDa
     for factor in [plain, sealed] {
         let factor = store.factor(&factor.id).await.unwrap().unwrap();
         let label = factor.label();
-        let sealed = Sealed { by: factor.sealed_by.unwrap(), bytes: factor.secret };
+        let sealed = SealedSecret { by: factor.sealed_by.unwrap(), bytes: factor.secret };
         assert_eq!(after.open(&label, &sealed).unwrap(), SECRET.as_bytes());
     }
     store.close().await;
@@ -233,15 +233,15 @@ async fn secrets_that_do_not_open_are_kept_and_counted(database: Arc<TestDatabas
     let (mine, other) = (given(&[NEW]), given(&[OLD]));
     let foreign = credential(&other, "p").await;
     let own = credential(&given(&[NEW]), "p").await;
-    let changes = [provider("p"), Change::Give(foreign.clone()), Change::Give(own)];
+    let changes = [provider("p"), ConfigChange::Give(foreign.clone()), ConfigChange::Give(own)];
     assert!(store.configure(0, &changes).await.unwrap());
-    assert_eq!(mine.rekey(&store).await.unwrap(), Rekeyed { sealed: 0, left: 1 });
+    assert_eq!(mine.rekey(&store).await.unwrap(), RekeyCounts { sealed: 0, left: 1 });
     assert!(store.configured().await.unwrap().credentials.contains(&foreign));
     let both = given(&[NEW, OLD]);
-    assert_eq!(both.rekey(&store).await.unwrap(), Rekeyed { sealed: 1, left: 0 });
+    assert_eq!(both.rekey(&store).await.unwrap(), RekeyCounts { sealed: 1, left: 0 });
     assert_eq!(store.sealed().await.unwrap(), [("new".to_owned(), 2)].into());
     let shut = Vault::new(file(), None, true);
-    assert!(matches!(shut.rekey(&store).await, Err(VaultError::Shut(_))));
+    assert!(matches!(shut.rekey(&store).await, Err(VaultError::Unavailable(_))));
     store.close().await;
 }
 
@@ -273,7 +273,7 @@ async fn no_secret_is_lost_during_rekeying(database: Arc<TestDatabase>) {
     for id in made {
         let factor = store.factor(&id).await.unwrap().unwrap();
         let label = factor.label();
-        let sealed = Sealed { by: factor.sealed_by.unwrap(), bytes: factor.secret };
+        let sealed = SealedSecret { by: factor.sealed_by.unwrap(), bytes: factor.secret };
         assert_eq!(after.open(&label, &sealed).unwrap(), SECRET.as_bytes());
     }
     store.close().await;

@@ -1,7 +1,7 @@
 //! How a request leaves: over the network, or to a model inside this process.
 
 use bytes::Bytes;
-use canon::Reach;
+use canon::UpstreamProgress;
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -62,7 +62,7 @@ struct Ways {
 #[derive(Debug)]
 pub struct Lost {
     /// How far it got.
-    pub reach: Reach,
+    pub reach: UpstreamProgress,
     /// What went wrong.
     pub why: BodyError,
 }
@@ -137,7 +137,7 @@ impl Ways {
     ) -> Result<Answer, Lost> {
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(Lost { reach: Reach::Nothing, why: "the address is not whole".into() });
+            return Err(Lost { reach: UpstreamProgress::NotSent, why: "the address is not whole".into() });
         };
         let place = self.pool.place((scheme.clone(), authority.clone()));
         if let Some(proof) = self.opener.proof(uri) {
@@ -165,7 +165,7 @@ impl Ways {
         place: Arc<Place>,
         connect: Duration,
     ) -> Result<Answer, Lost> {
-        let nothing = |why: BodyError| Lost { reach: Reach::Nothing, why };
+        let nothing = |why: BodyError| Lost { reach: UpstreamProgress::NotSent, why };
         let opening = tokio::time::timeout(connect, self.opener.open(request.uri()));
         let Opened { line, proxied, shared } = match opening.await {
             Ok(opened) => opened.map_err(nothing)?,
@@ -203,8 +203,8 @@ async fn exchange(
     place: Arc<Place>,
 ) -> Result<Answer, Lost> {
     let head = wire.exchange(request).await.map_err(|failed| match failed {
-        Failed::Stale(why) => Lost { reach: Reach::Stale, why },
-        Failed::Sent(why) => Lost { reach: Reach::Sent, why },
+        Failed::Stale(why) => Lost { reach: UpstreamProgress::StaleConnection, why },
+        Failed::Sent(why) => Lost { reach: UpstreamProgress::Sent, why },
     })?;
     let body = NetBody::Own(Flow::new(wire, head.framing, head.keep, place));
     let body = Body::net(&head.headers, body);
@@ -230,13 +230,13 @@ impl Shared {
                     said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM)
                 });
                 let reach = if why.is_canceled() {
-                    Reach::Nothing
+                    UpstreamProgress::NotSent
                 } else if undone {
-                    Reach::Undone
+                    UpstreamProgress::Refused
                 } else if self.used.has_answered() && !why.is_parse() {
-                    Reach::Stale
+                    UpstreamProgress::StaleConnection
                 } else {
-                    Reach::Sent
+                    UpstreamProgress::Sent
                 };
                 return Ok(Err(Lost { reach, why: why.into() }));
             }

@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Buf as _, Bytes, BytesMut};
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use futures_util::task::AtomicWaker;
 use http::header::{EXPECT, HOST};
 use http::{HeaderMap, Request};
@@ -126,19 +126,19 @@ async fn answer<H: RequestHandler>(
 }
 
 /// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.
-fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), Fault> {
+fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiError> {
     if headers.len() > limits.headers {
         let say = format!("a request may have {} headers at most", limits.headers);
-        return Err(Fault::new(Trouble::HeadTooLarge, say));
+        return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
     }
     let mut hosts = headers.get_all(HOST).iter();
     if hosts.next().is_some_and(|host| !h1::is_host(host.as_bytes())) || hosts.next().is_some() {
-        return Err(Fault::invalid("host", "`Host` is not the name of a host"));
+        return Err(ApiError::invalid("host", "`Host` is not the name of a host"));
     }
     let expects = headers.get(EXPECT);
     if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
         let say = "`Expect` can only be `100-continue`";
-        return Err(Fault::new(Trouble::Expectation, say).param("expect"));
+        return Err(ApiError::new(ErrorKind::ExpectationFailed, say).with_param("expect"));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::Fault;
+use canon::ApiError;
 use http::{HeaderMap, Request};
 
 /// Answers the requests of one connection.
@@ -24,7 +24,7 @@ pub trait RequestHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send;
 
     /// Answers a request that could not be parsed.
-    fn refuse(&self, fault: &Fault, path: &str) -> Response;
+    fn refuse(&self, fault: &ApiError, path: &str) -> Response;
 
     /// Answers a request that is cut short because the process stops.
     fn stopped(&self, format: Self::Format) -> Response;

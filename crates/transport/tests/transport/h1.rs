@@ -1,7 +1,7 @@
 //! Answers over HTTP/1: where they end, and which connections carry another request.
 
 use bytes::Bytes;
-use canon::Reach;
+use canon::UpstreamProgress;
 use http::Request;
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
@@ -175,11 +175,11 @@ async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
     let provider = Provider::start(LENGTH, Then::HangsUp).await;
     let client = client();
     text(provider.ask(&client, 10).await.unwrap()).await.unwrap();
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, Reach::Stale);
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::StaleConnection);
     let provider = Provider::start("nonsense\r\n\r\n", Then::Waits).await;
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, Reach::Sent);
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::Sent);
     let gone = Provider { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };
-    assert_eq!(gone.ask(&client, 10).await.unwrap_err().reach, Reach::Nothing);
+    assert_eq!(gone.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::NotSent);
 }
 
 #[tokio::test]

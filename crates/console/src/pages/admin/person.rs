@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
-use store::Role;
+use store::AccountRole;
 
 use super::{TAG, select, tag_field, text_or_null};
 use crate::clerk::{Clerk, Refusal, Told, text};
@@ -291,7 +291,7 @@ async fn whole(
 
 fn role_form(signed: &Signed, account: &Told, at: &str, wrongs: &Wrongs) -> Markup {
     let own = text(&account.value, "role");
-    let options: Vec<(&str, &str)> = Role::ALL
+    let options: Vec<(&str, &str)> = AccountRole::ALL
         .into_iter()
         .filter(|role| role.word() == own || may_give(signed.account.role, *role))
         .map(|role| (role.word(), about(role)))

@@ -1,7 +1,7 @@
 //! Prices in a form: one field for each plain price, and what has parts of its own as JSON.
 
 use canon::Price;
-use catalog::{LongPrices, PicturePrice, Prices, Rates, ServicePrices};
+use catalog::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, TierPrices};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
@@ -32,9 +32,9 @@ const FURTHER: &str = "price.further";
 const PARTS: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
 
 /// Prices in writing, as the API takes them.
-pub(super) fn written(prices: &Prices) -> Map<String, Value> {
+pub(super) fn written(prices: &ModelPrices) -> Map<String, Value> {
     // Named one by one, so that a new price cannot be forgotten here.
-    let Prices {
+    let ModelPrices {
         version: _,
         input,
         output,
@@ -49,10 +49,10 @@ pub(super) fn written(prices: &Prices) -> Map<String, Value> {
         per_request,
         per_second,
         per_image,
-        pictures,
+        images: pictures,
         per_search,
-        long,
-        services,
+        long_prompts: long,
+        tiers: services,
     } = prices;
     let million = |price: Price| Value::from(price.to_per_million());
     let unit = |price: Price| Value::from(price.to_per_unit());
@@ -76,18 +76,18 @@ pub(super) fn written(prices: &Prices) -> Map<String, Value> {
     ];
     let mut written: Map<String, Value> =
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    for ServicePrices { service, rates, long } in services {
+    for TierPrices { tier: service, rates, long_prompts: long } in services {
         let mut value = json!({ "rates": rates_json(rates) });
         if let (false, Some(fields)) = (long.is_empty(), value.as_object_mut()) {
             fields.insert("long".to_owned(), long.iter().map(long_json).collect());
         }
-        written.insert(service.word().to_owned(), value);
+        written.insert(service.as_str().to_owned(), value);
     }
     written
 }
 
-fn rates_json(rates: &Rates) -> Value {
-    let Rates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+fn rates_json(rates: &TokenRates) -> Value {
+    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
     let all = [
         ("input", Some(input)),
         ("output", Some(output)),
@@ -99,13 +99,13 @@ fn rates_json(rates: &Rates) -> Value {
     said.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
 }
 
-fn long_json(long: &LongPrices) -> Value {
-    let LongPrices { above, rates } = long;
+fn long_json(long: &LongPromptPrices) -> Value {
+    let LongPromptPrices { above_tokens: above, rates } = long;
     json!({ "above": above, "rates": rates_json(rates) })
 }
 
-fn picture(picture: &PicturePrice) -> Value {
-    let PicturePrice { size, quality, price, tokens } = picture;
+fn picture(picture: &ImagePrice) -> Value {
+    let ImagePrice { size, quality, price, tokens } = picture;
     let all = [
         ("size", size.clone().map(Value::from)),
         ("quality", quality.clone().map(Value::from)),
@@ -196,12 +196,12 @@ pub(super) fn show(fields: &Fields, wrongs: &Wrongs) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catalog::{Directory, PriceList};
+    use catalog::{ModelDirectory, PriceList};
 
     #[test]
     fn prices_of_the_directory_survive_the_form() {
         let mut seen = 0;
-        for model in Directory::embedded().models() {
+        for model in ModelDirectory::embedded().models() {
             let price = Value::Object(written(&model.prices));
             let back = body(&Fields::of(filled(&price))).unwrap().map(Value::Object);
             assert_eq!(back, Some(price.clone()), "{}", model.id);

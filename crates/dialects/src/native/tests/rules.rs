@@ -1,15 +1,15 @@
 //! The rules, one line each: what is refused and by which name, and what real clients may send.
 
 use super::super::rules::read_facts;
-use crate::Target;
+use crate::RequestTarget;
 
-fn target() -> Target {
-    Target { model: Some("m".to_owned()), ..Target::default() }
+fn target() -> RequestTarget {
+    RequestTarget { model: Some("m".to_owned()), ..RequestTarget::default() }
 }
 
 fn refused(body: &str) -> (String, String) {
     let fault = read_facts(&target(), body.as_bytes()).expect_err(body);
-    (fault.path().unwrap_or_default().to_owned(), fault.say().to_owned())
+    (fault.param().unwrap_or_default().to_owned(), fault.message().to_owned())
 }
 
 fn with(field: &str) -> String {
@@ -247,7 +247,7 @@ fn bodies_that_are_not_objects_are_refused() {
     }
     assert!(read_facts(&target(), b"{\"labels\":\"\xe9\"}").is_err());
     assert!(read_facts(&target(), "\u{feff}{}".as_bytes()).is_err());
-    assert!(read_facts(&Target::default(), b"{}").is_err());
+    assert!(read_facts(&RequestTarget::default(), b"{}").is_err());
     let many = vec![r#"{"inlineData":{"mimeType":"image/png","data":"AA"}}"#; 10_000].join(",");
     assert_eq!(refused(&part(&many)).0, "contents");
 }

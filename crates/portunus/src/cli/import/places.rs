@@ -1,6 +1,6 @@
 //! Where a LiteLLM deployment leads: its provider, under a name of its own, and the model there.
 
-use catalog::{Auth, Directory, ProviderEntry};
+use catalog::{AuthScheme, ModelDirectory, ProviderEntry};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
@@ -92,7 +92,7 @@ impl Places {
                         `bedrock` in docs/providers.md for the others"
                 .to_owned());
         }
-        let known = Directory::embedded().provider(like);
+        let known = ModelDirectory::embedded().provider(like);
         let known = known.ok_or_else(|| format!("the directory has no provider `{like}`"))?;
         let said = said(known, base, params, self.count(like), notes)?;
         Ok(format!("{}/{upstream}", self.name(like, said)))
@@ -191,16 +191,16 @@ fn said(
         let value = params.shift_remove(name)?;
         Some(reference(&value, usual, before, notes))
     };
-    let usual = known.env.first().map_or("API_KEY", String::as_str);
+    let usual = known.key_env.first().map_or("API_KEY", String::as_str);
     let auth = match &known.auth {
-        Auth::Bearer => secret("api_key", usual).map(|key| format!("{{ bearer = {key} }}")),
-        Auth::Header(name) => secret("api_key", usual)
+        AuthScheme::Bearer => secret("api_key", usual).map(|key| format!("{{ bearer = {key} }}")),
+        AuthScheme::Header(name) => secret("api_key", usual)
             .map(|key| format!("{{ header = {}, value = {key} }}", quoted(name))),
-        Auth::Google => {
+        AuthScheme::Google => {
             let account = secret("vertex_credentials", "GOOGLE_APPLICATION_CREDENTIALS");
             account.map(|account| format!("{{ google = {account} }}"))
         }
-        Auth::SigV4(_) => {
+        AuthScheme::SigV4(_) => {
             let access = secret("aws_access_key_id", "AWS_ACCESS_KEY_ID");
             let key = secret("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY");
             let region = region.map(|region| format!("region = {}, ", quoted(&region)));
@@ -209,7 +209,7 @@ fn said(
                 format!("{{ sigv4 = {{ {region}access_key = {access}, secret_key = {key} }} }}")
             })
         }
-        Auth::None => secret("api_key", "API_KEY").map(|key| format!("{{ bearer = {key} }}")),
+        AuthScheme::None => secret("api_key", "API_KEY").map(|key| format!("{{ bearer = {key} }}")),
     };
     match auth {
         Some(auth) => {

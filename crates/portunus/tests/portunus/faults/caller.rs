@@ -1,36 +1,36 @@
 //! The formats as a caller writes and reads them.
 
-use canon::Origin;
+use canon::WireFormat;
 use serde_json::{Value, json};
-use testkit::Got;
+use testkit::TestResponse;
 
 /// The text every model is to say: long enough to break off, with characters of every length.
 pub(crate) const TEXT: &str = "The harbour is quiet at dawn and gulls wheel over the façade of \
     the old customs house – naïve tourists, 港口, ships 🚢 and a tide that turns as slowly as ever";
 
 /// The formats callers speak.
-pub(crate) const FORMATS: [Origin; 4] =
-    [Origin::Chat, Origin::Responses, Origin::Messages, Origin::Native];
+pub(crate) const FORMATS: [WireFormat; 4] =
+    [WireFormat::Chat, WireFormat::Responses, WireFormat::Messages, WireFormat::Native];
 
 /// A request for the text, with something before it.
-pub(crate) fn ask(format: Origin, model: &str, before: &str, stream: bool) -> (String, Value) {
+pub(crate) fn ask(format: WireFormat, model: &str, before: &str, stream: bool) -> (String, Value) {
     let text = format!("{before} Say exactly: {TEXT}");
     let user = json!([{ "role": "user", "content": text }]);
     match format {
-        Origin::Chat | Origin::Images => (
+        WireFormat::Chat | WireFormat::Images => (
             "/v1/chat/completions".to_owned(),
             json!({ "model": model, "messages": user, "stream": stream, "max_tokens": 200 }),
         ),
-        Origin::Responses => (
+        WireFormat::Responses => (
             "/v1/responses".to_owned(),
             json!({ "model": model, "input": user, "stream": stream, "max_output_tokens": 200,
                     "store": false }),
         ),
-        Origin::Messages => (
+        WireFormat::Messages => (
             "/v1/messages".to_owned(),
             json!({ "model": model, "messages": user, "stream": stream, "max_tokens": 200 }),
         ),
-        Origin::Native => {
+        WireFormat::Native => {
             let operator = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
             (
                 format!("/v1beta/models/{model}:{operator}"),
@@ -43,7 +43,7 @@ pub(crate) fn ask(format: Origin, model: &str, before: &str, stream: bool) -> (S
 
 /// The same for a call of a tool, whose arguments are long enough to break off.
 pub(crate) fn ask_for_call(
-    format: Origin,
+    format: WireFormat,
     model: &str,
     before: &str,
     stream: bool,
@@ -53,19 +53,19 @@ pub(crate) fn ask_for_call(
     let schema = json!({ "type": "object", "required": ["place", "weather", "tide"],
                          "properties": { "place": field, "weather": field, "tide": field } });
     let (tools, choice) = match format {
-        Origin::Chat | Origin::Images => (
+        WireFormat::Chat | WireFormat::Images => (
             json!([{ "type": "function", "function": { "name": TOOL, "parameters": schema } }]),
             json!({ "type": "function", "function": { "name": TOOL } }),
         ),
-        Origin::Responses => (
+        WireFormat::Responses => (
             json!([{ "type": "function", "name": TOOL, "parameters": schema }]),
             json!({ "type": "function", "name": TOOL }),
         ),
-        Origin::Messages => (
+        WireFormat::Messages => (
             json!([{ "name": TOOL, "input_schema": schema }]),
             json!({ "type": "tool", "name": TOOL }),
         ),
-        Origin::Native => {
+        WireFormat::Native => {
             body["toolConfig"] = json!({ "functionCallingConfig": { "mode": "ANY" } });
             body["tools"] =
                 json!([{ "functionDeclarations": [{ "name": TOOL, "parameters": schema }] }]);
@@ -80,11 +80,11 @@ pub(crate) fn ask_for_call(
 pub(crate) const TOOL: &str = "note_harbour";
 
 /// The same for two answers at once, in the formats that can ask for them.
-pub(crate) fn ask_for_two(format: Origin, model: &str, before: &str) -> (String, Value) {
+pub(crate) fn ask_for_two(format: WireFormat, model: &str, before: &str) -> (String, Value) {
     let (path, mut body) = ask(format, model, before, false);
     match format {
-        Origin::Native => body["generationConfig"]["candidateCount"] = json!(2),
-        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+        WireFormat::Native => body["generationConfig"]["candidateCount"] = json!(2),
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
             body["n"] = json!(2);
         }
     }
@@ -92,32 +92,32 @@ pub(crate) fn ask_for_two(format: Origin, model: &str, before: &str) -> (String,
 }
 
 /// A request for the vector of the text.
-pub(crate) fn ask_for_vector(format: Origin, model: &str, before: &str) -> (String, Value) {
+pub(crate) fn ask_for_vector(format: WireFormat, model: &str, before: &str) -> (String, Value) {
     let text = format!("{before} {TEXT}");
     match format {
-        Origin::Native => (
+        WireFormat::Native => (
             format!("/v1beta/models/{model}:embedContent"),
             json!({ "content": { "parts": [{ "text": text }] } }),
         ),
-        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
             ("/v1/embeddings".to_owned(), json!({ "model": model, "input": text }))
         }
     }
 }
 
 /// How many answers there are in a whole one.
-pub(crate) fn answers(format: Origin, got: &Got) -> usize {
+pub(crate) fn answers(format: WireFormat, got: &TestResponse) -> usize {
     let body = got.json();
-    let list = if format == Origin::Native { &body["candidates"] } else { &body["choices"] };
+    let list = if format == WireFormat::Native { &body["candidates"] } else { &body["choices"] };
     list.as_array().map_or(1, Vec::len)
 }
 
 /// The numbers of a vector; none of anything else.
-pub(crate) fn vector(format: Origin, got: &Got) -> usize {
+pub(crate) fn vector(format: WireFormat, got: &TestResponse) -> usize {
     let body = got.json();
     let list = match format {
-        Origin::Native => &body["embedding"]["values"],
-        Origin::Chat | Origin::Responses | Origin::Messages | Origin::Images => {
+        WireFormat::Native => &body["embedding"]["values"],
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
             &body["data"][0]["embedding"]
         }
     };
@@ -126,22 +126,22 @@ pub(crate) fn vector(format: Origin, got: &Got) -> usize {
 }
 
 /// The text of a whole answer.
-pub(crate) fn whole_text(format: Origin, got: &Got) -> String {
+pub(crate) fn whole_text(format: WireFormat, got: &TestResponse) -> String {
     let body = got.json();
     let texts = |list: &Value| -> String {
         let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
         list.iter().filter_map(|part| part["text"].as_str()).collect()
     };
     match format {
-        Origin::Chat | Origin::Images => {
+        WireFormat::Chat | WireFormat::Images => {
             body["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
         }
-        Origin::Responses => {
+        WireFormat::Responses => {
             let items = body["output"].as_array().cloned().unwrap_or_default();
             items.iter().map(|item| texts(&item["content"])).collect()
         }
-        Origin::Messages => texts(&body["content"]),
-        Origin::Native => texts(&body["candidates"][0]["content"]["parts"]),
+        WireFormat::Messages => texts(&body["content"]),
+        WireFormat::Native => texts(&body["candidates"][0]["content"]["parts"]),
     }
 }
 
@@ -160,7 +160,7 @@ impl Event {
 
 /// A stream cut into its events, as strictly as the strictest client does it: what is not an event
 /// of the format is an error.
-pub(crate) fn events(format: Origin, got: &Got) -> Result<Vec<Event>, String> {
+pub(crate) fn events(format: WireFormat, got: &TestResponse) -> Result<Vec<Event>, String> {
     let text = std::str::from_utf8(&got.body).map_err(|_| "the stream is not UTF-8".to_owned())?;
     if text.starts_with('[') {
         return items(text);
@@ -172,10 +172,10 @@ pub(crate) fn events(format: Origin, got: &Got) -> Result<Vec<Event>, String> {
             if let Some(data) = line.strip_prefix("data: ") {
                 event.data.push_str(data);
             } else if let Some(name) = line.strip_prefix("event: ")
-                && format != Origin::Native
+                && format != WireFormat::Native
             {
                 event.name = Some(name.to_owned());
-            } else if !line.starts_with(':') || format == Origin::Native {
+            } else if !line.starts_with(':') || format == WireFormat::Native {
                 return Err(format!("a line no client of this format takes: {line:?}"));
             }
         }
@@ -206,7 +206,7 @@ fn items(text: &str) -> Result<Vec<Event>, String> {
 }
 
 /// The names and arguments of the tools that are called, one behind the other.
-pub(crate) fn called(format: Origin, got: &Got, events: Option<&[Event]>) -> String {
+pub(crate) fn called(format: WireFormat, got: &TestResponse, events: Option<&[Event]>) -> String {
     let whole = [got.json()];
     let data: Vec<Value> = match events {
         Some(events) => events.iter().map(Event::json).collect(),
@@ -215,24 +215,24 @@ pub(crate) fn called(format: Origin, got: &Got, events: Option<&[Event]>) -> Str
     let mut said = String::new();
     for data in &data {
         let parts = match format {
-            Origin::Chat | Origin::Images => {
+            WireFormat::Chat | WireFormat::Images => {
                 let choice = &data["choices"][0];
                 let some = if choice["delta"].is_object() { "delta" } else { "message" };
                 let call = &choice[some]["tool_calls"][0]["function"];
                 vec![call["name"].clone(), call["arguments"].clone()]
             }
-            Origin::Responses => match data["type"].as_str() {
+            WireFormat::Responses => match data["type"].as_str() {
                 Some("response.output_item.added") => vec![data["item"]["name"].clone()],
                 Some("response.function_call_arguments.delta") => vec![data["delta"].clone()],
                 Some(_) => Vec::new(),
                 None => each(&data["output"], &["name", "arguments"]),
             },
-            Origin::Messages => match data["type"].as_str() {
+            WireFormat::Messages => match data["type"].as_str() {
                 Some("content_block_start") => vec![data["content_block"]["name"].clone()],
                 Some("content_block_delta") => vec![data["delta"]["partial_json"].clone()],
                 _ => each(&data["content"], &["name", "input"]),
             },
-            Origin::Native => {
+            WireFormat::Native => {
                 let parts = data["candidates"][0]["content"]["parts"].as_array();
                 let calls = parts.into_iter().flatten().map(|part| part["functionCall"].clone());
                 each(&Value::Array(calls.collect()), &["name", "args"])
@@ -256,15 +256,15 @@ fn each(list: &Value, names: &[&str]) -> Vec<Value> {
 }
 
 /// The text of a stream.
-pub(crate) fn streamed_text(format: Origin, events: &[Event]) -> String {
+pub(crate) fn streamed_text(format: WireFormat, events: &[Event]) -> String {
     let text = |event: &Event| -> String {
         let data = event.json();
         let said = match format {
-            Origin::Chat | Origin::Images => &data["choices"][0]["delta"]["content"],
-            Origin::Responses if data["type"] == "response.output_text.delta" => &data["delta"],
-            Origin::Messages if data["type"] == "content_block_delta" => &data["delta"]["text"],
-            Origin::Responses | Origin::Messages => &Value::Null,
-            Origin::Native => {
+            WireFormat::Chat | WireFormat::Images => &data["choices"][0]["delta"]["content"],
+            WireFormat::Responses if data["type"] == "response.output_text.delta" => &data["delta"],
+            WireFormat::Messages if data["type"] == "content_block_delta" => &data["delta"]["text"],
+            WireFormat::Responses | WireFormat::Messages => &Value::Null,
+            WireFormat::Native => {
                 let parts = data["candidates"][0]["content"]["parts"].as_array();
                 let parts = parts.map(Vec::as_slice).unwrap_or_default();
                 return parts.iter().filter_map(|part| part["text"].as_str()).collect();
@@ -276,12 +276,12 @@ pub(crate) fn streamed_text(format: Origin, events: &[Event]) -> String {
 }
 
 /// How often a stream says that it is complete.
-pub(crate) fn ends(format: Origin, events: &[Event]) -> usize {
+pub(crate) fn ends(format: WireFormat, events: &[Event]) -> usize {
     let is_end = |event: &&Event| match format {
-        Origin::Chat | Origin::Images => event.data == "[DONE]",
-        Origin::Responses => event.json()["type"] == "response.completed",
-        Origin::Messages => event.json()["type"] == "message_stop",
-        Origin::Native => event.json()["candidates"][0]["finishReason"].is_string(),
+        WireFormat::Chat | WireFormat::Images => event.data == "[DONE]",
+        WireFormat::Responses => event.json()["type"] == "response.completed",
+        WireFormat::Messages => event.json()["type"] == "message_stop",
+        WireFormat::Native => event.json()["candidates"][0]["finishReason"].is_string(),
     };
     events.iter().filter(is_end).count()
 }

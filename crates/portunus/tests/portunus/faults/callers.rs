@@ -2,16 +2,16 @@
 //! ledger.
 
 use bytes::Bytes;
-use canon::Origin;
-use demo::{Options, simulate};
+use canon::WireFormat;
+use demo::{SimulatorOptions, simulate};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ledger::Outcome;
+use ledger::CallOutcome;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::Gateway;
+use testkit::TestGateway;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -20,8 +20,8 @@ use crate::faults::judge::{self, Break};
 use crate::faults::matrix::{meter, provider};
 
 /// A gateway whose model `m` is served by that provider in that format.
-async fn in_front_of(address: &str, speaks: &str) -> Gateway {
-    Gateway::with(&format!(
+async fn in_front_of(address: &str, speaks: &str) -> TestGateway {
+    TestGateway::with_config(&format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"http://{address}\"\nauth = \"none\"\n\
          [models.m]\nlanes = [\"p/x\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n"
     ))
@@ -44,22 +44,22 @@ async fn row(address: &str, tag: &str, state: &str) -> Value {
 async fn a_caller_that_leaves_is_seen_by_the_provider_and_pays_for_what_came() {
     let address = provider("").await;
     for format in FORMATS {
-        let speaks = format.name();
+        let speaks = format.as_str();
         let gateway = in_front_of(&address, speaks).await;
         let order = format!("[[fault: stall-between after=9 tag={speaks}]]");
         let (path, body) = ask(format, "m", &order, true);
-        gateway.post(&path, &body).leave_after_events(9).await;
+        gateway.post(&path, &body).disconnect_after_events(9).await;
         let seen = row(&address, speaks, "left").await;
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
         assert_eq!(rows.len(), 1, "{speaks}");
         let row = &rows[0];
-        assert_eq!((row.outcome, row.estimated), (Outcome::CallerLeft, true), "{speaks}");
+        assert_eq!((row.outcome, row.estimated), (CallOutcome::CallerLeft, true), "{speaks}");
         let produced = seen["produced_tokens"].as_u64().unwrap();
         // Everything that was produced had reached us: one piece more or less is all there is.
         let (low, high) = (produced.saturating_sub(4), produced + 4);
         assert!((low..=high).contains(&row.usage.output), "{speaks}: {produced} {row:?}");
-        assert_eq!(row.borne.as_nanos(), 0);
+        assert_eq!(row.absorbed.as_nanos(), 0);
     }
 }
 
@@ -74,11 +74,11 @@ async fn a_caller_that_leaves_lets_the_provider_go_at_once() {
         for round in 0..5 {
             let tag = format!("{fault}-{stream}-{round}");
             let (path, body) =
-                ask(Origin::Chat, "m", &format!("[[fault: {fault} tag={tag}]]"), stream);
+                ask(WireFormat::Chat, "m", &format!("[[fault: {fault} tag={tag}]]"), stream);
             let sending = gateway.post(&path, &body);
             let running = async {
                 if stream {
-                    sending.leave_after(10).await;
+                    sending.disconnect_after(10).await;
                 } else {
                     sending.send().await;
                 }
@@ -106,7 +106,7 @@ async fn a_stream_taken_back_over_http2_ends_and_its_neighbour_goes_on() {
             .unwrap();
     tokio::spawn(connection);
     let mut send = async |before: &str| {
-        let (path, body) = ask(Origin::Chat, "m", before, true);
+        let (path, body) = ask(WireFormat::Chat, "m", before, true);
         let request = Request::post(format!("{}{path}", gateway.url))
             .header("authorization", format!("Bearer {}", gateway.key))
             .header("content-type", "application/json")
@@ -121,10 +121,10 @@ async fn a_stream_taken_back_over_http2_ends_and_its_neighbour_goes_on() {
     row(&address, "leaving", "left").await;
     let all = staying.into_body().collect().await.unwrap().to_bytes();
     assert!(all.ends_with(b"data: [DONE]\n\n"));
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 10).await.unwrap();
     let outcome = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    assert_eq!((outcome(Outcome::CallerLeft), outcome(Outcome::Done)), (1, 1), "{rows:?}");
+    assert_eq!((outcome(CallOutcome::CallerLeft), outcome(CallOutcome::Done)), (1, 1), "{rows:?}");
     assert!(rows.iter().all(|row| row.cost.as_nanos() > 0), "{rows:?}");
 }
 
@@ -135,10 +135,10 @@ async fn a_caller_that_gives_up_and_asks_again_has_two_rows() {
         let rule = "[[rule]]\npath = \"/v1/*\"\ntimes = 1\n";
         let address = provider(&format!("{rule}fault = \"{fault} tag=one\"\n")).await;
         let gateway = in_front_of(&address, "chat").await;
-        let (path, body) = ask(Origin::Chat, "m", "", true);
+        let (path, body) = ask(WireFormat::Chat, "m", "", true);
         let first = gateway.post(&path, &body);
         if paid {
-            first.leave_after_events(9).await;
+            first.disconnect_after_events(9).await;
         } else {
             tokio::select! {
                 got = first.send() => panic!("a call that is to be given up is answered: {}", got.text()),
@@ -147,13 +147,13 @@ async fn a_caller_that_gives_up_and_asks_again_has_two_rows() {
         }
         row(&address, "one", "left").await;
         let got = gateway.post(&path, &body).send().await;
-        judge::complete(Origin::Chat, &got, true, true).unwrap();
-        gateway.settled().await;
+        judge::complete(WireFormat::Chat, &got, true, true).unwrap();
+        gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
         assert_eq!(rows.len(), 2, "both are visible");
         let of = |outcome| rows.iter().find(|row| row.outcome == outcome).unwrap();
-        assert_eq!(of(Outcome::CallerLeft).cost.as_nanos() > 0, paid, "{rows:?}");
-        assert!(of(Outcome::Done).cost.as_nanos() > 0 && !of(Outcome::Done).estimated);
+        assert_eq!(of(CallOutcome::CallerLeft).cost.as_nanos() > 0, paid, "{rows:?}");
+        assert!(of(CallOutcome::Done).cost.as_nanos() > 0 && !of(CallOutcome::Done).estimated);
     }
 }
 
@@ -162,11 +162,11 @@ async fn when_a_provider_dies_every_stream_on_it_is_told_and_none_is_tried_again
     const STREAMS: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let living = tokio::spawn(simulate(listener, Options::default(), std::future::pending::<()>()));
+    let living = tokio::spawn(simulate(listener, SimulatorOptions::default(), std::future::pending::<()>()));
     let other = provider("").await;
     let speaks = r#"["chat", "responses", "messages", "native"]"#;
     let gateway = Arc::new(
-        Gateway::with(&format!(
+        TestGateway::with_config(&format!(
             "[providers.p]\nspeaks = {speaks}\nbase = \"http://{address}\"\nauth = \"none\"\n\
              [providers.q]\nspeaks = {speaks}\nbase = \"http://{other}\"\nauth = \"none\"\n\
              [models.m]\nlanes = [\"p/x\", \"q/x\"]\n\
@@ -188,7 +188,7 @@ async fn when_a_provider_dies_every_stream_on_it_is_told_and_none_is_tried_again
         let told = meter(&address).await;
         let begun = |call: &&Value| call["state"] == "running";
         let begun = told["calls"].as_array().unwrap().iter().filter(begun).count();
-        if begun == STREAMS && gateway.app.engine.funds.book.running() == STREAMS {
+        if begun == STREAMS && gateway.app.engine.funds.book.running_count() == STREAMS {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -202,11 +202,11 @@ async fn when_a_provider_dies_every_stream_on_it_is_told_and_none_is_tried_again
     }
     // Far below any time limit: they hear of it because it happened, not because time passed.
     assert!(died.elapsed() < Duration::from_secs(30), "{:?}", died.elapsed());
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 10_000).await.unwrap();
     assert_eq!(rows.len(), STREAMS);
     for row in &rows {
-        assert_eq!((row.outcome, row.attempts), (Outcome::BrokeOff, 1), "{row:?}");
+        assert_eq!((row.outcome, row.attempts), (CallOutcome::BrokeOff, 1), "{row:?}");
         assert!(row.usage.output > 0 && row.cost.as_nanos() > 0, "{row:?}");
     }
     assert_eq!(meter(&other).await["requests"], 0, "a stream that has begun is not begun anew");

@@ -1,13 +1,13 @@
 //! Faults that only HTTP/2 has, and a provider that can do only one thing at a time.
 
-use demo::{Options, simulate};
+use demo::{SimulatorOptions, simulate};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use testkit::Gateway;
+use testkit::TestGateway;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -59,8 +59,8 @@ impl Doors {
     }
 
     /// A gateway with one model behind it.
-    async fn gateway(&self, times: &str) -> Gateway {
-        Gateway::with(&format!(
+    async fn gateway(&self, times: &str) -> TestGateway {
+        TestGateway::with_config(&format!(
             "{}[providers.p]\nspeaks = \"chat\"\nbase = \"{}\"\nauth = \"none\"\ntimeouts = {{ {times} }}\n\
              [models.m]\nlanes = [\"p/x\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
             self.trust(),
@@ -104,14 +104,14 @@ async fn what_was_refused_or_said_goodbye_to_is_sent_again_and_charged_once() {
         let doors = Doors::before(&address, 1).await;
         let gateway = doors.gateway("connect = \"5s\"").await;
         for stream in [false, true] {
-            let (path, body) = ask(canon::Origin::Chat, "m", "", stream);
+            let (path, body) = ask(canon::WireFormat::Chat, "m", "", stream);
             let got = gateway.post(&path, &body).send().await;
-            judge::complete(canon::Origin::Chat, &got, stream, true)
+            judge::complete(canon::WireFormat::Chat, &got, stream, true)
                 .unwrap_or_else(|why| panic!("{fault} {stream}: {why}"));
         }
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
-        assert!(rows.iter().all(|row| row.borne.as_nanos() == 0), "{fault}: nobody worked on it");
+        assert!(rows.iter().all(|row| row.absorbed.as_nanos() == 0), "{fault}: nobody worked on it");
         assert_eq!(rows.iter().map(|row| row.attempts).sum::<u32>(), 3, "{fault}: once more");
     }
 }
@@ -121,13 +121,13 @@ async fn a_provider_that_takes_no_more_of_a_request_is_given_up_in_time() {
     let address = provider("").await;
     let doors = Doors::before(&address, 1).await;
     let gateway = doors.gateway("first_byte = \"2s\"").await;
-    let (path, mut body) = ask(canon::Origin::Chat, "m", "[[fault: stall-request]]", false);
+    let (path, mut body) = ask(canon::WireFormat::Chat, "m", "[[fault: stall-request]]", false);
     // More than it lets us send before it has read any.
     let long = json!({ "role": "user", "content": "x".repeat(4 << 20) });
     body["messages"].as_array_mut().unwrap().push(long);
     let got = gateway.post(&path, &body).send().await;
-    judge::refused(canon::Origin::Chat, &got, judge::Refusal::Late).unwrap();
-    gateway.settled().await;
+    judge::refused(canon::WireFormat::Chat, &got, judge::Refusal::Late).unwrap();
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!((rows.len(), rows[0].cost.as_nanos()), (1, 0));
 }
@@ -136,7 +136,7 @@ async fn a_provider_that_takes_no_more_of_a_request_is_given_up_in_time() {
 async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let options = Options { streams: Some(1), ..Options::default() };
+    let options = SimulatorOptions { max_concurrent_streams: Some(1), ..SimulatorOptions::default() };
     tokio::spawn(simulate(listener, options, std::future::pending::<()>()));
     let doors = Doors::before(&address, 1).await;
     let gateway = doors.gateway("connect = \"5s\"").await;
@@ -144,15 +144,15 @@ async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
         let gateway = &gateway;
         async move {
             let stream = at % 2 == 0;
-            let (path, body) = ask(canon::Origin::Chat, "m", "[[fault: slow wait=5ms]]", stream);
+            let (path, body) = ask(canon::WireFormat::Chat, "m", "[[fault: slow wait=5ms]]", stream);
             let got = gateway.post(&path, &body).send().await;
-            judge::complete(canon::Origin::Chat, &got, stream, true).unwrap();
+            judge::complete(canon::WireFormat::Chat, &got, stream, true).unwrap();
         }
     });
     futures_util::future::join_all(calls).await;
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 100).await.unwrap();
     assert_eq!(rows.len(), 12);
     // What it sent back before we knew how much it takes was sent again, and nobody paid for it.
-    assert!(rows.iter().all(|row| !row.estimated && row.borne.as_nanos() == 0), "{rows:?}");
+    assert!(rows.iter().all(|row| !row.estimated && row.absorbed.as_nanos() == 0), "{rows:?}");
 }

@@ -1,8 +1,8 @@
 //! What each outcome looks like in each format. One function per outcome.
 
-use canon::Origin;
+use canon::WireFormat;
 use serde_json::Value;
-use testkit::Got;
+use testkit::TestResponse;
 
 use crate::faults::caller::{self, Event, TEXT, TOOL};
 
@@ -41,7 +41,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Verdict 
 }
 
 /// Nothing of what a provider says about itself reaches a caller.
-fn nothing_leaked(got: &Got) -> Verdict {
+fn nothing_leaked(got: &TestResponse) -> Verdict {
     let text = got.text();
     for secret in ["sk-proj", "example.com", "org-4711", "127.0.0.1", "not your answer"] {
         if text.contains(secret) {
@@ -52,7 +52,7 @@ fn nothing_leaked(got: &Got) -> Verdict {
 }
 
 /// A proper answer, complete and with exactly the text.
-pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> Verdict {
+pub(crate) fn complete(format: WireFormat, got: &TestResponse, stream: bool, exact: bool) -> Verdict {
     let text = finished(format, got, stream)?;
     if exact {
         let wrong = || format!("the text is {} bytes long and not the right one", text.len());
@@ -65,13 +65,13 @@ pub(crate) fn complete(format: Origin, got: &Got, stream: bool, exact: bool) -> 
 }
 
 /// A proper answer that calls the tool, with some arguments.
-pub(crate) fn calls(format: Origin, got: &Got, stream: bool) -> Verdict {
+pub(crate) fn calls(format: WireFormat, got: &TestResponse, stream: bool) -> Verdict {
     finished(format, got, stream)?;
     let events = if stream { Some(caller::events(format, got)?) } else { None };
     let called = caller::called(format, got, events.as_deref());
     match called.strip_prefix(TOOL) {
         // Native has no place for arguments that are no object, but a word for them.
-        None if format == Origin::Native && got.text().contains("MALFORMED_FUNCTION_CALL") => {
+        None if format == WireFormat::Native && got.text().contains("MALFORMED_FUNCTION_CALL") => {
             Ok(())
         }
         Some(arguments) if arguments.contains("tide") => Ok(()),
@@ -80,23 +80,23 @@ pub(crate) fn calls(format: Origin, got: &Got, stream: bool) -> Verdict {
 }
 
 /// A proper answer that holds that many, each of them the text.
-pub(crate) fn several(format: Origin, got: &Got, count: usize) -> Verdict {
+pub(crate) fn several(format: WireFormat, got: &TestResponse, count: usize) -> Verdict {
     complete(format, got, false, true)?;
     same("the number of answers", caller::answers(format, got), count)
 }
 
 /// A vector.
-pub(crate) fn vector(format: Origin, got: &Got) -> Verdict {
+pub(crate) fn vector(format: WireFormat, got: &TestResponse) -> Verdict {
     same("the status", got.status.as_u16(), 200)?;
-    same("whether it was cut", got.cut, false)?;
+    same("whether it was cut", got.is_truncated, false)?;
     nothing_leaked(got)?;
     same("the length of the vector", caller::vector(format, got), 256)
 }
 
 /// The text of an answer that is complete.
-fn finished(format: Origin, got: &Got, stream: bool) -> Result<String, String> {
+fn finished(format: WireFormat, got: &TestResponse, stream: bool) -> Result<String, String> {
     same("the status", got.status.as_u16(), 200)?;
-    same("whether it was cut", got.cut, false)?;
+    same("whether it was cut", got.is_truncated, false)?;
     nothing_leaked(got)?;
     if stream {
         let events = caller::events(format, got)?;
@@ -104,7 +104,7 @@ fn finished(format: Origin, got: &Got, stream: bool) -> Result<String, String> {
             same("whether the list is closed", got.body.ends_with(b"]"), true)?;
         }
         same("the number of ends", caller::ends(format, &events), 1)?;
-        if format == Origin::Chat
+        if format == WireFormat::Chat
             && let Some(odd) =
                 events.iter().find(|e| e.data != "[DONE]" && !e.json()["choices"].is_array())
         {
@@ -120,7 +120,7 @@ fn finished(format: Origin, got: &Got, stream: bool) -> Result<String, String> {
 }
 
 /// An error in place of an answer.
-pub(crate) fn refused(format: Origin, got: &Got, why: Refusal) -> Verdict {
+pub(crate) fn refused(format: WireFormat, got: &TestResponse, why: Refusal) -> Verdict {
     let (status, code, messages, native) = match why {
         Refusal::Down => {
             (503, &["upstream_unavailable", "overloaded"][..], "overloaded_error", "UNAVAILABLE")
@@ -150,7 +150,7 @@ pub(crate) fn refused(format: Origin, got: &Got, why: Refusal) -> Verdict {
         return Err(format!("there is no message: {body}"));
     }
     match format {
-        Origin::Chat | Origin::Responses | Origin::Images => {
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
             let kind = match why {
                 Refusal::Down | Refusal::Late => "server_error",
                 Refusal::Rate => "rate_limit_error",
@@ -163,12 +163,12 @@ pub(crate) fn refused(format: Origin, got: &Got, why: Refusal) -> Verdict {
             }
             same("whether there is a param", error.get("param").is_some(), true)
         }
-        Origin::Messages => {
+        WireFormat::Messages => {
             same("the type", body["type"].as_str(), Some("error"))?;
             same("the kind", error["type"].as_str(), Some(messages))?;
             same("the request id", body["request_id"].as_str(), Some(got.header("x-request-id")))
         }
-        Origin::Native => {
+        WireFormat::Native => {
             same("the code", error["code"].as_u64(), Some(u64::from(status)))?;
             same("the word", error["status"].as_str(), Some(native))
         }
@@ -176,19 +176,19 @@ pub(crate) fn refused(format: Origin, got: &Got, why: Refusal) -> Verdict {
 }
 
 /// The error an event reports, if it does.
-fn error_of(format: Origin, event: &Event) -> Option<Value> {
+fn error_of(format: WireFormat, event: &Event) -> Option<Value> {
     let data = event.json();
     match format {
-        Origin::Chat | Origin::Native | Origin::Images => data.get("error").cloned(),
-        Origin::Messages => (data["type"] == "error").then(|| data["error"].clone()),
-        Origin::Responses => {
+        WireFormat::Chat | WireFormat::Native | WireFormat::Images => data.get("error").cloned(),
+        WireFormat::Messages => (data["type"] == "error").then(|| data["error"].clone()),
+        WireFormat::Responses => {
             (data["type"] == "response.failed").then(|| data["response"]["error"].clone())
         }
     }
 }
 
 /// A stream that broke after it had begun: told in the format's own words, and never complete.
-pub(crate) fn broken(format: Origin, got: &Got, why: Break) -> Verdict {
+pub(crate) fn broken(format: WireFormat, got: &TestResponse, why: Break) -> Verdict {
     same("the status", got.status.as_u16(), 200)?;
     nothing_leaked(got)?;
     let events = caller::events(format, got)?;
@@ -199,7 +199,7 @@ pub(crate) fn broken(format: Origin, got: &Got, why: Break) -> Verdict {
         return Err(format!("there is no message: {error}"));
     }
     match format {
-        Origin::Chat | Origin::Images => {
+        WireFormat::Chat | WireFormat::Images => {
             let (kind, code) = match why {
                 Break::Cut => ("server_error", &["upstream_interrupted"][..]),
                 Break::Late => ("server_error", &["timeout"][..]),
@@ -213,7 +213,7 @@ pub(crate) fn broken(format: Origin, got: &Got, why: Break) -> Verdict {
             }
             same("whether there is a param", error.get("param").is_some(), true)
         }
-        Origin::Messages => {
+        WireFormat::Messages => {
             same("the event", last.name.as_deref(), Some("error"))?;
             let kind = match why {
                 Break::Cut => "api_error",
@@ -223,7 +223,7 @@ pub(crate) fn broken(format: Origin, got: &Got, why: Break) -> Verdict {
             };
             same("the kind", error["type"].as_str(), Some(kind))
         }
-        Origin::Responses => {
+        WireFormat::Responses => {
             same("the event", last.name.as_deref(), Some("response.failed"))?;
             same("the status", last.json()["response"]["status"].as_str(), Some("failed"))?;
             let code = if why == Break::Rate { "rate_limit_exceeded" } else { "server_error" };
@@ -234,10 +234,10 @@ pub(crate) fn broken(format: Origin, got: &Got, why: Break) -> Verdict {
                 .collect();
             same("whether numbers rise", numbers.is_sorted_by(|a, b| a < b), true)
         }
-        Origin::Native => {
+        WireFormat::Native => {
             // The first key decides whether one of the clients sees it, the cut whether the others do.
             same("whether `error` comes first", last.data.starts_with("{\"error\":"), true)?;
-            same("whether the body was cut", got.cut, true)?;
+            same("whether the body was cut", got.is_truncated, true)?;
             let (code, word) = match why {
                 Break::Cut | Break::Down => (503, "UNAVAILABLE"),
                 Break::Late => (504, "DEADLINE_EXCEEDED"),

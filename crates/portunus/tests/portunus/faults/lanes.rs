@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use std::time::{Duration, Instant};
-use testkit::Gateway;
+use testkit::TestGateway;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -28,8 +28,8 @@ const LOST: [&str; 10] = [
 const ORDERED: &str = "lanes = [\"bad/x\", \"good/y\"]";
 
 /// Two lanes: one that always fails, one that never does.
-async fn two_lanes(bad: &str, good: &str) -> Gateway {
-    Gateway::with(&lanes(bad, good)).await
+async fn two_lanes(bad: &str, good: &str) -> TestGateway {
+    TestGateway::with_config(&lanes(bad, good)).await
 }
 
 fn lanes(bad: &str, good: &str) -> String {
@@ -52,11 +52,11 @@ async fn another_lane_answers_as_long_as_the_caller_saw_nothing() {
                 let (path, body) = ask(format, "m", "", stream);
                 let got = gateway.post(&path, &body).send().await;
                 complete(format, &got, stream, true)
-                    .unwrap_or_else(|why| panic!("{fault} {} {stream}: {why}", format.name()));
+                    .unwrap_or_else(|why| panic!("{fault} {} {stream}: {why}", format.as_str()));
                 assert_eq!(got.header("x-portunus-lane"), "good/y", "{fault}");
             }
         }
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 100).await.unwrap();
         assert_eq!(rows.len(), 8, "{fault}: one row per call, whatever was tried");
         assert!(rows.iter().all(|row| row.cost.as_nanos() > 0 && !row.estimated));
@@ -72,7 +72,7 @@ async fn a_refused_connection_is_the_next_lanes_turn_or_a_503() {
     drop(listener);
     let good = provider("").await;
     let gateway = two_lanes(&dead, &good).await;
-    let (path, body) = ask(canon::Origin::Chat, "m", "", false);
+    let (path, body) = ask(canon::WireFormat::Chat, "m", "", false);
     let got = gateway.post(&path, &body).send().await;
     assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "good/y"));
     let gateway = two_lanes(&dead, &dead).await;
@@ -106,14 +106,14 @@ async fn a_place_that_is_silent_to_connections_is_the_next_lanes_turn_or_a_504()
     let good = provider("").await;
     let times = "[timeouts]\nconnect = \"400ms\"\n";
     for (other, status) in [(good.as_str(), 200), (&hole, 504)] {
-        let gateway = Gateway::with(&format!("{times}{}", lanes(&hole, other))).await;
-        let (path, body) = ask(canon::Origin::Chat, "m", "", false);
+        let gateway = TestGateway::with_config(&format!("{times}{}", lanes(&hole, other))).await;
+        let (path, body) = ask(canon::WireFormat::Chat, "m", "", false);
         let got = gateway.post(&path, &body).send().await;
         assert_eq!(got.status, status, "{}", got.text());
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let row = gateway.app.store.entry(got.header("x-request-id")).await.unwrap().unwrap();
         assert_eq!((row.attempts, row.failed[0].outcome.as_str()), (2, "timeout"));
-        assert_eq!(row.borne.as_nanos(), 0, "nothing ever left");
+        assert_eq!(row.absorbed.as_nanos(), 0, "nothing ever left");
         assert_eq!(row.cost.as_nanos() > 0, status == 200);
     }
 }
@@ -124,8 +124,8 @@ async fn a_lane_that_has_become_slow_is_left_to_the_others_and_not_given_up() {
     let quick = provider("").await;
     let equal = "lanes = [{ lane = \"bad/x\", weight = 1 }, { lane = \"good/y\", weight = 1 }]";
     let text = lanes(&slow, &quick).replace(ORDERED, equal);
-    let gateway = Gateway::with(&text).await;
-    let (path, body) = ask(canon::Origin::Chat, "m", "", false);
+    let gateway = TestGateway::with_config(&text).await;
+    let (path, body) = ask(canon::WireFormat::Chat, "m", "", false);
     let mut shares = [0, 0];
     for at in 0..60 {
         let got = gateway.post(&path, &body).send().await;
@@ -155,7 +155,7 @@ async fn a_lane_that_comes_and_goes_costs_no_call_and_few_tries() {
         .collect();
     let (flapping, good) = (provider(&rules).await, provider("").await);
     let gateway = two_lanes(&flapping, &good).await;
-    let (path, body) = ask(canon::Origin::Chat, "m", "", false);
+    let (path, body) = ask(canon::WireFormat::Chat, "m", "", false);
     let asked = async |address: &str| meter(address).await["requests"].as_u64().unwrap();
     let began = Instant::now();
     let mut calls = 0;

@@ -1,13 +1,13 @@
 //! The matrix run: a gateway, a simulated provider behind it, and every cell of the table.
 
-use canon::Origin;
-use demo::{Options, simulate};
-use ledger::{Entry, Outcome};
+use canon::WireFormat;
+use demo::{SimulatorOptions, simulate};
+use ledger::{LedgerEntry, CallOutcome};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use testkit::{Gateway, Got};
+use testkit::{TestGateway, TestResponse};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -37,8 +37,8 @@ pub(crate) enum Surface {
 pub(crate) struct Cell {
     row: &'static Row,
     surface: Surface,
-    caller: Origin,
-    upstream: Origin,
+    caller: WireFormat,
+    upstream: WireFormat,
     stream: bool,
     want: Want,
 }
@@ -74,13 +74,13 @@ pub(crate) fn cells(rows: &'static [Row]) -> Vec<Cell> {
                 if row.asks != Asks::Text {
                     continue;
                 }
-                if caller == Origin::Native
+                if caller == WireFormat::Native
                     && let Some(want) = row.want(caller, upstream, true)
                 {
                     add(Surface::Array, true, want);
                 }
             }
-            for upstream in [Origin::Chat, Origin::Native] {
+            for upstream in [WireFormat::Chat, WireFormat::Native] {
                 if row.asks == Asks::Text
                     && counts(caller)
                     && let Some(want) = row.vectors.unwrap_or(row.whole)
@@ -95,15 +95,15 @@ pub(crate) fn cells(rows: &'static [Row]) -> Vec<Cell> {
 }
 
 /// Whether a format has several answers at once, and embeddings.
-fn counts(format: Origin) -> bool {
-    matches!(format, Origin::Chat | Origin::Native)
+fn counts(format: WireFormat) -> bool {
+    matches!(format, WireFormat::Chat | WireFormat::Native)
 }
 
 /// A provider and a model for each cell, so that the trouble of one is not the next one's.
 fn config(bases: &[String], cells: &[Cell]) -> String {
     let mut text = String::new();
     for (at, cell) in cells.iter().enumerate() {
-        let speaks = cell.upstream.name();
+        let speaks = cell.upstream.as_str();
         let base = &bases[at % bases.len()];
         let kind = if cell.surface == Surface::Vectors { "embedding" } else { "chat" };
         let times = if cell.is_hasty() {
@@ -127,8 +127,8 @@ fn config(bases: &[String], cells: &[Cell]) -> String {
 pub(crate) async fn provider(rules: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let rules = Arc::new(demo::Rules::read(rules).unwrap());
-    let options = Options { rules, ..Options::default() };
+    let rules = Arc::new(demo::FaultRules::parse(rules).unwrap());
+    let options = SimulatorOptions { rules, ..SimulatorOptions::default() };
     tokio::spawn(simulate(listener, options, std::future::pending::<()>()));
     address
 }
@@ -154,7 +154,7 @@ async fn every_fault_has_its_one_right_outcome_in_every_format() {
 /// what came of it with what the provider's meter, at that address, would bill.
 pub(crate) async fn run(cells: Vec<Cell>, address: &str, bases: &[String], more: &str) {
     let cells = Arc::new(cells);
-    let gateway = Gateway::with(&format!("{more}{}", config(bases, &cells))).await;
+    let gateway = TestGateway::with_config(&format!("{more}{}", config(bases, &cells))).await;
     let gateway = Arc::new(gateway);
     let turns = [Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(WAITING))];
     let mut calls = JoinSet::new();
@@ -166,15 +166,15 @@ pub(crate) async fn run(cells: Vec<Cell>, address: &str, bases: &[String], more:
             (at, call(&gateway, &cells[at], at).await)
         });
     }
-    let mut done: Vec<(usize, Got)> = Vec::new();
+    let mut done: Vec<(usize, TestResponse)> = Vec::new();
     while let Some(one) = calls.join_next().await {
         done.push(one.unwrap());
     }
     done.sort_by_key(|(at, _)| *at);
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 100_000).await.unwrap();
     assert_eq!(rows.len(), cells.len(), "every call has exactly one row");
-    let rows: HashMap<&str, &Entry> =
+    let rows: HashMap<&str, &LedgerEntry> =
         rows.iter().map(|row| (row.request_id.as_str(), row)).collect();
     let told = meter(address).await;
     let mut billed: HashMap<&str, Vec<&Value>> = HashMap::new();
@@ -196,7 +196,7 @@ pub(crate) async fn run(cells: Vec<Cell>, address: &str, bases: &[String], more:
                 (Surface::Array, _) => "array",
                 (Surface::Vectors, _) => "vector",
             };
-            let pair = format!("{} → {}", cell.caller.name(), cell.upstream.name());
+            let pair = format!("{} → {}", cell.caller.as_str(), cell.upstream.as_str());
             writeln!(wrong, "{:<36} {pair:<22} {how:<7} {why}", cell.row.fault).unwrap();
         }
     }
@@ -213,7 +213,7 @@ pub(crate) async fn run(cells: Vec<Cell>, address: &str, bases: &[String], more:
     assert_eq!(key["held_usd"], "0.000000000", "no hold is left");
 }
 
-async fn call(gateway: &Gateway, cell: &Cell, at: usize) -> Got {
+async fn call(gateway: &TestGateway, cell: &Cell, at: usize) -> TestResponse {
     let order = format!("[[fault: {} tag=c{at}]]", cell.row.fault);
     let (model, caller) = (format!("m{at}"), cell.caller);
     let (mut path, body) = match (cell.surface, cell.row.asks) {
@@ -229,7 +229,7 @@ async fn call(gateway: &Gateway, cell: &Cell, at: usize) -> Got {
 }
 
 /// What the caller saw.
-fn look(cell: &Cell, got: &Got) -> Result<(), String> {
+fn look(cell: &Cell, got: &TestResponse) -> Result<(), String> {
     match cell.want {
         Want::Full | Want::Counted | Want::Mended => match (cell.surface, cell.row.asks) {
             (Surface::Vectors, _) => judge::vector(cell.caller, got),
@@ -245,20 +245,20 @@ fn look(cell: &Cell, got: &Got) -> Result<(), String> {
     .map_err(|why| format!("{why} [{} {}]", got.status.as_u16(), shown(got)))
 }
 
-fn shown(got: &Got) -> String {
+fn shown(got: &TestResponse) -> String {
     let last: Vec<char> = got.text().chars().rev().take(160).collect();
     last.iter().rev().collect::<String>().replace('\n', "⏎")
 }
 
 /// What the ledger holds, beside what the provider would bill.
-fn balance(cell: &Cell, got: &Got, row: &Entry, bills: &[&Value]) -> Result<(), String> {
+fn balance(cell: &Cell, got: &TestResponse, row: &LedgerEntry, bills: &[&Value]) -> Result<(), String> {
     let [.., bill] = bills else { return Err("the provider never saw the call".to_owned()) };
     let claimed = |name: &str| bill[name].as_u64().unwrap_or_default();
     let (input, output) = (claimed("input_tokens"), claimed("output_tokens"));
     let outcome = match cell.want {
-        Want::Full | Want::Mended | Want::Counted => Outcome::Done,
-        Want::Refused(_) | Want::Lost(_) => Outcome::Failed,
-        Want::Void(_) | Want::Broken(_) => Outcome::BrokeOff,
+        Want::Full | Want::Mended | Want::Counted => CallOutcome::Done,
+        Want::Refused(_) | Want::Lost(_) => CallOutcome::Failed,
+        Want::Void(_) | Want::Broken(_) => CallOutcome::BrokeOff,
     };
     is("the outcome", row.outcome, outcome)?;
     let estimated = matches!(cell.want, Want::Counted | Want::Broken(_));
@@ -266,7 +266,7 @@ fn balance(cell: &Cell, got: &Got, row: &Entry, bills: &[&Value]) -> Result<(), 
     // One dollar a million: a token in is a thousand nanodollars, one out two thousand.
     let cost = i64::try_from(row.usage.input * 1_000 + row.usage.output * 2_000).unwrap();
     is("the cost", row.cost.as_nanos(), cost)?;
-    let borne = u64::try_from(row.borne.as_nanos()).unwrap() / 1_000;
+    let borne = u64::try_from(row.absorbed.as_nanos()).unwrap() / 1_000;
     match cell.want {
         Want::Lost(_) | Want::Void(_) => near("what is borne", borne, input)?,
         Want::Full | Want::Mended | Want::Counted | Want::Refused(_) | Want::Broken(_) => {

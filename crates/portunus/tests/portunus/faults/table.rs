@@ -1,6 +1,6 @@
 //! The fault matrix itself: one row per fault, what a whole call and what a stream come to.
 
-use canon::Origin;
+use canon::WireFormat;
 
 use crate::faults::judge::{Break, Refusal};
 
@@ -36,7 +36,7 @@ pub(crate) enum Asks {
 
 /// An exception: by the provider's format, and by the caller's where that matters; nothing is
 /// wanted where the format cannot show the fault.
-pub(crate) type But = (Option<Origin>, Origin, Option<Want>);
+pub(crate) type But = (Option<WireFormat>, WireFormat, Option<Want>);
 
 /// One fault.
 pub(crate) struct Row {
@@ -56,7 +56,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// What a call comes to, if the fault means anything there.
-    pub(crate) fn want(&self, caller: Origin, upstream: Origin, stream: bool) -> Option<Want> {
+    pub(crate) fn want(&self, caller: WireFormat, upstream: WireFormat, stream: bool) -> Option<Want> {
         if !stream {
             return self.whole;
         }
@@ -114,15 +114,15 @@ const STALLED: Want = Want::Broken(Break::Late);
 
 /// Formats whose last event is also the one that says why the answer ended.
 const LAST_IS_ALL: &[But] =
-    &[(None, Origin::Responses, Some(CUT)), (None, Origin::Native, Some(CUT))];
+    &[(None, WireFormat::Responses, Some(CUT)), (None, WireFormat::Native, Some(CUT))];
 /// What one piece comes to: native begins with words; a chat stream opens with nothing a native
 /// caller could be shown.
 const ONE_PIECE: &[But] =
-    &[(None, Origin::Native, Some(CUT)), (Some(Origin::Native), Origin::Chat, Some(LOST))];
+    &[(None, WireFormat::Native, Some(CUT)), (Some(WireFormat::Native), WireFormat::Chat, Some(LOST))];
 
 /// Native has a call in one piece, which cannot break: neither on its way in nor on its way out.
 const IN_A_CALL: &[But] =
-    &[(None, Origin::Native, None), (Some(Origin::Native), Origin::Chat, Some(LOST))];
+    &[(None, WireFormat::Native, None), (Some(WireFormat::Native), WireFormat::Chat, Some(LOST))];
 
 /// Faults that only HTTP/2 has.
 pub(crate) const H2_ROWS: &[Row] = &[
@@ -168,11 +168,11 @@ pub(crate) const ROWS: &[Row] = &[
     each("length-lie", LOST, FULL),
     each("no-end", LOST, FULL).but(LAST_IS_ALL),
     streamed("no-finish after=7", CUT)
-        .but(&[(None, Origin::Responses, None), (None, Origin::Native, None)]),
+        .but(&[(None, WireFormat::Responses, None), (None, WireFormat::Native, None)]),
     each("done-twice", LOST, FULL),
     each("after-done", LOST, FULL),
     each("finish-silence", LATE, FULL)
-        .but(&[(None, Origin::Responses, Some(STALLED)), (None, Origin::Native, Some(STALLED))]),
+        .but(&[(None, WireFormat::Responses, Some(STALLED)), (None, WireFormat::Native, Some(STALLED))]),
     each("trailers", LOST, FULL),
     both("extra", FULL),
     // Pieces.
@@ -196,7 +196,7 @@ pub(crate) const ROWS: &[Row] = &[
     streamed("dress how=fields", FULL),
     streamed("giant-frame after=7", CUT),
     streamed("endless-line after=7 size=9MiB", CUT),
-    streamed("empty-lines after=7 count=200000", CUT).but(&[(None, Origin::Native, Some(FULL))]),
+    streamed("empty-lines after=7 count=200000", CUT).but(&[(None, WireFormat::Native, Some(FULL))]),
     // Calls of tools, and numbers of answers.
     both("slow wait=1ms", FULL).asking(Asks::Call),
     both("bad-arguments", FULL).asking(Asks::Call),

@@ -16,13 +16,13 @@ const ALONE: &str = "lanes = [\"a/x\"]";
 #[tokio::test]
 async fn with_one_of_two_lanes_dead_every_call_succeeds() {
     let failing = failing(500).await;
-    let cut = Provider::answers(vec![vec![Step::Close]]).await;
+    let cut = ScriptedProvider::start(vec![vec![AnswerStep::Close]]).await;
     for dead in [nobody().await, failing.url.clone(), cut.url.clone()] {
         for lanes in
             [BOTH, "lanes = [{ lane = \"a/x\", weight = 1 }, { lane = \"b/x\", weight = 1 }]"]
         {
             let alive = good().await;
-            let gateway = Gateway::with(&config(&[&dead, &alive.url], lanes)).await;
+            let gateway = TestGateway::with_config(&config(&[&dead, &alive.url], lanes)).await;
             for _ in 0..5 {
                 let got = join_all((0..32).map(|_| ask(&gateway))).await;
                 for got in got {
@@ -38,7 +38,7 @@ async fn with_one_of_two_lanes_dead_every_call_succeeds() {
 async fn when_everything_fails_it_is_not_asked_much_more_often_than_by_its_callers() {
     for lanes in [ALONE, BOTH] {
         let (a, b) = (failing(500).await, failing(500).await);
-        let gateway = Gateway::with(&config(&[&a.url, &b.url], lanes)).await;
+        let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], lanes)).await;
         let began = Instant::now();
         let calls = 300;
         for _ in 0..calls / 10 {
@@ -46,7 +46,7 @@ async fn when_everything_fails_it_is_not_asked_much_more_often_than_by_its_calle
                 assert_eq!(got.status, 503);
             }
         }
-        let asked = a.asked().len() + b.asked().len();
+        let asked = a.requests().len() + b.requests().len();
         let floor = 10 * (1 + usize::try_from(began.elapsed().as_secs()).unwrap());
         assert!(asked <= calls * 12 / 10 + floor, "{lanes}: {asked} for {calls}");
         assert!(asked >= calls, "the last lane is never given up: {asked}");
@@ -57,12 +57,12 @@ async fn when_everything_fails_it_is_not_asked_much_more_often_than_by_its_calle
 async fn a_lane_that_keeps_failing_is_left_alone_and_taken_back_when_it_heals() {
     let mut answers = vec![answer(500, "", "{}"); 5];
     answers.push(chat_reply("back", 1, 1));
-    let (a, b) = (Provider::answers(answers).await, good().await);
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], BOTH)).await;
+    let (a, b) = (ScriptedProvider::start(answers).await, good().await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], BOTH)).await;
     for _ in 0..5 {
         assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "b/x");
     }
-    assert_eq!(a.asked().len(), 5);
+    assert_eq!(a.requests().len(), 5);
     let standing = || gateway.app.config().health(gateway.app.ticks())[0].clone();
     assert_eq!((standing().lane.as_str(), standing().health.failures), ("a/x", 5));
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -87,16 +87,16 @@ async fn a_busy_lane_is_passed_over_for_as_long_as_it_says() {
         (503, "retry-after: 20\r\n", "{}"),
     ];
     for (status, headers, body) in cases {
-        let a = Provider::answers(vec![answer(status, headers, body)]).await;
+        let a = ScriptedProvider::start(vec![answer(status, headers, body)]).await;
         let b = good().await;
-        let gateway = Gateway::with(&config(&[&a.url, &b.url], BOTH)).await;
+        let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], BOTH)).await;
         for _ in 0..5 {
             assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "b/x");
         }
-        assert_eq!(a.asked().len(), 1, "{status} {headers} {body}");
+        assert_eq!(a.requests().len(), 1, "{status} {headers} {body}");
 
         // Without another lane the caller is told when to come back, and nobody is asked again.
-        let gateway = Gateway::with(&config(&[&a.url], ALONE)).await;
+        let gateway = TestGateway::with_config(&config(&[&a.url], ALONE)).await;
         for _ in 0..3 {
             let got = ask(&gateway).await;
             assert_eq!(got.status, if status == 429 { 429 } else { 503 }, "{headers} {body}");
@@ -104,7 +104,7 @@ async fn a_busy_lane_is_passed_over_for_as_long_as_it_says() {
             assert!((10..=60).contains(&wait), "{wait} for {headers} {body}");
             assert!(got.header("retry-after-ms").parse::<u64>().unwrap() > 10_000);
         }
-        assert_eq!(a.asked().len(), 2, "{status} {headers} {body}");
+        assert_eq!(a.requests().len(), 2, "{status} {headers} {body}");
     }
 }
 
@@ -112,8 +112,8 @@ async fn a_busy_lane_is_passed_over_for_as_long_as_it_says() {
 async fn a_short_wait_is_waited_out_and_a_malformed_one_is_none() {
     for hint in ["retry-after-ms: 300\r\n", "retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n"] {
         let busy = answer(429, hint, "{}");
-        let provider = Provider::answers(vec![busy, chat_reply("hi", 1, 1)]).await;
-        let gateway = Gateway::with(&config(&[&provider.url], ALONE)).await;
+        let provider = ScriptedProvider::start(vec![busy, chat_reply("hi", 1, 1)]).await;
+        let gateway = TestGateway::with_config(&config(&[&provider.url], ALONE)).await;
         let got = ask(&gateway).await;
         assert_eq!(got.status, 200, "{hint}");
         let tries = receipt(&gateway, &got).await["tries"].clone();
@@ -121,11 +121,11 @@ async fn a_short_wait_is_waited_out_and_a_malformed_one_is_none() {
         assert_eq!(first, (&json!("rate_limited"), &json!(429)));
     }
     for headers in ["retry-after: soon\r\n", "retry-after: Sun, 99 Nov 1994 08:49:37 GMT\r\n", ""] {
-        let provider = Provider::answers(vec![answer(429, headers, "{}")]).await;
-        let gateway = Gateway::with(&config(&[&provider.url], ALONE)).await;
+        let provider = ScriptedProvider::start(vec![answer(429, headers, "{}")]).await;
+        let gateway = TestGateway::with_config(&config(&[&provider.url], ALONE)).await;
         let got = ask(&gateway).await;
         assert_eq!((got.status.as_u16(), got.header("retry-after")), (429, "1"), "{headers}");
-        assert_eq!(provider.asked().len(), 1, "{headers}");
+        assert_eq!(provider.requests().len(), 1, "{headers}");
     }
 }
 
@@ -150,14 +150,14 @@ async fn every_status_has_its_outcome() {
     ];
     for (status, helped, alone, asked) in cases {
         let (a, b) = (failing(status).await, good().await);
-        let gateway = Gateway::with(&config(&[&a.url, &b.url], BOTH)).await;
+        let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], BOTH)).await;
         assert_eq!(ask(&gateway).await.status, helped, "{status} with another lane");
-        assert_eq!(a.asked().len(), 1, "{status}");
+        assert_eq!(a.requests().len(), 1, "{status}");
         let a = failing(status).await;
-        let gateway = Gateway::with(&config(&[&a.url], ALONE)).await;
+        let gateway = TestGateway::with_config(&config(&[&a.url], ALONE)).await;
         let got = ask(&gateway).await;
         assert_eq!(got.status, alone, "{status} alone: {}", got.text());
-        assert_eq!(a.asked().len(), asked, "{status} alone");
+        assert_eq!(a.requests().len(), asked, "{status} alone");
         let bill = receipt(&gateway, &got).await;
         assert_eq!((&bill["attempts"], &bill["cost_usd"]), (&json!(asked), &json!("0.000000000")));
     }
@@ -166,15 +166,15 @@ async fn every_status_has_its_outcome() {
 #[tokio::test]
 async fn a_connection_closed_while_it_was_idle_is_no_failure() {
     // The second request finds its kept connection closed; the third comes on a fresh one.
-    let answers = vec![chat_reply("one", 1, 1), vec![Step::Close], chat_reply("two", 1, 1)];
-    let provider = Provider::answers(answers).await;
+    let answers = vec![chat_reply("one", 1, 1), vec![AnswerStep::Close], chat_reply("two", 1, 1)];
+    let provider = ScriptedProvider::start(answers).await;
     let gateway =
-        Gateway::with(&format!("[limits]\nresend = false\n{}", config(&[&provider.url], ALONE)))
+        TestGateway::with_config(&format!("[limits]\nresend = false\n{}", config(&[&provider.url], ALONE)))
             .await;
     assert_eq!(ask(&gateway).await.status, 200);
     let got = ask(&gateway).await;
     assert_eq!(got.status, 200, "{}", got.text());
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.requests().len(), 3);
     let bill = receipt(&gateway, &got).await;
     assert_eq!((&bill["attempts"], bill["tries"].as_array().unwrap().len()), (&json!(1), 1));
 }
@@ -182,30 +182,30 @@ async fn a_connection_closed_while_it_was_idle_is_no_failure() {
 #[tokio::test]
 async fn what_may_have_been_worked_on_is_sent_again_only_where_that_is_wanted() {
     for resend in [true, false] {
-        let lost = Provider::answers(vec![vec![Step::Close]]).await;
+        let lost = ScriptedProvider::start(vec![vec![AnswerStep::Close]]).await;
         let alive = good().await;
         let config = config(&[&lost.url, &alive.url], BOTH);
-        let gateway = Gateway::with(&format!("[limits]\nresend = {resend}\n{config}")).await;
+        let gateway = TestGateway::with_config(&format!("[limits]\nresend = {resend}\n{config}")).await;
         let got = ask(&gateway).await;
         assert_eq!(got.status, if resend { 200 } else { 503 });
-        assert_eq!(alive.asked().len(), usize::from(resend));
-        gateway.settled().await;
+        assert_eq!(alive.requests().len(), usize::from(resend));
+        gateway.wait_until_settled().await;
         let entry = gateway.app.store.entry(got.header("x-request-id")).await.unwrap().unwrap();
-        assert!(entry.borne.as_nanos() > 0, "the lost attempt is the operator's");
+        assert!(entry.absorbed.as_nanos() > 0, "the lost attempt is the operator's");
         assert_eq!(entry.failed[0].outcome, "failed");
         // What never left costs nobody anything.
-        let gateway = Gateway::with(&super::config(&[&nobody().await, &alive.url], BOTH)).await;
+        let gateway = TestGateway::with_config(&super::config(&[&nobody().await, &alive.url], BOTH)).await;
         let got = ask(&gateway).await;
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let entry = gateway.app.store.entry(got.header("x-request-id")).await.unwrap().unwrap();
-        assert_eq!((entry.attempts, entry.borne.as_nanos()), (2, 0));
+        assert_eq!((entry.attempts, entry.absorbed.as_nanos()), (2, 0));
     }
 }
 
 #[tokio::test]
 async fn a_callers_own_patience_ends_the_wait() {
-    let silent = Provider::answers(vec![vec![Step::Wait(Duration::from_secs(600))]]).await;
-    let gateway = Gateway::with(&config(&[&silent.url], ALONE)).await;
+    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
+    let gateway = TestGateway::with_config(&config(&[&silent.url], ALONE)).await;
     for header in ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"] {
         // Sixty seconds for the first byte are ours; the caller has one.
         let got = gateway.post(CHAT, &hello("m")).header(header, "1").send();
@@ -216,9 +216,9 @@ async fn a_callers_own_patience_ends_the_wait() {
 
 #[tokio::test]
 async fn times_can_be_set_for_a_model() {
-    let silent = Provider::answers(vec![vec![Step::Wait(Duration::from_secs(600))]]).await;
+    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
     let times = "timeouts = { connect = \"1s\", first_byte = \"500ms\" }";
-    let gateway = Gateway::with(&config(&[&silent.url], &format!("{ALONE}\n{times}"))).await;
+    let gateway = TestGateway::with_config(&config(&[&silent.url], &format!("{ALONE}\n{times}"))).await;
     let got = tokio::time::timeout(Duration::from_secs(30), ask(&gateway)).await.expect("an end");
     assert_eq!(got.status, 504);
     let bill = receipt(&gateway, &got).await;
@@ -227,16 +227,16 @@ async fn times_can_be_set_for_a_model() {
 
 #[tokio::test]
 async fn what_is_too_much_is_refused_before_any_work() {
-    let silent = Provider::answers(vec![vec![Step::Wait(Duration::from_secs(600))]]).await;
+    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
     let text = format!("[limits]\nrunning = 2\n{}", config(&[&silent.url], ALONE));
-    let gateway = std::sync::Arc::new(Gateway::with(&text).await);
+    let gateway = std::sync::Arc::new(TestGateway::with_config(&text).await);
     let running: Vec<_> = (0..2)
         .map(|_| {
             let gateway = std::sync::Arc::clone(&gateway);
             tokio::spawn(async move { ask(&gateway).await })
         })
         .collect();
-    while silent.asked().len() < 2 {
+    while silent.requests().len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let got = ask(&gateway).await;
@@ -245,7 +245,7 @@ async fn what_is_too_much_is_refused_before_any_work() {
     assert_eq!(gateway.get("/v1/key").send().await.status, 200, "only calls are refused");
     running.iter().for_each(|task| task.abort());
     let deadline = Instant::now() + Duration::from_secs(20);
-    while gateway.app.engine.funds.book.running() > 0 {
+    while gateway.app.engine.funds.book.running_count() > 0 {
         assert!(Instant::now() < deadline, "a caller that left keeps its place");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -254,7 +254,7 @@ async fn what_is_too_much_is_refused_before_any_work() {
 #[tokio::test]
 async fn metrics_tell_how_lanes_stand_and_why_tries_failed() {
     let (dead, alive) = (failing(500).await, good().await);
-    let gateway = Gateway::with(&config(&[&dead.url, &alive.url], BOTH)).await;
+    let gateway = TestGateway::with_config(&config(&[&dead.url, &alive.url], BOTH)).await;
     for _ in 0..8 {
         assert_eq!(ask(&gateway).await.status, 200);
     }

@@ -39,7 +39,7 @@ async fn the_provider_is_let_go_when_the_caller_leaves() {
     // Before the head, in the middle of a whole answer, and in a stream.
     for (say, stream) in [("", false), ("", true), (HEAD, false), (STREAM, true)] {
         let (url, said, gone) = stalling(say).await;
-        let gateway = Gateway::with(&config(&[&url], "lanes = [\"a/x\"]")).await;
+        let gateway = TestGateway::with_config(&config(&[&url], "lanes = [\"a/x\"]")).await;
         let mut body = hello("m");
         body["stream"] = json!(stream);
         let body = body.to_string();
@@ -66,10 +66,10 @@ async fn the_provider_is_let_go_when_the_caller_leaves() {
         let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
         assert!(gone.is_ok(), "nobody told the provider: {say}");
 
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let entries = gateway.app.store.export(None, 10).await.unwrap();
         assert_eq!(entries.len(), 1);
-        assert_eq!(entries[0].outcome, ledger::Outcome::CallerLeft);
+        assert_eq!(entries[0].outcome, ledger::CallOutcome::CallerLeft);
         let paid = entries[0].cost.as_nanos() > 0;
         assert_eq!(paid, say == STREAM, "what came out is paid, and nothing else: {say}");
         let health = gateway.app.config().health(gateway.app.ticks());

@@ -8,7 +8,7 @@ mod room;
 mod routing;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, Got, Provider, Step, chat_reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -25,27 +25,27 @@ fn config(providers: &[&str], model: &str) -> String {
     format!("{text}[models.m]\nprice = {{ input = \"1\", output = \"2\" }}\n{model}\n")
 }
 
-async fn good() -> Provider {
-    Provider::answers(vec![chat_reply("hi", 3, 5)]).await
+async fn good() -> ScriptedProvider {
+    ScriptedProvider::start(vec![chat_reply("hi", 3, 5)]).await
 }
 
 /// An answer with that status, those headers and that body.
-fn answer(status: u16, headers: &str, body: &str) -> Vec<Step> {
+fn answer(status: u16, headers: &str, body: &str) -> Vec<AnswerStep> {
     let text = format!(
         "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{headers}\r\n{body}",
         body.len()
     );
-    vec![Step::Bytes(text.into_bytes())]
+    vec![AnswerStep::Bytes(text.into_bytes())]
 }
 
-async fn failing(status: u16) -> Provider {
-    Provider::answers(vec![answer(status, "", "{}")]).await
+async fn failing(status: u16) -> ScriptedProvider {
+    ScriptedProvider::start(vec![answer(status, "", "{}")]).await
 }
 
-async fn ask(gateway: &Gateway) -> Got {
+async fn ask(gateway: &TestGateway) -> TestResponse {
     gateway.post(CHAT, &hello("m")).send().await
 }
 
-async fn receipt(gateway: &Gateway, got: &Got) -> Value {
+async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
     gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json()
 }

@@ -4,7 +4,7 @@ use super::*;
 use upstream::Standing;
 
 /// How a lane stands with its first credential.
-fn standing(gateway: &Gateway, lane: &str) -> Standing {
+fn standing(gateway: &TestGateway, lane: &str) -> Standing {
     let health = gateway.app.config().health(gateway.app.ticks());
     health.iter().find(|one| one.lane == lane).unwrap().health.standing
 }
@@ -22,11 +22,11 @@ fn bearer(word: &str) -> String {
 
 #[tokio::test]
 async fn a_lane_that_rests_or_asked_for_time_is_not_asked_again_because_of_a_reload() {
-    let busy = Provider::answers(vec![answer(429, "retry-after: 50\r\n", "{}")]).await;
+    let busy = ScriptedProvider::start(vec![answer(429, "retry-after: 50\r\n", "{}")]).await;
     let (gone, alive) = (failing(404).await, good().await);
     let urls = [busy.url.as_str(), &gone.url, &alive.url];
     let lanes = "lanes = [\"a/x\", \"b/x\", \"c/x\"]";
-    let gateway = Gateway::with(&config(&urls, lanes)).await;
+    let gateway = TestGateway::with_config(&config(&urls, lanes)).await;
     assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "c/x");
     for round in 0..3 {
         // The lanes are the same ones under another model, too.
@@ -38,7 +38,7 @@ async fn a_lane_that_rests_or_asked_for_time_is_not_asked_again_because_of_a_rel
         assert!(matches!(standing(&gateway, "a/x"), Standing::Pressed(_)));
         assert!(matches!(standing(&gateway, "b/x"), Standing::Resting(_)));
     }
-    assert_eq!((busy.asked().len(), gone.asked().len()), (1, 1));
+    assert_eq!((busy.requests().len(), gone.requests().len()), (1, 1));
     // Another place under the same name is another place.
     let new = good().await;
     gateway.reload(&config(&[&new.url, &gone.url, &alive.url], lanes));
@@ -47,8 +47,8 @@ async fn a_lane_that_rests_or_asked_for_time_is_not_asked_again_because_of_a_rel
 
 #[tokio::test]
 async fn a_refused_credential_rests_on_wherever_it_stands_and_a_new_one_does_not() {
-    let provider = Provider::answers(vec![answer(401, "", "{}"), chat_reply("hi", 1, 1)]).await;
-    let gateway = Gateway::with(&with_key(&provider.url, &bearer("old"))).await;
+    let provider = ScriptedProvider::start(vec![answer(401, "", "{}"), chat_reply("hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&with_key(&provider.url, &bearer("old"))).await;
     assert_eq!(ask(&gateway).await.status, 503);
     // The same key in the second place, behind one that is good.
     let both = format!("{}, {}", bearer("new"), bearer("old"));
@@ -65,20 +65,20 @@ async fn a_refused_credential_rests_on_wherever_it_stands_and_a_new_one_does_not
     for _ in 0..5 {
         assert_eq!(ask(&gateway).await.status, 200);
     }
-    let old = |asked: &testkit::Asked| asked.head.contains("Bearer old");
-    assert_eq!(provider.asked().iter().filter(|asked| old(asked)).count(), 1);
+    let old = |asked: &testkit::ReceivedRequest| asked.head.contains("Bearer old");
+    assert_eq!(provider.requests().iter().filter(|asked| old(asked)).count(), 1);
 }
 
 #[tokio::test]
 async fn a_budget_of_retries_is_not_filled_by_reloads() {
     let dead = failing(500).await;
     let text = config(&[&dead.url], "lanes = [\"a/x\"]");
-    let gateway = Gateway::with(&text).await;
+    let gateway = TestGateway::with_config(&text).await;
     let began = std::time::Instant::now();
     for _ in 0..100 {
         gateway.reload(&text);
         assert_eq!(ask(&gateway).await.status, 503);
     }
     let floor = 10 * (1 + usize::try_from(began.elapsed().as_secs()).unwrap());
-    assert!(dead.asked().len() <= 120 + floor, "{}", dead.asked().len());
+    assert!(dead.requests().len() <= 120 + floor, "{}", dead.requests().len());
 }

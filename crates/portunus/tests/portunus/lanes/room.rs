@@ -7,14 +7,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 /// A provider that answers as often as it is let.
-async fn gated() -> (Provider, Arc<Semaphore>) {
+async fn gated() -> (ScriptedProvider, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let mut steps = chat_reply("hi", 3, 5);
-    steps.insert(0, Step::Gate(Arc::clone(&gate)));
-    (Provider::answers(vec![steps]).await, gate)
+    steps.insert(0, AnswerStep::WaitFor(Arc::clone(&gate)));
+    (ScriptedProvider::start(vec![steps]).await, gate)
 }
 
-fn limited(provider: &Provider, most: usize, rest: &str) -> String {
+fn limited(provider: &ScriptedProvider, most: usize, rest: &str) -> String {
     format!(
         "[providers.a]\nspeaks = \"chat\"\nbase = \"{}\"\nmax_in_flight = {most}\n{rest}",
         provider.url
@@ -23,16 +23,16 @@ fn limited(provider: &Provider, most: usize, rest: &str) -> String {
 
 /// That many calls, once they have all reached the provider.
 async fn running(
-    gateway: &Arc<Gateway>,
-    provider: &Provider,
+    gateway: &Arc<TestGateway>,
+    provider: &ScriptedProvider,
     count: usize,
-) -> Vec<JoinHandle<Got>> {
+) -> Vec<JoinHandle<TestResponse>> {
     let calls = (0..count).map(|_| {
         let gateway = Arc::clone(gateway);
         tokio::spawn(async move { ask(&gateway).await })
     });
     let calls = calls.collect();
-    while provider.asked().len() < count {
+    while provider.requests().len() < count {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     calls
@@ -48,7 +48,7 @@ async fn a_full_provider_leaves_its_calls_to_the_next_lane() {
         b.url
     );
     let text = limited(&a, 3, &rest);
-    let gateway = Arc::new(Gateway::with(&text).await);
+    let gateway = Arc::new(TestGateway::with_config(&text).await);
     let calls = running(&gateway, &a, 3).await;
     for round in 0..4 {
         let got = ask(&gateway).await;
@@ -68,13 +68,13 @@ async fn a_full_provider_leaves_its_calls_to_the_next_lane() {
     }
     gate.add_permits(1);
     assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "a/x", "there is room again");
-    assert_eq!(a.asked().len(), 4, "never more than three at once, and none in vain");
+    assert_eq!(a.requests().len(), 4, "never more than three at once, and none in vain");
 }
 
 #[tokio::test]
 async fn where_there_is_no_other_lane_the_caller_is_told_when_to_come_back() {
     let (a, gate) = gated().await;
-    let gateway = Arc::new(Gateway::with(&limited(&a, 2, "[models.m]\nlanes = [\"a/x\"]\n")).await);
+    let gateway = Arc::new(TestGateway::with_config(&limited(&a, 2, "[models.m]\nlanes = [\"a/x\"]\n")).await);
     let mut calls = running(&gateway, &a, 2).await;
     let got = ask(&gateway).await;
     assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, "1"), "{}", got.text());
@@ -98,20 +98,20 @@ async fn equals_share_what_fits_and_a_cap_of_nothing_is_refused() {
     let lanes = "lanes = [{ lane = \"a/x\", weight = 1000 }, { lane = \"b/x\", weight = 1 }]";
     let rest =
         format!("[providers.b]\nspeaks = \"chat\"\nbase = \"{}\"\n[models.m]\n{lanes}\n", b.url);
-    let gateway = Arc::new(Gateway::with(&limited(&a, 1, &rest)).await);
+    let gateway = Arc::new(TestGateway::with_config(&limited(&a, 1, &rest)).await);
     let calls = (0..20).map(|_| {
         let gateway = Arc::clone(&gateway);
         tokio::spawn(async move { ask(&gateway).await })
     });
     let calls: Vec<_> = calls.collect();
-    while a.asked().is_empty() || b.asked().len() < 19 {
+    while a.requests().is_empty() || b.requests().len() < 19 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     gate.add_permits(1);
     for call in calls {
         assert_eq!(call.await.unwrap().status, 200);
     }
-    assert_eq!(a.asked().len(), 1);
+    assert_eq!(a.requests().len(), 1);
 
     let given = config::Given { file: None, listen: None, data: ".".into() };
     let text = limited(&a, 0, "");

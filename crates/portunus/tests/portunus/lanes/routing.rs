@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// How often each lane answered that many calls.
-async fn shares(gateway: &Gateway, bodies: impl Iterator<Item = Value>) -> BTreeMap<String, usize> {
+async fn shares(gateway: &TestGateway, bodies: impl Iterator<Item = Value>) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     for body in bodies {
         let got = gateway.post(CHAT, &body).send().await;
@@ -25,7 +25,7 @@ fn long(print: usize, last: &str) -> Value {
 #[tokio::test]
 async fn lanes_are_taken_in_the_order_they_are_written() {
     let (a, b) = (good().await, good().await);
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
     let shares = shares(&gateway, (0..10).map(|_| hello("m"))).await;
     assert_eq!(shares, BTreeMap::from([("b/y".to_owned(), 10)]));
 }
@@ -34,7 +34,7 @@ async fn lanes_are_taken_in_the_order_they_are_written() {
 async fn lanes_with_weights_share() {
     let (a, b, c) = (good().await, good().await, good().await);
     let lanes = "lanes = [{ lane = \"a/x\", weight = 3 }, { lane = \"b/x\", weight = 1 }, \"c/x\"]";
-    let gateway = Gateway::with(&config(&[&a.url, &b.url, &c.url], lanes)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url, &c.url], lanes)).await;
     let shares = shares(&gateway, (0..400).map(|_| hello("m"))).await;
     // Three quarters of 400, and nearly five times the deviation chance allows.
     assert!((260..=340).contains(&shares["a/x"]), "{shares:?}");
@@ -45,7 +45,7 @@ async fn lanes_with_weights_share() {
 async fn a_conversation_stays_where_its_beginning_is_cached() {
     let (a, b) = (good().await, good().await);
     let lanes = "lanes = [{ lane = \"a/x\", weight = 1 }, { lane = \"b/x\", weight = 1 }]";
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], lanes)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], lanes)).await;
     let mut homes = BTreeMap::new();
     for print in 0..24 {
         let turns = ["one", "another", "a third, longer than the others"];
@@ -59,13 +59,13 @@ async fn a_conversation_stays_where_its_beginning_is_cached() {
 #[tokio::test]
 async fn credentials_share_and_a_refused_one_rests() {
     let refused = answer(401, "", r#"{"error":{"message":"bad key one"}}"#);
-    let provider = Provider::answers(vec![refused, chat_reply("hi", 1, 1)]).await;
+    let provider = ScriptedProvider::start(vec![refused, chat_reply("hi", 1, 1)]).await;
     let auth = "auth = [{ bearer = { text = \"one\" } }, { bearer = { text = \"two\" } }]";
     let config = format!(
         "[providers.p]\nspeaks = \"chat\"\nbase = \"{}\"\n{auth}\n[models.m]\nlanes = [\"p/x\"]\n",
         provider.url
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let got = ask(&gateway).await;
     assert_eq!(got.status, 200, "{}", got.text());
     let tries = receipt(&gateway, &got).await["tries"].clone();
@@ -76,10 +76,10 @@ async fn credentials_share_and_a_refused_one_rests() {
     for _ in 0..10 {
         assert_eq!(ask(&gateway).await.status, 200);
     }
-    let bearer = |asked: &testkit::Asked| {
+    let bearer = |asked: &testkit::ReceivedRequest| {
         asked.head.lines().find(|line| line.starts_with("authorization")).unwrap().to_owned()
     };
-    let keys: Vec<String> = provider.asked().iter().map(bearer).collect();
+    let keys: Vec<String> = provider.requests().iter().map(bearer).collect();
     assert_eq!(keys.len(), 12);
     assert!(keys[1..].iter().all(|key| *key == keys[1] && *key != keys[0]), "{keys:?}");
     let health = gateway.app.config().health(gateway.app.ticks());
@@ -97,7 +97,7 @@ async fn the_lane_taken_is_the_price_paid_and_the_dearest_is_set_aside() {
     let (a, b) = (failing(500).await, good().await);
     let lanes =
         "lanes = [\"a/x\", { lane = \"b/x\", price = { input = \"10\", output = \"20\" } }]";
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], lanes)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], lanes)).await;
     let got = ask(&gateway).await;
     assert_eq!(got.header("x-portunus-lane"), "b/x");
     // 3 tokens in, 5 out, at ten and twenty dollars a million.
@@ -115,13 +115,13 @@ async fn what_is_set_aside_covers_every_lane_that_may_be_taken() {
     let mut held = Vec::new();
     let dear = "{ lane = \"a/y\", price = { input = \"10\", output = \"20\" } }";
     for lanes in ["\"a/x\"".to_owned(), format!("\"a/x\", {dear}")] {
-        let wait = vec![Step::Wait(std::time::Duration::from_secs(600))];
-        let silent = Provider::answers(vec![wait]).await;
+        let wait = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
+        let silent = ScriptedProvider::start(vec![wait]).await;
         let config = config(&[&silent.url], &format!("lanes = [{lanes}]"));
-        let gateway = std::sync::Arc::new(Gateway::with(&config).await);
+        let gateway = std::sync::Arc::new(TestGateway::with_config(&config).await);
         let asking = std::sync::Arc::clone(&gateway);
         let running = tokio::spawn(async move { ask(&asking).await });
-        while silent.asked().is_empty() {
+        while silent.requests().is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         let key = gateway.get("/v1/key").send().await.json();
@@ -137,7 +137,7 @@ async fn the_cheapest_goes_first_for_who_asks_for_it() {
     let lanes =
         "lanes = [\"a/x\", { lane = \"b/x\", price = { input = \"0.1\", output = \"0.1\" } }]";
     let providers = [a.url.as_str(), b.url.as_str()];
-    let gateway = Gateway::with(&config(&providers, lanes)).await;
+    let gateway = TestGateway::with_config(&config(&providers, lanes)).await;
     assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "a/x");
     let cheap = gateway.post(CHAT, &hello("m")).header("x-portunus-route", "cheapest");
     assert_eq!(cheap.send().await.header("x-portunus-lane"), "b/x");
@@ -147,7 +147,7 @@ async fn the_cheapest_goes_first_for_who_asks_for_it() {
         (400, &json!("x-portunus-route"))
     );
     let always =
-        Gateway::with(&config(&providers, &format!("{lanes}\norder = \"cheapest\""))).await;
+        TestGateway::with_config(&config(&providers, &format!("{lanes}\norder = \"cheapest\""))).await;
     assert_eq!(ask(&always).await.header("x-portunus-lane"), "b/x");
 }
 
@@ -155,7 +155,7 @@ async fn the_cheapest_goes_first_for_who_asks_for_it() {
 async fn an_alias_is_the_same_model() {
     let a = good().await;
     let model = "lanes = [\"a/x\"]\naliases = [\"latest\", \"vendor/m\"]";
-    let gateway = Gateway::with(&config(&[&a.url], model)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url], model)).await;
     for name in ["m", "latest", "vendor/m"] {
         let got = gateway.post(CHAT, &hello(name)).send().await;
         assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "a/x"), "{name}");
@@ -186,7 +186,7 @@ async fn an_alias_is_the_same_model() {
         assert_eq!(gateway.get(path).send().await.json()[name], id, "{path}");
     }
     assert_eq!(gateway.get("/v1/models/late").send().await.status, 404);
-    assert!(a.asked().iter().all(|asked| asked.json()["model"] == "x"));
+    assert!(a.requests().iter().all(|asked| asked.json()["model"] == "x"));
 }
 
 #[tokio::test]
@@ -194,10 +194,10 @@ async fn another_model_stands_in_only_where_that_is_configured() {
     let (a, b) = (failing(500).await, good().await);
     let other = "[models.other]\nlanes = [\"b/big\"]\nprice = { input = \"3\", output = \"9\" }";
     let alone = format!("lanes = [\"a/x\"]\n{other}");
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], &alone)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], &alone)).await;
     assert_eq!(ask(&gateway).await.status, 503);
     let helped = format!("lanes = [\"a/x\"]\nfallback = [\"other\"]\n{other}");
-    let gateway = Gateway::with(&config(&[&a.url, &b.url], &helped)).await;
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], &helped)).await;
     let got = ask(&gateway).await;
     assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "b/big"));
     let bill = receipt(&gateway, &got).await;
@@ -207,20 +207,20 @@ async fn another_model_stands_in_only_where_that_is_configured() {
 
 #[tokio::test]
 async fn two_gateways_in_a_row_work_and_a_loop_is_refused() {
-    let inner = Gateway::start().await;
+    let inner = TestGateway::start().await;
     let config = format!(
         "[providers.inner]\nspeaks = \"chat\"\nbase = \"{}\"\nauth = {{ bearer = {{ text = \"{}\" }} }}\n\
          [models.m]\nlanes = [\"inner/demo-chat\"]\n",
         inner.url, inner.key
     );
-    let outer = Gateway::with(&config).await;
+    let outer = TestGateway::with_config(&config).await;
     let got = ask(&outer).await;
     assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "inner/demo-chat"));
 
     let echo = good().await;
-    let gateway = Gateway::with(&super::config(&[&echo.url], "lanes = [\"a/x\"]")).await;
+    let gateway = TestGateway::with_config(&super::config(&[&echo.url], "lanes = [\"a/x\"]")).await;
     assert_eq!(ask(&gateway).await.status, 200);
-    let sent = echo.asked()[0].head.clone();
+    let sent = echo.requests()[0].head.clone();
     let hops = sent.lines().find_map(|line| line.strip_prefix("x-portunus-hops: ")).unwrap();
     let came_round = gateway.post(CHAT, &hello("m")).header("x-portunus-hops", hops).send().await;
     assert_eq!(came_round.status, 400);
@@ -229,5 +229,5 @@ async fn two_gateways_in_a_row_work_and_a_loop_is_refused() {
         (&error["param"], &error["code"]),
         (&json!("x-portunus-hops"), &json!("request_loop"))
     );
-    assert_eq!(echo.asked().len(), 1, "a loop ends here");
+    assert_eq!(echo.requests().len(), 1, "a loop ends here");
 }

@@ -1,17 +1,17 @@
 //! What the keys of an account share: one cap and one budget over all of them.
 
 use canon::Money;
-use ledger::Period;
+use ledger::BudgetPeriod;
 use serde_json::json;
 use store::{AccountTerms, BudgetTerms};
-use testkit::{Gateway, Provider, chat_reply};
+use testkit::{TestGateway, ScriptedProvider, chat_reply};
 
 use crate::money::{CHAT, chat, key};
 
 /// A gateway whose only account may spend that, with a model whose calls cost 0.00012 each.
-async fn shared(terms: AccountTerms) -> (Provider, Gateway, [String; 2]) {
-    let provider = Provider::answers(vec![chat_reply("Here.", 100, 10)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+async fn shared(terms: AccountTerms) -> (ScriptedProvider, TestGateway, [String; 2]) {
+    let provider = ScriptedProvider::start(vec![chat_reply("Here.", 100, 10)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     gateway.app.store.set_account_terms(&account.id, terms).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
@@ -38,12 +38,12 @@ async fn a_cap_holds_over_all_keys_of_an_account() {
     let refused = refused.expect("so many calls use the cap up");
     assert!(refused.text().contains("account"), "{}", refused.text());
     assert_eq!(refused.header("x-should-retry"), "false");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let total = gateway.app.store.account_totals().await.unwrap().remove(0);
     assert!(total.spent.saturating_add(total.leased) <= cap, "{total:?}");
-    let calls = i64::try_from(provider.asked().len()).unwrap();
-    assert_eq!(total.spent, Money::nanos(120_000 * calls));
-    assert!(total.spent > Money::nanos(1_800_000), "nearly all of it is spent: {total:?}");
+    let calls = i64::try_from(provider.requests().len()).unwrap();
+    assert_eq!(total.spent, Money::from_nanos(120_000 * calls));
+    assert!(total.spent > Money::from_nanos(1_800_000), "nearly all of it is spent: {total:?}");
     let told = gateway.get("/v1/key").key(&keys[0]).send().await.json();
     assert_eq!(
         (&told["cap_usd"], &told["account"]["cap_usd"]),
@@ -68,7 +68,7 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
 #[tokio::test]
 async fn a_budget_is_shared_by_all_keys_of_an_account() {
     let most: Money = "0.001".parse().unwrap();
-    let budget = Some(BudgetTerms { most, period: Period::Month });
+    let budget = Some(BudgetTerms { limit, period: BudgetPeriod::Month });
     let (_provider, gateway, keys) = shared(AccountTerms { cap: None, budget }).await;
     let mut answered = 0;
     let refused = loop {
@@ -90,7 +90,7 @@ async fn a_budget_is_shared_by_all_keys_of_an_account() {
 
 #[tokio::test]
 async fn a_new_account_is_capped_from_its_first_keys_first_call() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let hello = json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hi" }] });
     for round in 0..3 {
@@ -98,11 +98,11 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
             id: format!("account-{round}"),
             username: format!("newcomer-{round}"),
             email: None,
-            role: store::Role::Member,
+            role: store::AccountRole::Member,
             ..owner.clone()
         };
         let terms = AccountTerms { cap: Some(Money::ZERO), budget: None };
-        gateway.app.store.add_account_on(&account, terms).await.unwrap();
+        gateway.app.store.add_account_with_terms(&account, terms).await.unwrap();
         let ask =
             admin::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
         let (record, text) =

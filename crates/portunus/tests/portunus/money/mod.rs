@@ -11,12 +11,12 @@ mod who_pays;
 use canon::Money;
 use serde_json::{Value, json};
 use store::KeyRecord;
-use testkit::{Gateway, Got};
+use testkit::{TestGateway, TestResponse};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 /// A key of the first account with whatever `change` gives it.
-pub(crate) async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) -> String {
+pub(crate) async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask =
         admin::NewKey { name: "a test's own".to_owned(), cap: None, models: vec![], expires: None };
@@ -27,20 +27,20 @@ pub(crate) async fn key(gateway: &Gateway, change: impl FnOnce(&mut KeyRecord)) 
     text
 }
 
-pub(crate) async fn capped(gateway: &Gateway, usd: &str) -> String {
+pub(crate) async fn capped(gateway: &TestGateway, usd: &str) -> String {
     let cap: Money = usd.parse().unwrap();
     key(gateway, |record| record.cap = Some(cap)).await
 }
 
 /// The receipt of a call.
-pub(crate) async fn receipt(gateway: &Gateway, got: &Got) -> Value {
+pub(crate) async fn receipt(gateway: &TestGateway, got: &TestResponse) -> Value {
     let path = format!("/v1/usage/{}", got.header("x-request-id"));
     gateway.get(&path).send().await.json()
 }
 
 /// The one row of the ledger.
-pub(crate) async fn row(gateway: &Gateway) -> ledger::Entry {
-    gateway.settled().await;
+pub(crate) async fn row(gateway: &TestGateway) -> ledger::LedgerEntry {
+    gateway.wait_until_settled().await;
     let mut rows = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!(rows.len(), 1, "every call has exactly one row");
     rows.remove(0)

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Gateway, Provider, Step, chat_stream, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, sse};
 
 use crate::money::{capped, receipt};
 
@@ -54,13 +54,13 @@ fn more(speaks: &str, at: usize) -> String {
 
 /// Says far more than it was allowed to, and then never ends: only a gateway that lets it go has an
 /// answer for its caller.
-async fn endless(speaks: &str) -> Provider {
+async fn endless(speaks: &str) -> ScriptedProvider {
     let mut events = opening(speaks);
     events.extend((0..2_000).map(|at| more(speaks, at)));
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let mut steps = sse(&events);
-    *steps.last_mut().unwrap() = Step::Wait(Duration::from_secs(600));
-    Provider::answers(vec![steps]).await
+    *steps.last_mut().unwrap() = AnswerStep::Wait(Duration::from_secs(600));
+    ScriptedProvider::start(vec![steps]).await
 }
 
 fn ask(caller: &str) -> (&'static str, Value) {
@@ -127,13 +127,13 @@ fn ended(caller: &str, events: &[String]) -> Option<String> {
 async fn an_answer_without_end_ends_at_its_money_in_every_format() {
     for lane in FORMATS {
         let provider = endless(lane).await;
-        let gateway = Gateway::with(&provider.config(lane)).await;
+        let gateway = TestGateway::with_config(&provider.config(lane)).await;
         for caller in FORMATS {
             // Enough for a small answer; the limit is lowered to fit.
             let key = capped(&gateway, "0.0003").await;
             let (path, body) = ask(caller);
             let got = gateway.post(path, &body).key(&key).send().await;
-            assert_eq!((got.status.as_u16(), got.cut), (200, false), "{caller} from {lane}");
+            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{caller} from {lane}");
             let text = ended(caller, &got.events());
             let text = text.unwrap_or_else(|| panic!("{caller} from {lane}: {}", got.text()));
             assert!(text.contains(WORDS) && text.len() < 2_000 * WORDS.len(), "{caller}/{lane}");
@@ -151,7 +151,7 @@ async fn an_answer_without_end_ends_at_its_money_in_every_format() {
 #[tokio::test]
 async fn an_answer_that_passes_its_own_limit_ends_too_where_there_is_no_cap() {
     let provider = endless("chat").await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = json!({ "model": "m", "max_tokens": 20, "stream": true,
                        "stream_options": { "include_usage": true },
                        "messages": [{ "role": "user", "content": "Go" }] });

@@ -1,7 +1,7 @@
 //! What a receipt says: the tier that was billed, what was charged for what, and who ended it.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, Provider, Step, reply};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
 
 use crate::money::{CHAT, capped, receipt};
 
@@ -12,18 +12,18 @@ price = { input = "1.00", output = "2.00", cached_input = "0.10", per_request = 
   priority = { rates = { input = "2.00", output = "4.00" } } }
 "#;
 
-async fn gateway(answer: Vec<Step>, speaks: &str, price: &str) -> (Provider, Gateway) {
-    let provider = Provider::answers(vec![answer]).await;
+async fn gateway(answer: Vec<AnswerStep>, speaks: &str, price: &str) -> (ScriptedProvider, TestGateway) {
+    let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
          [models.m]\nlanes = [\"p/up\"]\n{price}",
         provider.url
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     (provider, gateway)
 }
 
-fn answer(tier: Option<&str>) -> Vec<Step> {
+fn answer(tier: Option<&str>) -> Vec<AnswerStep> {
     let mut body = json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
         "choices": [{ "index": 0, "finish_reason": "stop",
@@ -110,7 +110,7 @@ async fn a_receipt_has_the_parts_of_its_cost() {
     assert_eq!((&receipt["ended_by"], &receipt["outcome"]), (&json!("provider"), &json!("done")));
     assert!(receipt["price_version"].as_str().unwrap().starts_with("p-"));
     assert_eq!(receipt["tries"][0]["outcome"], "answered");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let stored = gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await;
     assert_eq!(stored.json(), receipt, "the store says what the book said");
 }
@@ -132,7 +132,7 @@ async fn time_is_billed_by_the_begun_second() {
 
 #[tokio::test]
 async fn who_ends_a_call_early_is_told() {
-    let slow = vec![Step::Wait(std::time::Duration::from_secs(600))];
+    let slow = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
     let price = "price = { input = \"1\", output = \"1\" }\ntimeouts = { first_byte = \"1s\" }\n";
     let (_provider, gateway) = gateway(slow, "chat", price).await;
     let got = gateway.post(CHAT, &ask(None)).send().await;

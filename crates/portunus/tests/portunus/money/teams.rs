@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use canon::Money;
-use store::{AccountTerms, Owner, Team};
-use testkit::{Gateway, Provider, chat_reply};
+use store::{AccountTerms, KeyOwner, Team};
+use testkit::{TestGateway, ScriptedProvider, chat_reply};
 use tokio::task::JoinSet;
 
 use crate::money::{CHAT, chat, key};
@@ -12,7 +12,7 @@ use crate::money::{CHAT, chat, key};
 /// What a call costs.
 const PRICE: i64 = 120_000;
 
-async fn team(gateway: &Gateway, cap: Money) -> Team {
+async fn team(gateway: &TestGateway, cap: Money) -> Team {
     let team = Team {
         id: "team-night".to_owned(),
         name: "Night shift".to_owned(),
@@ -26,11 +26,11 @@ async fn team(gateway: &Gateway, cap: Money) -> Team {
     team
 }
 
-async fn key_by(gateway: &Gateway, team: &Team, maker: &str) -> String {
+async fn key_by(gateway: &TestGateway, team: &Team, maker: &str) -> String {
     let (team, maker) = (team.id.clone(), maker.to_owned());
     key(gateway, |record| {
         record.account_id = team;
-        record.made_by = Some(maker);
+        record.created_by = Some(maker);
     })
     .await
 }
@@ -39,9 +39,9 @@ async fn key_by(gateway: &Gateway, team: &Team, maker: &str) -> String {
 async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
     const CALLERS: usize = 64;
     const CALLS: i64 = 100;
-    let provider = Provider::answers(vec![chat_reply("Here.", 100, 10)]).await;
-    let gateway = Arc::new(Gateway::with(&provider.config("chat")).await);
-    let cap = Money::nanos(CALLS * PRICE);
+    let provider = ScriptedProvider::start(vec![chat_reply("Here.", 100, 10)]).await;
+    let gateway = Arc::new(TestGateway::with_config(&provider.config("chat")).await);
+    let cap = Money::from_nanos(CALLS * PRICE);
     let team = team(&gateway, cap).await;
     let keys = [key_by(&gateway, &team, "anna").await, key_by(&gateway, &team, "bert").await];
     gateway.app.engine.keys.refresh().await.unwrap();
@@ -65,12 +65,12 @@ async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
     let admitted: i64 = callers.join_all().await.into_iter().sum();
     assert!(admitted <= CALLS, "{admitted} of {CALLS}");
     assert!(admitted > 0);
-    gateway.settled().await;
-    let asked = i64::try_from(provider.asked().len()).unwrap();
+    gateway.wait_until_settled().await;
+    let asked = i64::try_from(provider.requests().len()).unwrap();
     assert_eq!(asked, admitted, "what the provider served is what was answered");
     let totals = gateway.app.store.account_totals().await.unwrap();
     let total = totals.into_iter().find(|total| total.account_id == team.id).unwrap();
-    assert_eq!(total.spent, Money::nanos(admitted * PRICE));
+    assert_eq!(total.spent, Money::from_nanos(admitted * PRICE));
     assert!(total.spent.saturating_add(total.leased) <= cap, "{total:?}");
     let told = gateway.get("/v1/key").key(&keys[1]).send().await.json();
     assert_eq!(told["account"]["id"], team.id.as_str(), "{told}");
@@ -80,13 +80,13 @@ async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
     let person = gateway.app.store.accounts().await.unwrap().remove(0);
     let (own, _) = gateway.app.store.account_spending(&person.id).await.unwrap();
     assert_eq!(own, Money::ZERO);
-    assert_eq!(gateway.app.store.owner(&team.id).await.unwrap(), Some(Owner::Team(team)));
+    assert_eq!(gateway.app.store.owner(&team.id).await.unwrap(), Some(KeyOwner::Team(team)));
 }
 
 #[tokio::test]
 async fn a_closed_teams_keys_are_refused_and_nobody_elses() {
-    let provider = Provider::answers(vec![chat_reply("Here.", 100, 10)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Here.", 100, 10)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let team = team(&gateway, "1".parse().unwrap()).await;
     let shared = key_by(&gateway, &team, "anna").await;
     let call = |key: String| {

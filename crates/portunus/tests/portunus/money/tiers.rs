@@ -1,9 +1,9 @@
 //! What a provider tells of an answer in each of the four formats, whole and streamed, and what is
 //! charged for it: the tier it was served in, and counts that no window of that size can hold.
 
-use ledger::{EndedBy, Outcome};
+use ledger::{EndedBy, CallOutcome};
 use serde_json::{Value, json};
-use testkit::{Gateway, Provider, Step, chat_stream, reply, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, reply, sse};
 
 use crate::money::{receipt, row};
 
@@ -40,7 +40,7 @@ fn word(speaks: &str, tier: &str) -> Option<&'static str> {
 }
 
 /// A provider's answer in its format.
-fn says(speaks: &str, stream: bool, tier: &str, input: u64, output: u64) -> Vec<Step> {
+fn says(speaks: &str, stream: bool, tier: &str, input: u64, output: u64) -> Vec<AnswerStep> {
     let whole = |body: &Value| reply(200, "application/json", &body.to_string());
     let events = |events: &[Value]| {
         let events: Vec<String> = events.iter().map(ToString::to_string).collect();
@@ -165,14 +165,14 @@ fn ask(caller: &str, stream: bool) -> (String, Value) {
     }
 }
 
-async fn gateway(speaks: &str, answer: Vec<Step>, model: &str) -> (Provider, Gateway) {
-    let provider = Provider::answers(vec![answer]).await;
+async fn gateway(speaks: &str, answer: Vec<AnswerStep>, model: &str) -> (ScriptedProvider, TestGateway) {
+    let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
          [models.m]\nlanes = [\"p/up\"]\n{model}",
         provider.url
     );
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     (provider, gateway)
 }
 
@@ -197,8 +197,8 @@ async fn every_tier_is_priced_in_every_format_whole_and_streamed() {
             let (path, body) = ask(caller, stream);
             let got = gateway.post(&path, &body).send().await;
             let case = format!("{tier}, {speaks} for {caller}, streamed: {stream}");
-            assert_eq!((got.status.as_u16(), got.cut), (200, false), "{case}: {}", got.text());
-            gateway.settled().await;
+            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{case}: {}", got.text());
+            gateway.wait_until_settled().await;
             let told = receipt(&gateway, &got).await;
             assert_eq!(told["cost_usd"], cost, "{case}: {told}");
             assert_eq!(told["service_tier"], tier, "{case}: {told}");
@@ -226,12 +226,12 @@ async fn more_tokens_than_the_window_holds_are_counted_here_instead() {
         }
         let got = gateway.post(&path, &body).send().await;
         let case = format!("{speaks} for {caller}, streamed: {stream}");
-        assert_eq!((got.status.as_u16(), got.cut), (200, false), "{case}: {}", got.text());
+        assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{case}: {}", got.text());
         let row = row(&gateway).await;
         assert!(row.estimated, "{case}: {row:?}");
         assert!(row.usage.input < 800 && row.usage.output < 60, "{case}: {row:?}");
         assert!(row.cost > canon::Money::ZERO, "{case}: {row:?}");
-        assert!(row.cost < canon::Money::nanos(900_000), "{case}: {row:?}");
-        assert_eq!((row.outcome, row.ended_by), (Outcome::Done, EndedBy::Provider), "{case}");
+        assert!(row.cost < canon::Money::from_nanos(900_000), "{case}: {row:?}");
+        assert_eq!((row.outcome, row.ended_by), (CallOutcome::Done, EndedBy::Provider), "{case}");
     }
 }

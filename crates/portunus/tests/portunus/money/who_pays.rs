@@ -1,19 +1,19 @@
 //! Who pays when: the written rule, row by row.
 
 use canon::Money;
-use ledger::{EndedBy, Outcome};
+use ledger::{EndedBy, CallOutcome};
 use serde_json::{Value, json};
-use testkit::{Gateway, Provider, Step, chat_reply, chat_stream, reply, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
 
 use crate::money::{CHAT, capped, chat, receipt, row};
 
-async fn with(answer: Vec<Step>, speaks: &str) -> (Provider, Gateway) {
-    let provider = Provider::answers(vec![answer]).await;
-    let gateway = Gateway::with(&provider.config(speaks)).await;
+async fn with(answer: Vec<AnswerStep>, speaks: &str) -> (ScriptedProvider, TestGateway) {
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config(speaks)).await;
     (provider, gateway)
 }
 
-fn whole(usage: &Value) -> Vec<Step> {
+fn whole(usage: &Value) -> Vec<AnswerStep> {
     let body = json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
         "choices": [{ "index": 0, "finish_reason": "stop",
@@ -30,8 +30,8 @@ async fn what_is_rejected_before_the_provider_costs_nobody_anything() {
     let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
     assert_eq!((got.status.as_u16(), got.header("x-should-retry")), (429, "false"));
     let row = row(&gateway).await;
-    assert_eq!((row.cost, row.borne, row.ended_by), (Money::ZERO, Money::ZERO, EndedBy::Cap));
-    assert!(provider.asked().is_empty());
+    assert_eq!((row.cost, row.absorbed, row.ended_by), (Money::ZERO, Money::ZERO, EndedBy::Cap));
+    assert!(provider.requests().is_empty());
 }
 
 #[tokio::test]
@@ -42,19 +42,19 @@ async fn what_the_provider_refuses_costs_nobody_anything() {
     let got = gateway.post(CHAT, &chat(false)).send().await;
     assert_eq!(got.status, 400);
     let row = row(&gateway).await;
-    assert_eq!((row.outcome, row.cost, row.borne), (Outcome::Failed, Money::ZERO, Money::ZERO));
+    assert_eq!((row.outcome, row.cost, row.absorbed), (CallOutcome::Failed, Money::ZERO, Money::ZERO));
 }
 
 #[tokio::test]
 async fn what_is_lost_without_output_is_the_operators() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{";
-    let answer = vec![Step::Bytes(head.as_bytes().to_vec()), Step::Close];
+    let answer = vec![AnswerStep::Bytes(head.as_bytes().to_vec()), AnswerStep::Close];
     let (_provider, gateway) = with(answer, "chat").await;
     let got = gateway.post(CHAT, &chat(false)).send().await;
     assert_eq!(got.status, 503);
     let row = row(&gateway).await;
     assert_eq!((row.cost, row.ended_by), (Money::ZERO, EndedBy::Provider));
-    assert!(row.borne > Money::ZERO, "{row:?}");
+    assert!(row.absorbed > Money::ZERO, "{row:?}");
 }
 
 #[tokio::test]
@@ -62,11 +62,11 @@ async fn a_stream_that_broke_is_paid_as_far_as_it_came() {
     let events = chat_stream(&["one two three", " four five six"], 9, 9);
     let events: Vec<&str> = events.iter().take(3).map(String::as_str).collect();
     let mut answer = sse(&events);
-    *answer.last_mut().unwrap() = Step::Close;
+    *answer.last_mut().unwrap() = AnswerStep::Close;
     let (_provider, gateway) = with(answer, "chat").await;
     gateway.post(CHAT, &chat(true)).send().await;
     let row = row(&gateway).await;
-    assert_eq!((row.outcome, row.ended_by), (Outcome::BrokeOff, EndedBy::Provider));
+    assert_eq!((row.outcome, row.ended_by), (CallOutcome::BrokeOff, EndedBy::Provider));
     assert!(row.estimated && row.cost > Money::ZERO && row.usage.input > 0, "{row:?}");
 }
 
@@ -77,11 +77,11 @@ async fn a_caller_that_leaves_pays_for_what_came_and_only_then() {
     {
         let events: Vec<&str> = events.iter().take(2).map(String::as_str).collect();
         let mut answer = sse(&events);
-        *answer.last_mut().unwrap() = Step::Wait(std::time::Duration::from_secs(600));
+        *answer.last_mut().unwrap() = AnswerStep::Wait(std::time::Duration::from_secs(600));
         let (_provider, gateway) = with(answer, "chat").await;
-        gateway.post(CHAT, &chat(true)).leave_after_events(events.len()).await;
+        gateway.post(CHAT, &chat(true)).disconnect_after_events(events.len()).await;
         let row = row(&gateway).await;
-        assert_eq!((row.outcome, row.ended_by), (Outcome::CallerLeft, EndedBy::Caller));
+        assert_eq!((row.outcome, row.ended_by), (CallOutcome::CallerLeft, EndedBy::Caller));
         assert_eq!(row.cost > Money::ZERO, pays, "{row:?}");
     }
 }
@@ -101,11 +101,11 @@ async fn a_filter_that_ends_an_answer_takes_nothing_off_the_bill() {
     let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Go" }] }] });
     let path = "/v1beta/models/m:streamGenerateContent?alt=sse";
     let got = gateway.post(path, &body).send().await;
-    assert_eq!((got.status.as_u16(), got.cut), (200, false));
+    assert_eq!((got.status.as_u16(), got.is_truncated), (200, false));
     let row = row(&gateway).await;
-    assert_eq!((row.usage.input, row.usage.output, row.borne), (9, 2, Money::ZERO));
+    assert_eq!((row.usage.input, row.usage.output, row.absorbed), (9, 2, Money::ZERO));
     // 9 × 1 + 2 × 2 millionths of a dollar
-    assert_eq!((row.cost, row.outcome), (Money::nanos(13_000), Outcome::Done));
+    assert_eq!((row.cost, row.outcome), (Money::from_nanos(13_000), CallOutcome::Done));
 }
 
 #[tokio::test]
@@ -119,10 +119,10 @@ async fn a_blocked_prompt_costs_what_the_provider_says() {
         let got = gateway.post("/v1beta/models/m:generateContent", &body).send().await;
         assert_eq!(got.status, 200, "{}", got.text());
         let row = row(&gateway).await;
-        assert_eq!((row.usage.output, row.borne), (0, Money::ZERO), "{row:?}");
+        assert_eq!((row.usage.output, row.absorbed), (0, Money::ZERO), "{row:?}");
         // Without a count of its own the prompt is estimated.
         assert_eq!(row.estimated, cost == 0);
-        assert!(row.cost == Money::nanos(cost) || (row.estimated && row.cost > Money::ZERO));
+        assert!(row.cost == Money::from_nanos(cost) || (row.estimated && row.cost > Money::ZERO));
     }
 }
 
@@ -165,21 +165,21 @@ async fn a_provider_that_uses_more_than_it_may_is_paid_by_the_operator() {
     assert_eq!(got.status, 200);
     let row = row(&gateway).await;
     assert!(row.estimated && row.usage.output < 50, "{row:?}");
-    let told = Money::nanos(9_000 + 10_000_000);
+    let told = Money::from_nanos(9_000 + 10_000_000);
     assert_eq!(
-        row.cost.saturating_add(row.borne),
+        row.cost.saturating_add(row.absorbed),
         told,
         "what is told is paid by one or the other"
     );
-    assert!(row.cost > Money::ZERO && row.cost < Money::nanos(200_000), "{row:?}");
+    assert!(row.cost > Money::ZERO && row.cost < Money::from_nanos(200_000), "{row:?}");
 }
 
 #[tokio::test]
 async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
     let lost =
-        vec![Step::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()), Step::Close];
-    let provider = Provider::answers(vec![lost, chat_reply("here", 9, 2)]).await;
-    let gateway = Gateway::with(&format!(
+        vec![AnswerStep::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()), AnswerStep::Close];
+    let provider = ScriptedProvider::start(vec![lost, chat_reply("here", 9, 2)]).await;
+    let gateway = TestGateway::with_config(&format!(
         "[providers.p]\nspeaks = \"chat\"\nbase = \"{0}\"\nauth = \"none\"\n\
          [providers.q]\nspeaks = \"chat\"\nbase = \"{0}\"\nauth = \"none\"\n\
          [models.m]\nlanes = [\"p/up\", \"q/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
@@ -189,6 +189,6 @@ async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
     let got = gateway.post(CHAT, &chat(false)).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     let row = row(&gateway).await;
-    assert_eq!((row.attempts, row.cost), (2, Money::nanos(13_000)));
-    assert!(row.borne > Money::ZERO, "{row:?}");
+    assert_eq!((row.attempts, row.cost), (2, Money::from_nanos(13_000)));
+    assert!(row.absorbed > Money::ZERO, "{row:?}");
 }

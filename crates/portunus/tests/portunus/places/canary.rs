@@ -49,8 +49,8 @@ async fn a_secret_is_nowhere_but_where_it_belongs() {
     // The test and its gateway run on this thread; other tests of the process log elsewhere.
     let _guard = tracing::subscriber::set_default(logging);
     let refuse = testkit::reply(401, "application/json", "{\"error\":{\"message\":\"no\"}}");
-    let provider = Provider::answers(vec![chat_reply("hi", 1, 1), refuse]).await;
-    let gateway = Gateway::with(OPEN).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("hi", 1, 1), refuse]).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &provider.url).await;
     let mut said = Vec::new();
     for _ in 0..2 {
@@ -80,7 +80,7 @@ async fn a_secret_is_nowhere_but_where_it_belongs() {
         assert_eq!(traces(&got.body), None, "{}", got.text());
         assert_eq!(traces(format!("{:?}", got.headers).as_bytes()), None);
     }
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     assert_eq!(shown(&provider).first().map(String::as_str), Some(SECRET), "it does work");
     let debug = format!("{:?}", gateway.app.config());
     assert_eq!(traces(debug.as_bytes()), None);
@@ -89,7 +89,7 @@ async fn a_secret_is_nowhere_but_where_it_belongs() {
     assert_eq!(traces(&logged), None);
     // The whole database as it lies on the disk, side files and all, and everything beside it.
     let mut files = 0;
-    let mut folders = vec![gateway.data().to_owned()];
+    let mut folders = vec![gateway.data_folder().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -2,13 +2,13 @@
 
 use super::*;
 use std::sync::Arc;
-use testkit::Step;
+use testkit::AnswerStep;
 use tokio::sync::Semaphore;
 
 #[tokio::test]
 async fn a_gateway_without_a_file_serves_what_was_configured_by_the_api() {
     let provider = good().await;
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &provider.url).await;
     let got = gateway.post(CHAT, &hello("m")).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -44,7 +44,7 @@ async fn a_gateway_without_a_file_serves_what_was_configured_by_the_api() {
 #[tokio::test]
 async fn a_provider_that_moves_loses_its_credentials_and_they_are_never_sent_there() {
     let (here, there) = (good().await, good().await);
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &here.url).await;
     let same = json!({ "speaks": "chat", "base": here.url, "max_in_flight": 7 });
     let kept = put(&gateway, "/providers/house", same).await;
@@ -77,7 +77,7 @@ async fn a_provider_that_moves_loses_its_credentials_and_they_are_never_sent_the
     let mut house = row.into_iter().find(|entry| entry.id == "house").unwrap();
     house.settings = moved.to_string();
     let seen = gateway.app.store.configured_revision().await.unwrap();
-    assert!(gateway.app.store.configure(seen, &[store::Change::Put(house)]).await.unwrap());
+    assert!(gateway.app.store.configure(seen, &[store::ConfigChange::Put(house)]).await.unwrap());
     until("the credential is told to be for another place", || async {
         let told = get(&gateway, "/providers/house").await;
         told["credentials"][0]["trouble"].as_str().is_some_and(|why| why.contains("address"))
@@ -92,8 +92,8 @@ async fn a_provider_that_moves_loses_its_credentials_and_they_are_never_sent_the
 #[tokio::test]
 async fn each_credential_stands_for_itself_and_can_be_tried_and_removed() {
     let refuse = testkit::reply(401, "application/json", "{\"error\":\"secret-in-the-body\"}");
-    let provider = Provider::answers(vec![refuse, chat_reply("hi", 1, 1)]).await;
-    let gateway = Gateway::with(OPEN).await;
+    let provider = ScriptedProvider::start(vec![refuse, chat_reply("hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &provider.url).await;
     let second = json!({ "name": "spare", "auth": { "bearer": "sk-spare" } });
     let path = "/providers/house/credentials";
@@ -106,7 +106,7 @@ async fn each_credential_stands_for_itself_and_can_be_tried_and_removed() {
     assert_eq!(found[1]["credential"], spare.json()["id"]);
     assert_eq!(found[1]["name"], spare.json()["name"]);
     assert!(!checked.text().contains("secret-in-the-body"), "nothing of the answer is repeated");
-    assert!(provider.asked().iter().all(|asked| asked.head.starts_with("GET /v1/models ")));
+    assert!(provider.requests().iter().all(|asked| asked.head.starts_with("GET /v1/models ")));
     assert_eq!(shown(&provider), [SECRET, "sk-spare"]);
     let first = found[0]["credential"].as_str().unwrap();
     let gone = admin(&gateway, Method::DELETE, &format!("{path}/{first}"), Value::Null).await;
@@ -120,15 +120,15 @@ async fn each_credential_stands_for_itself_and_can_be_tried_and_removed() {
 #[tokio::test]
 async fn a_running_call_keeps_its_price_and_its_provider() {
     let gate = Arc::new(Semaphore::new(0));
-    let mut slow = vec![Step::Gate(Arc::clone(&gate))];
+    let mut slow = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
     slow.extend(chat_reply("hi", 3, 5));
-    let provider = Provider::answers(vec![slow]).await;
-    let gateway = Arc::new(Gateway::with(OPEN).await);
+    let provider = ScriptedProvider::start(vec![slow]).await;
+    let gateway = Arc::new(TestGateway::with_config(OPEN).await);
     furnish(&gateway, &provider.url).await;
     let before = get(&gateway, "/models/m").await["price_version"].clone();
     let caller = Arc::clone(&gateway);
     let call = tokio::spawn(async move { caller.post(CHAT, &hello("m")).send().await });
-    until("the provider is asked", || async { !provider.asked().is_empty() }).await;
+    until("the provider is asked", || async { !provider.requests().is_empty() }).await;
     let dear = json!({ "lanes": ["house/up"], "price": { "input": "9.00", "output": "9.00" } });
     let changed = put(&gateway, "/models/m", dear).await;
     assert_ne!(changed["price_version"], before);
@@ -137,7 +137,7 @@ async fn a_running_call_keeps_its_price_and_its_provider() {
     gate.add_permits(1);
     let got = call.await.unwrap();
     assert_eq!(got.status, 200, "{}", got.text());
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let path = format!("/v1/usage/{}", got.header("x-request-id"));
     let receipt = gateway.get(&path).send().await.json();
     assert_eq!(receipt["price_version"], before, "{receipt}");
@@ -147,7 +147,7 @@ async fn a_running_call_keeps_its_price_and_its_provider() {
 #[tokio::test]
 async fn a_provider_in_use_is_removed_by_force_alone_and_a_model_keeps_its_other_lanes() {
     let (one, two) = (good().await, good().await);
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &one.url).await;
     put(&gateway, "/providers/spare", json!({ "speaks": "chat", "base": two.url })).await;
     put(&gateway, "/models/vendor%2Fboth:1", json!({ "lanes": ["house/up", "spare/up"] })).await;
@@ -174,8 +174,8 @@ async fn a_provider_in_use_is_removed_by_force_alone_and_a_model_keeps_its_other
 #[tokio::test]
 async fn health_outlives_a_change_and_a_change_of_what_was_changed_is_refused() {
     let busy = testkit::reply(404, "application/json", "{}");
-    let (gone, alive) = (Provider::answers(vec![busy]).await, good().await);
-    let gateway = Gateway::with(OPEN).await;
+    let (gone, alive) = (ScriptedProvider::start(vec![busy]).await, good().await);
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &gone.url).await;
     put(&gateway, "/providers/spare", json!({ "speaks": "chat", "base": alive.url })).await;
     put(&gateway, "/models/m", json!({ "lanes": ["house/up", "spare/up"] })).await;
@@ -184,13 +184,13 @@ async fn health_outlives_a_change_and_a_change_of_what_was_changed_is_refused() 
         assert_eq!(got.header("x-portunus-lane"), "spare/up");
         put(&gateway, &format!("/models/n{round}"), json!({ "lanes": ["house/up"] })).await;
     }
-    assert_eq!(gone.asked().len(), 1, "it rests, whatever else is configured");
+    assert_eq!(gone.requests().len(), 1, "it rests, whatever else is configured");
     let seen = admin(&gateway, Method::GET, "/providers/spare", Value::Null).await;
     let tag = seen.header("etag").to_owned();
     let change = |most: u32| {
         let body = json!({ "speaks": "chat", "base": alive.url, "max_in_flight": most });
-        let ask = gateway.ask(Method::PUT, "/api/admin/providers/spare");
-        ask.header("if-match", &tag).raw(body.to_string()).send()
+        let ask = gateway.request(Method::PUT, "/api/admin/providers/spare");
+        ask.header("if-match", &tag).body(body.to_string()).send()
     };
     // Calls in between change how it stands, but not what it is.
     assert_eq!(gateway.post(CHAT, &hello("m")).send().await.status, 200);
@@ -201,7 +201,7 @@ async fn health_outlives_a_change_and_a_change_of_what_was_changed_is_refused() 
 #[tokio::test]
 async fn a_price_of_nothing_at_a_paid_provider_is_warned_of_and_noted() {
     let provider = good().await;
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &provider.url).await;
     let free = json!({ "lanes": ["house/up"], "price": { "input": "0", "output": "0" } });
     let told = put(&gateway, "/models/m", free).await;
@@ -216,7 +216,7 @@ async fn a_price_of_nothing_at_a_paid_provider_is_warned_of_and_noted() {
 
 #[tokio::test]
 async fn the_directory_is_there_to_choose_from() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let known = get(&gateway, "/directory").await;
     let one = |id: &str| {
         known["data"].as_array().unwrap().iter().find(|one| one["id"] == id).cloned().unwrap()

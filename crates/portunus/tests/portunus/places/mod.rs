@@ -9,7 +9,7 @@ mod vault;
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Gateway, Got, Provider, chat_reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, chat_reply};
 
 /// What a test's provider on this machine needs of the operator.
 const OPEN: &str = "[outbound]\nallow = [\"127.0.0.0/8\"]\n";
@@ -20,29 +20,29 @@ fn hello(model: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 50 })
 }
 
-async fn good() -> Provider {
-    Provider::answers(vec![chat_reply("hi", 3, 5)]).await
+async fn good() -> ScriptedProvider {
+    ScriptedProvider::start(vec![chat_reply("hi", 3, 5)]).await
 }
 
-async fn admin(gateway: &Gateway, method: Method, path: &str, body: Value) -> Got {
-    let ask = gateway.ask(method, &format!("/api/admin{path}"));
-    ask.raw(body.to_string()).send().await
+async fn admin(gateway: &TestGateway, method: Method, path: &str, body: Value) -> TestResponse {
+    let ask = gateway.request(method, &format!("/api/admin{path}"));
+    ask.body(body.to_string()).send().await
 }
 
-async fn get(gateway: &Gateway, path: &str) -> Value {
+async fn get(gateway: &TestGateway, path: &str) -> Value {
     let got = admin(gateway, Method::GET, path, Value::Null).await;
     assert_eq!(got.status, 200, "{path}: {}", got.text());
     got.json()
 }
 
-async fn put(gateway: &Gateway, path: &str, body: Value) -> Value {
+async fn put(gateway: &TestGateway, path: &str, body: Value) -> Value {
     let got = admin(gateway, Method::PUT, path, body).await;
     assert!(got.status.is_success(), "{path}: {}", got.text());
     got.json()
 }
 
 /// Adds a provider `house` with a credential and a model `m` that it serves.
-async fn furnish(gateway: &Gateway, url: &str) {
+async fn furnish(gateway: &TestGateway, url: &str) {
     let provider = json!({ "speaks": "chat", "base": url });
     let made = admin(gateway, Method::PUT, "/providers/house", provider).await;
     assert_eq!(made.status, 201, "{}", made.text());
@@ -55,8 +55,8 @@ async fn furnish(gateway: &Gateway, url: &str) {
 }
 
 /// The credentials a provider was shown, in order.
-fn shown(provider: &Provider) -> Vec<String> {
-    let asked = provider.asked();
+fn shown(provider: &ScriptedProvider) -> Vec<String> {
+    let asked = provider.requests();
     let bearer = |head: &str| {
         let line = head.lines().find(|line| line.to_lowercase().starts_with("authorization:"));
         line.map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned())

@@ -9,8 +9,8 @@ const KEYS: &str =
 async fn another_node_on_the_same_store_hears_of_it_by_itself() {
     let provider = good().await;
     let config = format!("{KEYS}{OPEN}");
-    let one = Gateway::with(&config).await;
-    let two = one.beside(&config).await;
+    let one = TestGateway::with_config(&config).await;
+    let two = one.start_second_node(&config).await;
     furnish(&one, &provider.url).await;
     until("the other serves it", || async {
         two.post(CHAT, &hello("m")).send().await.status == 200
@@ -37,7 +37,7 @@ async fn another_node_on_the_same_store_hears_of_it_by_itself() {
         }
     }
     until("both have all", || async {
-        let has = |gateway: &Gateway| {
+        let has = |gateway: &TestGateway| {
             let config = gateway.app.config();
             (0..6).all(|n| config.catalog.get(&format!("x{n}")).is_some())
         };
@@ -49,9 +49,9 @@ async fn another_node_on_the_same_store_hears_of_it_by_itself() {
 #[tokio::test]
 async fn a_node_without_the_key_leaves_the_credential_out_and_says_so() {
     let provider = good().await;
-    let one = Gateway::with(&format!("{KEYS}{OPEN}")).await;
+    let one = TestGateway::with_config(&format!("{KEYS}{OPEN}")).await;
     furnish(&one, &provider.url).await;
-    let two = one.beside(OPEN).await;
+    let two = one.start_second_node(OPEN).await;
     let told = get(&two, "/providers/house").await;
     assert!(told["trouble"].as_str().unwrap().contains("credential"), "{told}");
     let why = told["credentials"][0]["trouble"].as_str().unwrap();
@@ -61,9 +61,9 @@ async fn a_node_without_the_key_leaves_the_credential_out_and_says_so() {
     assert!(health["troubles"].to_string().contains("credential"), "{health}");
     let checked = admin(&two, Method::POST, "/providers/house/check", json!({})).await.json();
     assert_eq!(checked["data"][0]["ok"], false, "{checked}");
-    assert_eq!(provider.asked().len(), 0, "and nothing is asked without it");
+    assert_eq!(provider.requests().len(), 0, "and nothing is asked without it");
     // The key comes with the next reading of the configuration.
-    let store = one.data().join("portunus.db");
+    let store = one.data_folder().join("portunus.db");
     let store = format!("[store]\nurl = \"sqlite:{}\"\n", store.display());
     two.reload(&format!("{KEYS}{OPEN}{store}"));
     until("it serves", || async { two.post(CHAT, &hello("m")).send().await.status == 200 }).await;

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn what_does_not_fit_is_refused_by_its_field_and_changes_nothing() {
     let provider = good().await;
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &provider.url).await;
     let before = get(&gateway, "/providers").await;
     let url = provider.url.as_str();
@@ -108,7 +108,7 @@ async fn what_does_not_fit_is_refused_by_its_field_and_changes_nothing() {
 #[tokio::test]
 async fn private_addresses_are_for_the_operator_to_allow() {
     let provider = good().await;
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = json!({ "speaks": "chat", "base": provider.url });
     let got = admin(&gateway, Method::PUT, "/providers/house", body.clone()).await;
     assert_eq!(got.status, 400, "{}", got.text());
@@ -120,7 +120,7 @@ async fn private_addresses_are_for_the_operator_to_allow() {
 #[tokio::test]
 async fn the_file_wins_and_what_does_not_fit_it_is_left_out_and_told() {
     let (own, theirs) = (good().await, good().await);
-    let gateway = Gateway::with(OPEN).await;
+    let gateway = TestGateway::with_config(OPEN).await;
     furnish(&gateway, &theirs.url).await;
     put(&gateway, "/models/n", json!({ "lanes": ["house/up"] })).await;
     let file = format!(
@@ -136,7 +136,7 @@ async fn the_file_wins_and_what_does_not_fit_it_is_left_out_and_told() {
     for model in ["m", "n"] {
         assert_eq!(gateway.post(CHAT, &hello(model)).send().await.status, 200);
     }
-    assert_eq!((shown(&own), theirs.asked().len()), (vec![String::new(); 2], 0));
+    assert_eq!((shown(&own), theirs.requests().len()), (vec![String::new(); 2], 0));
     let body = json!({ "speaks": "chat", "base": theirs.url });
     for (method, path) in [
         (Method::PUT, "/providers/house"),
@@ -159,8 +159,8 @@ async fn the_file_wins_and_what_does_not_fit_it_is_left_out_and_told() {
 async fn what_moves_what_the_environment_switched_on_does_not_get_its_credential() {
     let provider = good().await;
     let (file, listen) = (None, Some("127.0.0.1:0".to_owned()));
-    let gateway = Gateway::with(OPEN).await;
-    let data = gateway.data().to_owned();
+    let gateway = TestGateway::with_config(OPEN).await;
+    let data = gateway.data_folder().to_owned();
     let given = config::Given { file, listen, data };
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-of-the-environment".to_owned());
     let config = config::Config::read(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
@@ -173,7 +173,7 @@ async fn what_moves_what_the_environment_switched_on_does_not_get_its_credential
     assert_eq!(told["trouble"], "it has no credential yet");
     let checked = admin(&gateway, Method::POST, "/providers/openai/check", json!({})).await;
     assert_eq!(checked.status, 200, "{}", checked.text());
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.requests().len(), 0);
     let gone = admin(&gateway, Method::DELETE, "/providers/openai", Value::Null).await;
     assert_eq!(gone.status, 200, "{}", gone.text());
     assert_eq!(get(&gateway, "/providers/openai").await["source"], "environment");

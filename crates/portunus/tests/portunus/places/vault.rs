@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[tokio::test]
 async fn secrets_are_sealed_anew_while_calls_run() {
     let provider = good().await;
-    let gateway = Arc::new(Gateway::with(OPEN).await);
+    let gateway = Arc::new(TestGateway::with_config(OPEN).await);
     assert_eq!(get(&gateway, "/vault").await["current"], Value::Null, "nothing to seal yet");
     furnish(&gateway, &provider.url).await;
     let before = get(&gateway, "/vault").await;
@@ -40,7 +40,7 @@ async fn secrets_are_sealed_anew_while_calls_run() {
     stop.store(true, Ordering::Relaxed);
     caller.await.unwrap();
     // What it would find after a restart.
-    let file = gateway.data().join("vault.key");
+    let file = gateway.data_folder().join("vault.key");
     let vault = store::Vault::new(file, None, false);
     for one in gateway.app.store.configured().await.unwrap().credentials {
         let open = vault.open(&one.label(), &one.sealed).unwrap();

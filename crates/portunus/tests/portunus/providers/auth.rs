@@ -156,8 +156,8 @@ fn a_provider_like_a_known_one_has_its_formats_its_paths_and_its_prices() {
                 [models.mine]\nlanes = [\"west/gpt-4.1\"]\n";
     let config = read(text, &[]).unwrap();
     let lane = &config.routes["mine"].lanes[0];
-    assert_eq!(lane.ways.of, "azure");
-    assert_eq!(lane.speaks, [canon::Origin::Responses, canon::Origin::Chat]);
+    assert_eq!(lane.ways.provider, "azure");
+    assert_eq!(lane.speaks, [canon::WireFormat::Responses, canon::WireFormat::Chat]);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 

@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::{Gateway, Got, Provider, Step, reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
 
 const MODEL: &str = "eu.anthropic.claude-x-v1:0";
 const SAID: &str = "Hello! How can I help you – or shall I sing? 🎵";
@@ -56,20 +56,20 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 /// An answer of these bytes, in pieces that mind no frame.
-fn stream(bytes: &[u8]) -> Vec<Step> {
+fn stream(bytes: &[u8]) -> Vec<AnswerStep> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.amazon.eventstream\r\n\
                 transfer-encoding: chunked\r\n\r\n";
-    let mut steps = vec![Step::Bytes(head.into())];
+    let mut steps = vec![AnswerStep::Bytes(head.into())];
     for piece in bytes.chunks(37) {
         let size = format!("{:x}\r\n", piece.len());
-        steps.push(Step::Bytes([size.as_bytes(), piece, b"\r\n"].concat()));
+        steps.push(AnswerStep::Bytes([size.as_bytes(), piece, b"\r\n"].concat()));
     }
-    steps.push(Step::Bytes(b"0\r\n\r\n".to_vec()));
+    steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
     steps
 }
 
-async fn gateway(bedrock: &Provider) -> Gateway {
-    Gateway::with(&format!(
+async fn gateway(bedrock: &ScriptedProvider) -> TestGateway {
+    TestGateway::with_config(&format!(
         "[providers.bedrock-runtime]\nbase = \"{}\"\n\
          auth = {{ sigv4 = {{ region = \"eu-west-1\", access_key = {{ text = \"AKIDEXAMPLE\" }}, \
          secret_key = {{ text = \"hush-hush\" }}, session_token = {{ text = \"session\" }} }} }}\n\
@@ -82,7 +82,7 @@ async fn gateway(bedrock: &Provider) -> Gateway {
 
 const FORMATS: [&str; 4] = ["chat", "responses", "messages", "native"];
 
-async fn ask(gateway: &Gateway, format: &str, stream: bool) -> Got {
+async fn ask(gateway: &TestGateway, format: &str, stream: bool) -> TestResponse {
     let turn = json!([{ "role": "user", "content": "Hi" }]);
     let (path, body) = match (format, stream) {
         ("chat", _) => (
@@ -109,7 +109,7 @@ async fn ask(gateway: &Gateway, format: &str, stream: bool) -> Got {
 }
 
 /// The text of an answer, whatever its format.
-fn text(format: &str, got: &Got, stream: bool) -> String {
+fn text(format: &str, got: &TestResponse, stream: bool) -> String {
     let all = |pieces: Vec<Value>, at: &str| -> String {
         pieces.iter().filter_map(|piece| piece.pointer(at)?.as_str()).collect()
     };
@@ -134,15 +134,15 @@ fn text(format: &str, got: &Got, stream: bool) -> String {
 #[tokio::test]
 async fn every_format_is_answered_whole_and_streamed() {
     let answers = || [reply(200, "application/json", WHOLE), stream(&frames().concat())];
-    let bedrock = Provider::answers(FORMATS.iter().flat_map(|_| answers()).collect()).await;
+    let bedrock = ScriptedProvider::start(FORMATS.iter().flat_map(|_| answers()).collect()).await;
     let gateway = gateway(&bedrock).await;
     for format in FORMATS {
         for stream in [false, true] {
             let got = ask(&gateway, format, stream).await;
             assert_eq!(got.status, 200, "{format}: {}", got.text());
             assert_eq!(text(format, &got, stream), SAID, "{format} {stream}: {}", got.text());
-            assert!(!got.cut, "{format}");
-            let asked = bedrock.asked().pop().unwrap();
+            assert!(!got.is_truncated, "{format}");
+            let asked = bedrock.requests().pop().unwrap();
             let op = if stream { "invoke-with-response-stream" } else { "invoke" };
             let line = format!("POST /model/eu.anthropic.claude-x-v1%3A0/{op} HTTP/1.1\r\n");
             assert!(asked.head.starts_with(&line), "{}", asked.head);
@@ -160,13 +160,13 @@ async fn every_format_is_answered_whole_and_streamed() {
 
 #[tokio::test]
 async fn the_callers_beta_words_go_into_the_body() {
-    let bedrock = Provider::answers(vec![reply(200, "application/json", WHOLE)]).await;
+    let bedrock = ScriptedProvider::start(vec![reply(200, "application/json", WHOLE)]).await;
     let gateway = gateway(&bedrock).await;
     let body = r#"{"model":"m", "max_tokens":50,"messages":[ {"role":"user","content":"Hi"} ]}"#;
-    let ask = gateway.ask(http::Method::POST, "/v1/messages").raw(body);
+    let ask = gateway.request(http::Method::POST, "/v1/messages").body(body);
     let got = ask.header("anthropic-beta", "one-2026, two-2026").send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    let sent = String::from_utf8(bedrock.asked()[0].body.clone()).unwrap();
+    let sent = String::from_utf8(bedrock.requests()[0].body.clone()).unwrap();
     let version = r#"{"anthropic_version":"bedrock-2023-05-31""#;
     let beta = r#""anthropic_beta":["one-2026","two-2026"]"#;
     // The rest are the caller's own bytes.
@@ -185,7 +185,7 @@ async fn an_exception_is_told_in_every_format_before_and_in_the_middle_of_an_ans
         ([some.clone(), exception("throttlingException", "slow down")].concat(), None),
     ];
     for (bytes, status) in cases {
-        let bedrock = Provider::answers(vec![stream(&bytes)]).await;
+        let bedrock = ScriptedProvider::start(vec![stream(&bytes)]).await;
         let gateway = gateway(&bedrock).await;
         for format in FORMATS {
             let got = ask(&gateway, format, true).await;
@@ -208,24 +208,24 @@ async fn a_damaged_or_short_stream_never_passes_for_a_whole_one() {
     // Without its last two frames there is no reason for the end.
     let unfinished = good[..good.len() - 2].concat();
     for bytes in [damaged, unfinished] {
-        let bedrock = Provider::answers(vec![stream(&bytes)]).await;
+        let bedrock = ScriptedProvider::start(vec![stream(&bytes)]).await;
         let gateway = gateway(&bedrock).await;
         for format in FORMATS {
             broken(format, &ask(&gateway, format, true).await);
         }
     }
     // Everything was said and counted; a torn end marker takes nothing of it back.
-    let bedrock = Provider::answers(vec![stream(&cut)]).await;
+    let bedrock = ScriptedProvider::start(vec![stream(&cut)]).await;
     let gateway = gateway(&bedrock).await;
     for format in FORMATS {
         let got = ask(&gateway, format, true).await;
         assert_eq!(got.status, 200, "{format}: {}", got.text());
-        assert!(!got.cut && !got.text().contains("\"error\":{"), "{format}: {}", got.text());
+        assert!(!got.is_truncated && !got.text().contains("\"error\":{"), "{format}: {}", got.text());
     }
 }
 
 /// The answer began and its end is told as an error, as clients of the format need it.
-fn broken(format: &str, got: &Got) {
+fn broken(format: &str, got: &TestResponse) {
     assert_eq!(got.status, 200, "{format}: {}", got.text());
     let text = got.text();
     let last = got.events().pop().unwrap_or_default();
@@ -236,14 +236,14 @@ fn broken(format: &str, got: &Got) {
         }
         "messages" => assert!(text.contains("event: error"), "{text}"),
         // Clients of this format are told by the torn body.
-        _ => assert!(got.cut, "{text}"),
+        _ => assert!(got.is_truncated, "{text}"),
     }
 }
 
 #[tokio::test]
 async fn a_refusal_in_awss_own_words_reaches_the_caller() {
     let body = json!({ "message": "messages: at least one message is required" });
-    let bedrock = Provider::answers(vec![reply(400, "application/json", &body.to_string())]).await;
+    let bedrock = ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
     let gateway = gateway(&bedrock).await;
     let got = ask(&gateway, "messages", false).await;
     assert_eq!(got.status, 400, "{}", got.text());

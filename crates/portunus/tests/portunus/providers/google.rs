@@ -6,17 +6,17 @@ use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testkit::{Gateway, Provider, Step, reply};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
 
 use crate::providers::account::Account;
 
 /// A token endpoint's answer.
-fn token(name: &str, life: u64) -> Vec<Step> {
+fn token(name: &str, life: u64) -> Vec<AnswerStep> {
     let body = json!({ "access_token": name, "expires_in": life, "token_type": "Bearer" });
     reply(200, "application/json", &body.to_string())
 }
 
-fn native_reply() -> Vec<Step> {
+fn native_reply() -> Vec<AnswerStep> {
     let body = json!({
         "candidates": [{ "content": { "role": "model", "parts": [{ "text": "Hi" }] },
                          "finishReason": "STOP" }],
@@ -25,8 +25,8 @@ fn native_reply() -> Vec<Step> {
     reply(200, "application/json", &body.to_string())
 }
 
-async fn gateway(account: &str, vertex: &Provider) -> Gateway {
-    Gateway::with(&format!(
+async fn gateway(account: &str, vertex: &ScriptedProvider) -> TestGateway {
+    TestGateway::with_config(&format!(
         "[providers.vertex]\nbase = \"{}\"\nfill = {{ region = \"europe-west1\" }}\n\
          auth = {{ google = {{ text = '{account}' }} }}\n\
          [models.m]\nlanes = [\"vertex/gemini-3.5-flash\"]\nprice = {{ input = \"1\", output = \"1\" }}\n",
@@ -35,12 +35,12 @@ async fn gateway(account: &str, vertex: &Provider) -> Gateway {
     .await
 }
 
-async fn ask(gateway: &Gateway) -> testkit::Got {
+async fn ask(gateway: &TestGateway) -> testkit::TestResponse {
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
     gateway.post("/v1/chat/completions", &body).send().await
 }
 
-fn bearer(asked: &testkit::Asked) -> String {
+fn bearer(asked: &testkit::ReceivedRequest) -> String {
     let line = asked.head.lines().find(|line| line.starts_with("authorization: ")).unwrap();
     line.trim_start_matches("authorization: Bearer ").to_owned()
 }
@@ -48,20 +48,20 @@ fn bearer(asked: &testkit::Asked) -> String {
 #[tokio::test]
 async fn a_token_is_earned_once_and_used_until_it_ends() {
     let account = Account::new();
-    let tokens = Provider::answers(vec![token("tok-1", 3600)]).await;
-    let vertex = Provider::answers(vec![native_reply()]).await;
+    let tokens = ScriptedProvider::start(vec![token("tok-1", 3600)]).await;
+    let vertex = ScriptedProvider::start(vec![native_reply()]).await;
     let gateway = gateway(&account.json(&format!("{}/token", tokens.url)), &vertex).await;
     for _ in 0..3 {
         let got = ask(&gateway).await;
         assert_eq!(got.status, 200, "{}", got.text());
     }
-    assert_eq!(vertex.asked().iter().map(bearer).collect::<Vec<_>>(), ["tok-1"; 3]);
-    let line = vertex.asked()[0].head.lines().next().unwrap().to_owned();
+    assert_eq!(vertex.requests().iter().map(bearer).collect::<Vec<_>>(), ["tok-1"; 3]);
+    let line = vertex.requests()[0].head.lines().next().unwrap().to_owned();
     let path =
         "/v1/projects/our-project/locations/europe-west1/publishers/google/models/gemini-3.5-flash";
     assert_eq!(line, format!("POST {path}:generateContent HTTP/1.1"));
 
-    let asked = tokens.asked();
+    let asked = tokens.requests();
     assert_eq!(asked.len(), 1);
     assert!(asked[0].head.starts_with("POST /token "), "{}", asked[0].head);
     assert!(asked[0].head.contains("content-type: application/x-www-form-urlencoded"));
@@ -84,26 +84,26 @@ async fn a_token_is_earned_once_and_used_until_it_ends() {
 #[tokio::test]
 async fn many_calls_at_once_earn_one_token() {
     let account = Account::new();
-    let slow = [vec![Step::Wait(Duration::from_millis(50))], token("tok", 3600)].concat();
-    let tokens = Provider::answers(vec![slow]).await;
-    let vertex = Provider::answers(vec![native_reply()]).await;
+    let slow = [vec![AnswerStep::Wait(Duration::from_millis(50))], token("tok", 3600)].concat();
+    let tokens = ScriptedProvider::start(vec![slow]).await;
+    let vertex = ScriptedProvider::start(vec![native_reply()]).await;
     let gateway = gateway(&account.json(&tokens.url), &vertex).await;
     let calls = (0..12).map(|_| ask(&gateway));
     for got in futures_util::future::join_all(calls).await {
         assert_eq!(got.status, 200, "{}", got.text());
     }
-    assert_eq!((tokens.asked().len(), vertex.asked().len()), (1, 12));
+    assert_eq!((tokens.requests().len(), vertex.requests().len()), (1, 12));
 }
 
 #[tokio::test]
 async fn a_stale_token_and_a_refused_one_are_replaced() {
     let account = Account::new();
     let tokens =
-        Provider::answers(vec![token("stale", 0), token("refused", 3600), token("good", 3600)])
+        ScriptedProvider::start(vec![token("stale", 0), token("refused", 3600), token("good", 3600)])
             .await;
     let no =
         json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
-    let vertex = Provider::answers(vec![
+    let vertex = ScriptedProvider::start(vec![
         native_reply(),
         reply(401, "application/json", &no.to_string()),
         native_reply(),
@@ -115,9 +115,9 @@ async fn a_stale_token_and_a_refused_one_are_replaced() {
     assert_eq!(ask(&gateway).await.status, 503);
     assert_eq!(ask(&gateway).await.status, 200);
     assert_eq!(ask(&gateway).await.status, 200);
-    let used: Vec<String> = vertex.asked().iter().map(bearer).collect();
+    let used: Vec<String> = vertex.requests().iter().map(bearer).collect();
     assert_eq!(used, ["stale", "refused", "good", "good"]);
-    assert_eq!(tokens.asked().len(), 3);
+    assert_eq!(tokens.requests().len(), 3);
 }
 
 /// Collects the log lines of this thread, which runs the whole test, until the guard is dropped.
@@ -149,17 +149,17 @@ async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_
         (reply(500, "text/html", "<html>"), "answered 500 without JSON"),
         (reply(200, "application/json", "{}"), "no `access_token`"),
         (token("bad\u{7f}token", 3600), "cannot stand in a header"),
-        (vec![Step::Close], "no Google access token"),
+        (vec![AnswerStep::Close], "no Google access token"),
     ];
     for (answer, noted) in cases {
-        let tokens = Provider::answers(vec![answer]).await;
-        let vertex = Provider::answers(vec![native_reply()]).await;
+        let tokens = ScriptedProvider::start(vec![answer]).await;
+        let vertex = ScriptedProvider::start(vec![native_reply()]).await;
         let gateway = gateway(&account.json(&tokens.url), &vertex).await;
         log.lock().unwrap().clear();
         let got = ask(&gateway).await;
         assert_eq!(got.status, 503, "{}", got.text());
         assert_eq!(got.json()["error"]["message"], "the model is not available at the moment");
-        assert!(vertex.asked().is_empty(), "nothing leaves without a proof");
+        assert!(vertex.requests().is_empty(), "nothing leaves without a proof");
         let said = String::from_utf8(log.lock().unwrap().clone()).unwrap();
         assert!(said.contains("lane `vertex/gemini-3.5-flash` failed for `m`"), "{said}");
         assert!(said.contains(noted), "{noted}: {said}");
@@ -175,12 +175,12 @@ const TIMES: upstream::Timeouts = upstream::Timeouts {
 };
 
 /// A provider that is proved to by that account.
-fn proved(source: upstream::Google, served: &Provider) -> upstream::Provider {
+fn proved(source: upstream::Google, served: &ScriptedProvider) -> upstream::Provider {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let way = transport::Outbound::new(&transport::Proxies::default(), &[]).unwrap();
     let client = transport::Client::net(TIMES.connect, &way);
     let credential = upstream::Credential::google(source);
-    let speaks = vec![canon::Origin::Native];
+    let speaks = vec![canon::WireFormat::Native];
     upstream::Provider::new("v", speaks, &served.url, credential, TIMES, client).unwrap()
 }
 
@@ -199,23 +199,23 @@ async fn send(provider: &upstream::Provider) {
 #[tokio::test]
 async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     let account = Account::new();
-    let tokens = Provider::answers(vec![
+    let tokens = ScriptedProvider::start(vec![
         token("first", 3600),
         reply(503, "text/plain", "later"),
         token("second", 3600),
     ])
     .await;
-    let served = Provider::answers(vec![native_reply()]).await;
+    let served = ScriptedProvider::start(vec![native_reply()]).await;
     let clock = Arc::new(AtomicI64::new(0));
     let now = Arc::clone(&clock);
     let now: upstream::Now = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
     let source = upstream::Google::from_json(&account.json(&tokens.url), now).unwrap();
     let provider = proved(source, &served);
-    let last = || bearer(served.asked().last().unwrap());
+    let last = || bearer(served.requests().last().unwrap());
     let asked_of = |count: usize| {
         let tokens = &tokens;
         async move {
-            while tokens.asked().len() < count {
+            while tokens.requests().len() < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -224,7 +224,7 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     send(&provider).await;
     clock.store(3000, Ordering::Relaxed);
     send(&provider).await;
-    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 1), "there is time left");
+    assert_eq!((last().as_str(), tokens.requests().len()), ("first", 1), "there is time left");
 
     // Little time left: a renewal begins beside the call, fails, and rests.
     clock.store(3400, Ordering::Relaxed);
@@ -232,7 +232,7 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     assert_eq!(last(), "first");
     asked_of(2).await;
     send(&provider).await;
-    assert_eq!((last().as_str(), tokens.asked().len()), ("first", 2));
+    assert_eq!((last().as_str(), tokens.requests().len()), ("first", 2));
 
     // The next one succeeds, and from then on its token is used.
     while last() == "first" {
@@ -241,13 +241,13 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
         send(&provider).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!((last().as_str(), tokens.asked().len()), ("second", 3));
+    assert_eq!((last().as_str(), tokens.requests().len()), ("second", 3));
 }
 
 #[tokio::test]
 async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
-    let tokens = Provider::answers(vec![token("tok", 3600)]).await;
-    let served = Provider::answers(vec![native_reply()]).await;
+    let tokens = ScriptedProvider::start(vec![token("tok", 3600)]).await;
+    let served = ScriptedProvider::start(vec![native_reply()]).await;
     let user = json!({ "type": "authorized_user", "client_id": "c", "client_secret": "s&s",
                        "refresh_token": "r/r", "token_uri": tokens.url });
     let now: upstream::Now = Arc::new(|| 0);
@@ -259,8 +259,8 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
     for source in sources {
         send(&proved(source, &served)).await;
     }
-    assert_eq!(served.asked().iter().map(bearer).collect::<Vec<_>>(), ["tok"; 2]);
-    let asked = tokens.asked();
+    assert_eq!(served.requests().iter().map(bearer).collect::<Vec<_>>(), ["tok"; 2]);
+    let asked = tokens.requests();
     let form = String::from_utf8(asked[0].body.clone()).unwrap();
     assert_eq!(
         form,

@@ -1,6 +1,6 @@
 //! The usual environment variables alone switch a provider on, with all its directory models.
 
-use catalog::{Auth, Directory, ProviderEntry};
+use catalog::{AuthScheme, ModelDirectory, ProviderEntry};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn models(folder: &Folder, variables: &[(String, String)]) -> (BTreeSet<String>,
 
 fn variables(provider: &ProviderEntry, account: &str) -> Vec<(String, String)> {
     let mut variables: Vec<(String, String)> = provider
-        .fill
+        .placeholder_env
         .iter()
         .map(|(blank, names)| {
             let value = if blank == "endpoint" { "https://our.example/" } else { "eu-west-1" };
@@ -53,14 +53,14 @@ fn variables(provider: &ProviderEntry, account: &str) -> Vec<(String, String)> {
         })
         .collect();
     let key = match provider.auth {
-        Auth::Google => account.to_owned(),
-        Auth::SigV4(_) => {
+        AuthScheme::Google => account.to_owned(),
+        AuthScheme::SigV4(_) => {
             variables.push(("AWS_SECRET_ACCESS_KEY".to_owned(), "hush-hush".to_owned()));
             "AKIDEXAMPLE".to_owned()
         }
-        Auth::Bearer | Auth::Header(_) | Auth::None => "hush-hush".to_owned(),
+        AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::None => "hush-hush".to_owned(),
     };
-    variables.push((provider.env[0].clone(), key));
+    variables.push((provider.key_env[0].clone(), key));
     variables
 }
 
@@ -71,10 +71,10 @@ fn every_providers_variables_alone_list_exactly_its_models() {
     std::fs::write(&file, Account::new().json("https://oauth2.googleapis.com/token")).unwrap();
     assert!(models(&folder, &[]).0.is_empty());
     let mut seen = 0;
-    for provider in Directory::embedded().providers().filter(|provider| !provider.env.is_empty()) {
+    for provider in ModelDirectory::embedded().providers().filter(|provider| !provider.key_env.is_empty()) {
         let variables = variables(provider, file.to_str().unwrap());
         let (listed, said) = models(&folder, &variables);
-        let offered: BTreeSet<String> = Directory::embedded()
+        let offered: BTreeSet<String> = ModelDirectory::embedded()
             .models()
             .filter(|entry| entry.served_by(|id| id == provider.id).is_some())
             .map(|entry| entry.id.clone())
@@ -86,7 +86,7 @@ fn every_providers_variables_alone_list_exactly_its_models() {
         assert!(!said.contains("hush-hush") && !said.contains("stays off"), "{said}");
         seen += 1;
         // Without what stands for its blanks it cannot be reached, and stays off.
-        if !provider.fill.is_empty() {
+        if !provider.placeholder_env.is_empty() {
             let alone: Vec<_> = variables.into_iter().rev().take(1).collect();
             assert!(models(&folder, &alone).0.is_empty(), "{}", provider.id);
         }

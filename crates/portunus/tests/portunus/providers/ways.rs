@@ -2,7 +2,7 @@
 //! it does not take is told.
 
 use serde_json::{Value, json};
-use testkit::{Asked, Gateway, Got, Provider, chat_reply, chat_stream, reply, sse};
+use testkit::{ReceivedRequest, TestGateway, TestResponse, ScriptedProvider, chat_reply, chat_stream, reply, sse};
 
 fn config(provider: &str, base: &str, model: &str, more: &str) -> String {
     format!(
@@ -11,11 +11,11 @@ fn config(provider: &str, base: &str, model: &str, more: &str) -> String {
     )
 }
 
-fn line(asked: &Asked) -> &str {
+fn line(asked: &ReceivedRequest) -> &str {
     asked.head.lines().next().unwrap()
 }
 
-async fn chat(gateway: &Gateway, more: Value) -> Got {
+async fn chat(gateway: &TestGateway, more: Value) -> TestResponse {
     let mut body = json!({ "model": "m", "messages": [
         { "role": "developer", "content": "Be brief." }, { "role": "user", "content": "Hi" } ] });
     for (name, value) in more.as_object().unwrap() {
@@ -29,13 +29,13 @@ async fn quirks_hold_for_the_callers_own_bytes() {
     let events = chat_stream(&["Hi"], 3, 1);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let mistral =
-        Provider::answers(vec![chat_reply("Hi", 3, 1), chat_reply("Hi", 3, 1), sse(&events)]).await;
-    let gateway = Gateway::with(&config("mistral", &mistral.url, "mistral-x", "")).await;
+        ScriptedProvider::start(vec![chat_reply("Hi", 3, 1), chat_reply("Hi", 3, 1), sse(&events)]).await;
+    let gateway = TestGateway::with_config(&config("mistral", &mistral.url, "mistral-x", "")).await;
 
     let more = json!({ "max_completion_tokens": 9, "store": false, "seed": 5 });
     let got = chat(&gateway, more).await;
     assert_eq!((got.status.as_u16(), got.header("x-portunus-loss")), (200, ""), "{}", got.text());
-    let sent = mistral.asked()[0].json();
+    let sent = mistral.requests()[0].json();
     assert_eq!(
         sent,
         json!({ "model": "mistral-x", "max_tokens": 9, "random_seed": 5, "messages": [
@@ -46,11 +46,11 @@ async fn quirks_hold_for_the_callers_own_bytes() {
     let mut lost: Vec<&str> = got.header("x-portunus-loss").split(", ").collect();
     lost.sort_unstable();
     assert_eq!((got.status.as_u16(), lost), (200, vec!["store", "user"]), "{}", got.text());
-    assert!(mistral.asked()[1].json().get("store").is_none());
+    assert!(mistral.requests()[1].json().get("store").is_none());
 
     let got = chat(&gateway, json!({ "stream": true })).await;
     assert_eq!(got.status, 200, "{}", got.text());
-    let sent = mistral.asked()[2].json();
+    let sent = mistral.requests()[2].json();
     assert!(sent.get("stream_options").is_none() && sent["stream"] == true, "{sent}");
 
     let body =
@@ -59,18 +59,18 @@ async fn quirks_hold_for_the_callers_own_bytes() {
     let got = strict.send().await;
     assert_eq!(got.status, 400, "{}", got.text());
     assert!(got.text().contains("store"), "{}", got.text());
-    assert_eq!(mistral.asked().len(), 3, "a strict caller's request does not leave");
+    assert_eq!(mistral.requests().len(), 3, "a strict caller's request does not leave");
 }
 
 #[tokio::test]
 async fn quirks_hold_for_a_translation() {
-    let mistral = Provider::answers(vec![chat_reply("Hi", 3, 1)]).await;
-    let gateway = Gateway::with(&config("mistral", &mistral.url, "mistral-x", "")).await;
+    let mistral = ScriptedProvider::start(vec![chat_reply("Hi", 3, 1)]).await;
+    let gateway = TestGateway::with_config(&config("mistral", &mistral.url, "mistral-x", "")).await;
     let body = json!({ "model": "m", "max_output_tokens": 20, "top_logprobs": 2, "input": [
         { "role": "developer", "content": "Be brief." }, { "role": "user", "content": "Hi" } ] });
     let got = gateway.post("/v1/responses", &body).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    let sent = mistral.asked()[0].json();
+    let sent = mistral.requests()[0].json();
     assert_eq!(sent["max_tokens"], 20, "{sent}");
     assert!(
         sent.get("max_completion_tokens").is_none() && sent.get("logprobs").is_none(),
@@ -83,11 +83,11 @@ async fn quirks_hold_for_a_translation() {
 
 #[tokio::test]
 async fn a_limit_lowered_for_a_cap_is_one_the_provider_obeys() {
-    let ollama = Provider::answers(vec![chat_reply("Hi", 3, 1)]).await;
-    let gateway = Gateway::with(&config("ollama", &ollama.url, "any", "speaks = \"chat\"")).await;
+    let ollama = ScriptedProvider::start(vec![chat_reply("Hi", 3, 1)]).await;
+    let gateway = TestGateway::with_config(&config("ollama", &ollama.url, "any", "speaks = \"chat\"")).await;
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.keys().await.unwrap()[0].account_id.clone();
-    let cap = Some(canon::Money::nanos(200_000));
+    let cap = Some(canon::Money::from_nanos(200_000));
     let ask = admin::NewKey { name: "c".to_owned(), cap, models: vec![], expires: None };
     let (record, key) = ask.make(&owner, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_limit_lowered_for_a_cap_is_one_the_provider_obeys() {
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
     let got = gateway.post("/v1/chat/completions", &body).key(&key).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    let sent = ollama.asked()[0].json();
+    let sent = ollama.requests()[0].json();
     assert!(sent["max_tokens"].as_u64().is_some_and(|limit| limit <= 200), "{sent}");
     assert!(sent.get("max_completion_tokens").is_none(), "{sent}");
 }
@@ -106,18 +106,18 @@ async fn messages_on_vertex_name_the_model_in_the_path() {
         include_str!("../../../../dialects/tests/fixtures/messages/hello.reply.json");
     const STREAM: &str = include_str!("../../../../dialects/tests/fixtures/messages/hello.sse");
     let events: Vec<&str> = STREAM.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-    let vertex = Provider::answers(vec![reply(200, "application/json", WHOLE), sse(&events)]).await;
+    let vertex = ScriptedProvider::start(vec![reply(200, "application/json", WHOLE), sse(&events)]).await;
     let fill = "fill = { region = \"global\", project = \"ours\" }";
     let model = "claude-opus-4-6";
-    let gateway = Gateway::with(&config("vertex", &vertex.url, model, fill)).await;
+    let gateway = TestGateway::with_config(&config("vertex", &vertex.url, model, fill)).await;
     let body = r#"{ "model":"m","max_tokens":5, "messages":[{"role":"user","content":"Hi"}]}"#;
-    let got = gateway.ask(http::Method::POST, "/v1/messages").raw(body).send().await;
+    let got = gateway.request(http::Method::POST, "/v1/messages").body(body).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
     let body = body.replace("\"max", "\"stream\":true,\"max");
-    let got = gateway.ask(http::Method::POST, "/v1/messages").raw(body).send().await;
+    let got = gateway.request(http::Method::POST, "/v1/messages").body(body).send().await;
     assert!(got.text().contains("message_stop"), "{}", got.text());
 
-    let asked = vertex.asked();
+    let asked = vertex.requests();
     let place = "/v1/projects/ours/locations/global/publishers/anthropic/models/claude-opus-4-6";
     assert_eq!(line(&asked[0]), format!("POST {place}:rawPredict HTTP/1.1"));
     assert_eq!(line(&asked[1]), format!("POST {place}:streamRawPredict HTTP/1.1"));
@@ -150,11 +150,11 @@ async fn paths_are_the_providers_own() {
         ("bedrock", "openai.gpt-oss-20b", "", "/v1/chat/completions"),
     ];
     for (provider, model, more, path) in cases {
-        let place = Provider::answers(vec![chat_reply("Hi", 3, 1)]).await;
-        let gateway = Gateway::with(&config(provider, &place.url, model, more)).await;
+        let place = ScriptedProvider::start(vec![chat_reply("Hi", 3, 1)]).await;
+        let gateway = TestGateway::with_config(&config(provider, &place.url, model, more)).await;
         let got = chat(&gateway, json!({})).await;
         assert_eq!(got.status, 200, "{provider}: {}", got.text());
-        assert_eq!(line(&place.asked()[0]), format!("POST {path} HTTP/1.1"), "{provider}");
+        assert_eq!(line(&place.requests()[0]), format!("POST {path} HTTP/1.1"), "{provider}");
     }
 }
 
@@ -162,17 +162,17 @@ async fn paths_are_the_providers_own() {
 async fn embeddings_stand_beside_the_chat_path() {
     let body = json!({ "object": "list", "model": "e", "usage": { "prompt_tokens": 1, "total_tokens": 1 },
                        "data": [{ "object": "embedding", "index": 0, "embedding": [0.5] }] });
-    let place = Provider::answers(vec![reply(200, "application/json", &body.to_string())]).await;
+    let place = ScriptedProvider::start(vec![reply(200, "application/json", &body.to_string())]).await;
     let text = config("zai", &place.url, "embedding-x", "") + "kind = \"embedding\"\n";
-    let gateway = Gateway::with(&text).await;
+    let gateway = TestGateway::with_config(&text).await;
     let got = gateway.post("/v1/embeddings", &json!({ "model": "m", "input": "x" })).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
-    assert_eq!(line(&place.asked()[0]), "POST /embeddings HTTP/1.1");
+    assert_eq!(line(&place.requests()[0]), "POST /embeddings HTTP/1.1");
 }
 
 #[tokio::test]
 async fn a_dry_run_shows_what_would_really_leave() {
-    let gateway = Gateway::with(&config("mistral", "http://127.0.0.1:9", "mistral-x", "")).await;
+    let gateway = TestGateway::with_config(&config("mistral", "http://127.0.0.1:9", "mistral-x", "")).await;
     let body = json!({ "model": "m", "store": true, "max_completion_tokens": 5,
                        "messages": [{ "role": "user", "content": "Hi" }] });
     let ask = gateway.post("/v1/chat/completions", &body).header("x-portunus-dry-run", "true");

@@ -2,16 +2,16 @@
 
 use sqlx::Connection as _;
 use std::time::Duration;
-use testkit::{Provider, Step};
+use testkit::{ScriptedProvider, AnswerStep};
 
 use crate::tasks::ground::{House, PNG, PRICE, config, get, order, over, picture, silence, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
-    let provider = Provider::answers(vec![silence(), picture()]).await;
+    let provider = ScriptedProvider::start(vec![silence(), picture()]).await;
     let mut house = House::start(&config(&provider.url, ""));
     let id = house.submit(&order()).await;
-    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
     let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
     assert_eq!(task["status"], "processing");
@@ -21,7 +21,7 @@ async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
     house.serve();
     let task = over(&house.url, &house.key, &id).await;
     assert_eq!(task["status"], "completed", "{task}");
-    assert_eq!(provider.asked().len(), 2);
+    assert_eq!(provider.requests().len(), 2);
     let second = task["request_id"].as_str().unwrap();
     assert_ne!(second, first, "every run is a call of its own");
     let link = task["data"][0]["url"].as_str().unwrap();
@@ -47,12 +47,12 @@ async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let mut first = vec![Step::Gate(gate.clone())];
+    let mut first = vec![AnswerStep::WaitFor(gate.clone())];
     first.extend(picture());
-    let provider = Provider::answers(vec![first, picture()]).await;
+    let provider = ScriptedProvider::start(vec![first, picture()]).await;
     let mut house = House::start(&config(&provider.url, ""));
     let id = house.submit(&order()).await;
-    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
     let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
     let first = task["request_id"].as_str().unwrap().to_owned();
@@ -95,12 +95,12 @@ fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
-    let provider = Provider::answers(vec![silence()]).await;
+    let provider = ScriptedProvider::start(vec![silence()]).await;
     let mut house = House::start(&config(&provider.url, "[tasks]\nruns = 2"));
     let id = house.submit(&order()).await;
     for run in 1..=2 {
         let asked = soon(Duration::from_secs(30), || async {
-            (provider.asked().len() == run).then_some(())
+            (provider.requests().len() == run).then_some(())
         });
         asked.await.expect("the provider was asked");
         house.kill();
@@ -109,7 +109,7 @@ async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
     let task = over(&house.url, &house.key, &id).await;
     assert_eq!(task["status"], "failed", "{task}");
     assert!(task["error"]["message"].as_str().unwrap().contains("begun 2 times"), "{task}");
-    assert_eq!(provider.asked().len(), 2);
+    assert_eq!(provider.requests().len(), 2);
     house.stop();
     house.run(&["ledger", "verify"]);
     let paid = house.export().iter().filter(|line| line["cost_usd"] != "0.000000000").count();
@@ -119,12 +119,12 @@ async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_picture_under_way_is_finished_before_the_gateway_ends() {
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let mut slow = vec![Step::Gate(gate.clone())];
+    let mut slow = vec![AnswerStep::WaitFor(gate.clone())];
     slow.extend(picture());
-    let provider = Provider::answers(vec![slow]).await;
+    let provider = ScriptedProvider::start(vec![slow]).await;
     let mut house = House::start(&config(&provider.url, ""));
     let id = house.submit(&order()).await;
-    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
     // The signal is heard long before the picture comes.
     let ending = tokio::task::spawn_blocking(move || {
@@ -136,5 +136,5 @@ async fn a_picture_under_way_is_finished_before_the_gateway_ends() {
     let mut house = ending.await.unwrap();
     house.serve();
     let task = over(&house.url, &house.key, &id).await;
-    assert_eq!((&task["status"], provider.asked().len()), (&"completed".into(), 1), "{task}");
+    assert_eq!((&task["status"], provider.requests().len()), (&"completed".into(), 1), "{task}");
 }

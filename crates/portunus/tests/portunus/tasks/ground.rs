@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{Step, reply};
+use testkit::{AnswerStep, reply};
 
 /// One white dot.
 pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\xdac\xfc\xcf\xc0P\x0f\0\x04\x85\x01\x80\x84\xa9\x8c!\0\0\0\0IEND\xaeB`\x82";
@@ -20,7 +20,7 @@ pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x0
 pub(crate) const PRICE: &str = "0.001000000";
 
 /// A provider's answer with a picture.
-pub(crate) fn picture() -> Vec<Step> {
+pub(crate) fn picture() -> Vec<AnswerStep> {
     let body = json!({
         "created": 1, "output_format": "png", "size": "1024x1024", "quality": "low",
         "background": "opaque",
@@ -33,8 +33,8 @@ pub(crate) fn picture() -> Vec<Step> {
 }
 
 /// A provider's answer that never comes.
-pub(crate) fn silence() -> Vec<Step> {
-    vec![Step::Wait(Duration::from_secs(3_600))]
+pub(crate) fn silence() -> Vec<AnswerStep> {
+    vec![AnswerStep::Wait(Duration::from_secs(3_600))]
 }
 
 /// A configuration with the image model `m` of that provider.

@@ -5,24 +5,24 @@ use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use testkit::{Gateway, Got, Provider, Step, reply};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
 use tokio::sync::Semaphore;
 
 use crate::tasks::ground::{PRICE, config, order, over, picture, silence, soon};
 
 const GENERATIONS: &str = "/v1/images/generations";
 
-fn id(got: &Got) -> String {
+fn id(got: &TestResponse) -> String {
     assert_eq!(got.status, 202, "{}", got.text());
     got.json()["id"].as_str().unwrap().to_owned()
 }
 
-async fn done(gateway: &Gateway, id: &str) -> Value {
+async fn done(gateway: &TestGateway, id: &str) -> Value {
     over(&gateway.url, &gateway.key, id).await
 }
 
 /// The receipt of a call, once it is settled.
-async fn receipt(gateway: &Gateway, request_id: &Value) -> Value {
+async fn receipt(gateway: &TestGateway, request_id: &Value) -> Value {
     let path = format!("/v1/usage/{}", request_id.as_str().unwrap());
     let found = soon(Duration::from_secs(30), || async {
         let got = gateway.get(&path).send().await;
@@ -32,12 +32,12 @@ async fn receipt(gateway: &Gateway, request_id: &Value) -> Value {
 }
 
 /// Another account's key.
-async fn stranger(gateway: &Gateway) -> String {
+async fn stranger(gateway: &TestGateway) -> String {
     let account = store::Account {
         id: uuid::Uuid::now_v7().to_string(),
         username: "stranger".to_owned(),
         email: None,
-        role: store::Role::Member,
+        role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
         created: 1,
@@ -53,8 +53,8 @@ async fn stranger(gateway: &Gateway) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_does_not_wait_gets_its_picture_all_the_same() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let plain = json!({ "model": "m", "prompt": "a dot" });
     let query = format!("{GENERATIONS}?async=true");
     let asks = [
@@ -91,7 +91,7 @@ async fn a_caller_that_does_not_wait_gets_its_picture_all_the_same() {
         let receipt = receipt(&gateway, &task["request_id"]).await;
         assert_eq!((&receipt["outcome"], &receipt["cost_usd"]), (&json!("done"), &json!(PRICE)));
     }
-    for asked in provider.asked() {
+    for asked in provider.requests() {
         let body = asked.json();
         assert_eq!((&body["async"], &body["model"]), (&Value::Null, &json!("gpt-image-1")));
     }
@@ -122,7 +122,7 @@ async fn a_caller_that_does_not_wait_gets_its_picture_all_the_same() {
         (Method::POST, format!("/v1/tasks/{}/cancel", ids[0])),
         (Method::GET, "/v1/tasks/task_x".to_owned()),
     ] {
-        let got = gateway.ask(method, &path).key(&key).send().await;
+        let got = gateway.request(method, &path).key(&key).send().await;
         let code = &got.json()["error"]["code"];
         assert_eq!((got.status.as_u16(), code), (404, &json!("task_not_found")), "{path}");
     }
@@ -132,8 +132,8 @@ async fn a_caller_that_does_not_wait_gets_its_picture_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_done_or_paid_is_refused_at_once() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     for (body, status, param) in [
         (json!({ "model": "m", "async": true }), 400, "prompt"),
         (json!({ "model": "m", "prompt": "a", "n": 0, "async": true }), 400, "n"),
@@ -158,22 +158,22 @@ async fn what_cannot_be_done_or_paid_is_refused_at_once() {
     let got = gateway.post(GENERATIONS, &order()).key(&poor).send().await;
     assert_eq!(got.status, 429, "{}", got.text());
     assert_eq!(got.json()["error"]["code"], "insufficient_quota");
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.requests().len(), 0);
     assert_eq!(gateway.get("/v1/tasks").send().await.json()["data"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_is_cancelled_before_and_while_it_runs_but_not_after() {
     let gate = Arc::new(Semaphore::new(0));
-    let mut slow = vec![Step::Gate(Arc::clone(&gate))];
+    let mut slow = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
     slow.extend(picture());
-    let provider = Provider::answers(vec![silence(), slow]).await;
+    let provider = ScriptedProvider::start(vec![silence(), slow]).await;
     let one = "[tasks]\nper_provider = 1";
-    let gateway = Gateway::with(&config(&provider.url, one)).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, one)).await;
     let cancel =
-        async |id: &str| gateway.ask(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
+        async |id: &str| gateway.request(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
     let running = id(&gateway.post(GENERATIONS, &order()).send().await);
-    let asked = soon(Duration::from_secs(30), || async { provider.asked().pop() });
+    let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
     let waiting = id(&gateway.post(GENERATIONS, &order()).send().await);
     let shown = gateway.get(&format!("/v1/tasks/{waiting}")).send().await;
@@ -198,20 +198,20 @@ async fn a_task_is_cancelled_before_and_while_it_runs_but_not_after() {
     assert_eq!((got.status.as_u16(), &got.json()["error"]["code"]), (409, &json!("task_over")));
     assert_eq!(done(&gateway, &last).await["status"], "completed");
     assert_eq!(done(&gateway, &waiting).await["status"], "cancelled");
-    assert_eq!(provider.asked().len(), 2);
+    assert_eq!(provider.requests().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_name_is_one_task() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let submit =
         async || gateway.post(GENERATIONS, &order()).header("idempotency-key", "k1").send().await;
     let (first, second) = (submit().await, submit().await);
     assert_eq!(id(&first), id(&second));
     assert_eq!(second.header("idempotent-replayed"), "true");
     done(&gateway, &id(&first)).await;
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.requests().len(), 1);
     assert_eq!(gateway.get("/v1/tasks").send().await.json()["data"].as_array().unwrap().len(), 1);
 }
 
@@ -220,33 +220,33 @@ async fn a_failure_is_tried_again_if_that_can_help_and_told_if_not() {
     let policy = json!({ "error": { "message": "not that", "type": "invalid_request_error",
         "code": "content_policy_violation", "param": null } });
     let broken = json!({ "error": { "message": "oh", "type": "server_error" } });
-    let provider = Provider::answers(vec![
+    let provider = ScriptedProvider::start(vec![
         reply(400, "application/json", &policy.to_string()),
         reply(500, "application/json", &broken.to_string()),
         picture(),
     ])
     .await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let refused = id(&gateway.post(GENERATIONS, &order()).send().await);
     let task = done(&gateway, &refused).await;
     assert_eq!((&task["status"], &task["data"]), (&json!("failed"), &Value::Null), "{task}");
     assert_eq!(task["error"]["code"], "content_policy_violation", "{task}");
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.requests().len(), 1);
     let receipt = receipt(&gateway, &task["request_id"]).await;
     assert_eq!(receipt["cost_usd"], "0.000000000");
 
     let mended = id(&gateway.post(GENERATIONS, &order()).send().await);
     let task = done(&gateway, &mended).await;
     assert_eq!((&task["status"], &task["error"]), (&json!("completed"), &Value::Null), "{task}");
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.requests().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_far_a_provider_has_come_is_told_while_it_runs() {
     let there = json!({ "id": "t1", "status": "processing", "progress": 40 });
     let provider =
-        Provider::answers(vec![reply(200, "application/json", &there.to_string())]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+        ScriptedProvider::start(vec![reply(200, "application/json", &there.to_string())]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let id = id(&gateway.post(GENERATIONS, &order()).send().await);
     let told = soon(Duration::from_secs(30), || async {
         let task = gateway.get(&format!("/v1/tasks/{id}")).send().await.json();
@@ -254,8 +254,8 @@ async fn how_far_a_provider_has_come_is_told_while_it_runs() {
     });
     let task = told.await.expect("a provider that is asked how far it has come");
     assert_eq!(task["status"], "processing");
-    let asked = provider.asked().pop().unwrap();
+    let asked = provider.requests().pop().unwrap();
     assert!(asked.head.starts_with("GET /v1/images/generations/t1 "), "{}", asked.head);
-    let got = gateway.ask(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
+    let got = gateway.request(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
     assert_eq!(got.json()["status"], "cancelled");
 }

@@ -3,12 +3,12 @@
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Gateway, Provider};
+use testkit::{TestGateway, ScriptedProvider};
 
 use crate::tasks::ground::{Got, PNG, config, get, order, over, picture, send, soon};
 
 /// Submits until a task was done within the short life of its link; tells the task.
-pub(crate) async fn painted(gateway: &Gateway) -> Value {
+pub(crate) async fn painted(gateway: &TestGateway) -> Value {
     for _ in 0..10 {
         let got = gateway.post("/v1/images/generations", &order()).send().await;
         assert_eq!(got.status, 202, "{}", got.text());
@@ -33,8 +33,8 @@ async fn ask(link: &str, method: Method, headers: &[(&'static str, &str)]) -> Go
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_gives_the_picture_whole_or_in_part() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let task = painted(&gateway).await;
     let link = task["data"][0]["url"].as_str().unwrap();
     let whole = ask(link, Method::GET, &[]).await;
@@ -71,8 +71,8 @@ async fn a_link_gives_the_picture_whole_or_in_part() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_dies_with_its_task_and_is_swept() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "[files]\nkeep = \"4s\"")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "[files]\nkeep = \"4s\"")).await;
     let task = painted(&gateway).await;
     let link = task["data"][0]["url"].as_str().unwrap().to_owned();
     let gone = soon(Duration::from_secs(60), || async {
@@ -89,7 +89,7 @@ async fn a_link_dies_with_its_task_and_is_swept() {
     });
     let unknown = unknown.await.expect("a task that is forgotten");
     assert_eq!(unknown.json()["error"]["code"], "task_not_found");
-    let kept = || std::fs::read_dir(gateway.data().join("files")).unwrap().count();
+    let kept = || std::fs::read_dir(gateway.data_folder().join("files")).unwrap().count();
     assert!(kept() > 0);
     gateway.app.sweep().await;
     assert_eq!(kept(), 0);
@@ -98,8 +98,8 @@ async fn a_link_dies_with_its_task_and_is_swept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_look_at_a_task_opens_the_same_picture() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let task = painted(&gateway).await;
     let again = over(&gateway.url, &gateway.key, task["id"].as_str().unwrap()).await;
     let listed = gateway.get("/v1/tasks").send().await.json();
@@ -111,8 +111,8 @@ async fn every_look_at_a_task_opens_the_same_picture() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_waits_may_have_a_link_too() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     let body = json!({ "model": "m", "prompt": "a dot", "response_format": "url" });
     let got = gateway.post("/v1/images/generations", &body).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -121,12 +121,12 @@ async fn a_caller_that_waits_may_have_a_link_too() {
     let link = data[0]["url"].as_str().unwrap();
     assert!(link.starts_with(&format!("{}/files/", gateway.url)), "{link}");
     assert_eq!(get(link, "").await.unwrap().body, PNG);
-    assert_eq!(provider.asked()[0].json()["response_format"], Value::Null);
+    assert_eq!(provider.requests()[0].json()["response_format"], Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_models_draw_for_a_task_in_the_asked_size() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for model in ["demo-image", "demo-image-native", "demo-image-url"] {
         let body = json!({ "model": model, "prompt": "a lighthouse", "async": true });
         let got = gateway.post("/v1/images/generations", &body).send().await;
@@ -137,7 +137,7 @@ async fn the_demo_models_draw_for_a_task_in_the_asked_size() {
         assert!(link.starts_with(&format!("{}/files/", gateway.url)), "{link}");
         let got = get(link, "").await.unwrap();
         assert_eq!((got.status, got.header("content-type")), (200, "image/png"), "{model}");
-        let seen = dialects::images::measure(&got.body).expect("a picture");
+        let seen = dialects::images::image_info(&got.body).expect("a picture");
         let size = task["size"].as_str().unwrap();
         assert_eq!(seen.size.map(|(w, h)| format!("{w}x{h}")).as_deref(), Some(size), "{model}");
     }
@@ -145,7 +145,7 @@ async fn the_demo_models_draw_for_a_task_in_the_asked_size() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_is_edited_by_a_task() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let part = |name: &str, more: &str, value: &[u8]| {
         let head =
             format!("--edge\r\ncontent-disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
@@ -159,11 +159,11 @@ async fn an_upload_is_edited_by_a_task() {
         part("image", file, PNG),
         b"--edge--\r\n".to_vec(),
     ];
-    let ask = gateway.ask(Method::POST, "/v1/images/edits").raw(form.concat());
+    let ask = gateway.request(Method::POST, "/v1/images/edits").body(form.concat());
     let got = ask.header("content-type", "multipart/form-data; boundary=edge").send().await;
     assert_eq!(got.status, 202, "{}", got.text());
     let task = over(&gateway.url, &gateway.key, got.json()["id"].as_str().unwrap()).await;
     assert_eq!(task["status"], "completed", "{task}");
     let link = task["data"][0]["url"].as_str().unwrap();
-    assert!(dialects::images::measure(&get(link, "").await.unwrap().body).is_some());
+    assert!(dialects::images::image_info(&get(link, "").await.unwrap().body).is_some());
 }

@@ -5,12 +5,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Asked, Gateway, Provider, reply};
+use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, reply};
 
 use crate::tasks::ground::{config, over, picture, soon};
 
 /// Whether a message is signed with that secret, as Standard Webhooks have it.
-fn is_signed(told: &Asked, secret: &str) -> bool {
+fn is_signed(told: &ReceivedRequest, secret: &str) -> bool {
     let header = |name: &str| {
         let line = told.head.lines().find_map(|line| {
             let (own, value) = line.split_once(": ")?;
@@ -37,12 +37,12 @@ fn order(webhook: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_is_told_again_until_it_is_heard() {
-    let provider = Provider::answers(vec![picture()]).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
     let busy = reply(500, "text/plain", "later");
-    let listener = Provider::answers(vec![busy, reply(204, "text/plain", "")]).await;
+    let listener = ScriptedProvider::start(vec![busy, reply(204, "text/plain", "")]).await;
     let place = listener.url.strip_prefix("http://").unwrap();
     let allowed = format!("[media]\nallow = [\"{place}\"]");
-    let gateway = Gateway::with(&config(&provider.url, &allowed)).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, &allowed)).await;
     let url = format!("{}/heard", listener.url);
     let got = gateway.post("/v1/images/generations", &order(&url)).send().await;
     assert_eq!(got.status, 202, "{}", got.text());
@@ -57,7 +57,7 @@ async fn an_end_is_told_again_until_it_is_heard() {
     assert_eq!(task["webhook"], expected);
     let secret = gateway.get("/v1/webhooks/secret").send().await.json();
     let secret = secret["secret"].as_str().unwrap();
-    let told = listener.asked();
+    let told = listener.requests();
     assert_eq!(told.len(), 2);
     for message in &told {
         assert!(is_signed(message, secret), "{}", message.head);
@@ -74,8 +74,8 @@ async fn an_end_is_told_again_until_it_is_heard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_is_not_public_is_refused_before_anything_is_done() {
-    let provider = Provider::answers(vec![picture()]).await;
-    let gateway = Gateway::with(&config(&provider.url, "")).await;
+    let provider = ScriptedProvider::start(vec![picture()]).await;
+    let gateway = TestGateway::with_config(&config(&provider.url, "")).await;
     for wrong in [
         "http://example.com/hook",
         "https://127.0.0.1/hook",
@@ -89,7 +89,7 @@ async fn an_address_that_is_not_public_is_refused_before_anything_is_done() {
         assert_eq!(got.status, 400, "{wrong}: {}", got.text());
         assert_eq!(got.json()["error"]["param"], "webhook", "{wrong}");
     }
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.requests().len(), 0);
     let tasks = gateway.get("/v1/tasks").send().await.json();
     assert_eq!(tasks["data"], json!([]));
 }

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use serde_json::json;
 use std::io::Write as _;
-use testkit::{Gateway, Provider, Step, chat_reply, chat_stream};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream};
 
 /// `{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`.
 const HELLO_BR: &str =
@@ -40,8 +40,8 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn compressed_requests_reach_the_provider_plain() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let plain = hello("m", false);
     // Concatenated members are one body.
     let (first, second) = plain.split_at(9);
@@ -59,11 +59,11 @@ async fn compressed_requests_reach_the_provider_plain() {
         ("identity", plain.clone()),
     ];
     for (coding, body) in &rows {
-        let ask = gateway.ask(http::Method::POST, CHAT).raw(body.clone());
+        let ask = gateway.request(http::Method::POST, CHAT).body(body.clone());
         let got = ask.header("content-encoding", coding).send().await;
         assert_eq!(got.status, 200, "{coding}: {}", got.text());
     }
-    let asked = provider.asked();
+    let asked = provider.requests();
     assert_eq!(asked.len(), rows.len());
     for (asked, (coding, _)) in asked.iter().zip(rows) {
         assert_eq!(asked.json()["messages"][0]["content"], "Hello!", "{coding}");
@@ -75,8 +75,8 @@ async fn compressed_requests_reach_the_provider_plain() {
 
 #[tokio::test]
 async fn bombs_lies_and_unknown_codings_are_refused() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let zeros = vec![b' '; 64 << 20];
     let plain = hello("m", false);
     // Beyond the first MiB, a hundred to one is enough.
@@ -108,7 +108,7 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
         ("banana", plain.clone(), 415),
     ];
     for (number, (coding, body, status)) in rows.into_iter().enumerate() {
-        let ask = gateway.ask(http::Method::POST, CHAT).raw(body);
+        let ask = gateway.request(http::Method::POST, CHAT).body(body);
         let got = ask.header("content-encoding", coding).send().await;
         assert_eq!(got.status, status, "{number} {coding}: {}", got.text());
         let message = got.json()["error"]["message"].as_str().unwrap().to_owned();
@@ -122,13 +122,13 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
             ),
         }
     }
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
 }
 
 #[tokio::test]
 async fn the_hold_is_sized_from_what_comes_out() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = admin::NewKey {
         name: "small".to_owned(),
@@ -147,7 +147,7 @@ async fn the_hold_is_sized_from_what_comes_out() {
     };
     // A dollar for a million tokens: 100 kB can cost ten cents, a few kilobytes cannot.
     for (bytes, status) in [(1_000, 200), (100_000, 429)] {
-        let ask = gateway.ask(http::Method::POST, CHAT).raw(sized(bytes)).key(&key);
+        let ask = gateway.request(http::Method::POST, CHAT).body(sized(bytes)).key(&key);
         let got = ask.header("content-encoding", "gzip").send().await;
         assert_eq!(got.status, status, "{bytes}: {}", got.text());
     }
@@ -155,7 +155,7 @@ async fn the_hold_is_sized_from_what_comes_out() {
 
 #[tokio::test]
 async fn a_body_above_the_limit_is_refused_before_it_is_read() {
-    let gateway = Gateway::with("[limits]\nbody = \"64KiB\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nbody = \"64KiB\"\n").await;
     let big = vec![b' '; 100 << 10];
     let length = format!("content-length: {}\r\n", 5_u64 << 30);
     let chunks = format!("{:x}\r\n", big.len());
@@ -186,7 +186,7 @@ async fn a_body_above_the_limit_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn a_caller_that_waits_is_told_to_go_ahead() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = hello("demo-chat", false);
     let length = format!("content-length: {}\r\nexpect: 100-Continue\r\n", body.len());
     let mut caller = Caller::to(&gateway).await;
@@ -203,7 +203,7 @@ async fn a_caller_that_waits_is_told_to_go_ahead() {
 
 #[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
-    let gateway = Gateway::with("[limits]\nbody_time = \"300ms\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nbody_time = \"300ms\"\n").await;
     let bytes = call(&gateway, "content-length: 4000\r\n", b"{");
     let mut silent = Caller::to(&gateway).await;
     silent.send(&bytes).await;
@@ -228,18 +228,18 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     assert_eq!(short.answer().await.unwrap().status, 400);
 }
 
-fn answer_with(coding: &str, kind: &str, body: &[u8]) -> Vec<Step> {
+fn answer_with(coding: &str, kind: &str, body: &[u8]) -> Vec<AnswerStep> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-encoding: {coding}\r\n\
          content-length: {}\r\n\r\n",
         body.len()
     );
-    vec![Step::Bytes([head.as_bytes(), body].concat())]
+    vec![AnswerStep::Bytes([head.as_bytes(), body].concat())]
 }
 
 /// The body of a whole answer in its plain form.
 fn plain_reply() -> Vec<u8> {
-    let Some(Step::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else { panic!() };
+    let Some(AnswerStep::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else { panic!() };
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     bytes[at + 4..].to_vec()
 }
@@ -260,9 +260,9 @@ async fn an_answer_compressed_unasked_is_undone_and_a_lie_is_an_outage() {
     ];
     for (number, (coding, body, status)) in rows.into_iter().enumerate() {
         let provider =
-            Provider::answers(vec![answer_with(coding, "application/json", &body)]).await;
-        let gateway = Gateway::with(&provider.config("chat")).await;
-        let got = gateway.ask(http::Method::POST, CHAT).raw(hello("m", false)).send().await;
+            ScriptedProvider::start(vec![answer_with(coding, "application/json", &body)]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
+        let got = gateway.request(http::Method::POST, CHAT).body(hello("m", false)).send().await;
         assert_eq!(got.status, status, "{number} {coding}: {}", got.text());
         if status == 200 {
             assert_eq!(got.json()["choices"][0]["message"]["content"], "Hi");
@@ -276,14 +276,14 @@ async fn a_compressed_stream_flows_event_by_event_and_breaks_loudly() {
     let events = chat_stream(&["one", "two", "three"], 1, 3);
     for whole in [true, false] {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        let mut steps = vec![Step::Bytes(
+        let mut steps = vec![AnswerStep::Bytes(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\
               transfer-encoding: chunked\r\n\r\n"
                 .to_vec(),
         )];
         let mut chunk = |bytes: Vec<u8>| {
             let head = format!("{:x}\r\n", bytes.len());
-            steps.push(Step::Bytes([head.as_bytes(), &bytes, b"\r\n"].concat()));
+            steps.push(AnswerStep::Bytes([head.as_bytes(), &bytes, b"\r\n"].concat()));
         };
         for event in events.iter().take(if whole { events.len() } else { 3 }) {
             encoder.write_all(format!("data: {event}\n\n").as_bytes()).unwrap();
@@ -292,15 +292,15 @@ async fn a_compressed_stream_flows_event_by_event_and_breaks_loudly() {
         }
         if whole {
             chunk(encoder.finish().unwrap());
-            steps.push(Step::Bytes(b"0\r\n\r\n".to_vec()));
+            steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
         } else {
             // What was said must have arrived before the connection breaks.
-            steps.push(Step::Wait(std::time::Duration::from_millis(300)));
-            steps.push(Step::Close);
+            steps.push(AnswerStep::Wait(std::time::Duration::from_millis(300)));
+            steps.push(AnswerStep::Close);
         }
-        let provider = Provider::answers(vec![steps]).await;
-        let gateway = Gateway::with(&provider.config("chat")).await;
-        let got = gateway.ask(http::Method::POST, CHAT).raw(hello("m", true)).send().await;
+        let provider = ScriptedProvider::start(vec![steps]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
+        let got = gateway.request(http::Method::POST, CHAT).body(hello("m", true)).send().await;
         let text = got.text();
         assert_eq!(got.status, 200, "{text}");
         assert!(text.contains("\"one\"") && text.contains("\"two\""), "{text}");

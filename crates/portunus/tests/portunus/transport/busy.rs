@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use testkit::{Gateway, Got, Provider, Step};
+use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep};
 
 /// One wire format: the caller's request and the pieces of an endless answer.
 struct Format {
@@ -84,30 +84,30 @@ impl Format {
     }
 
     /// A provider of this format that never stops, and a gateway in front of it.
-    async fn begin(&self, more: &str) -> (Provider, Gateway) {
+    async fn begin(&self, more: &str) -> (ScriptedProvider, TestGateway) {
         let head =
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
         let opening: String = self.opening.iter().map(|value| self.event(value)).collect();
         let steps = vec![
-            Step::Bytes(format!("{head}{opening}").into_bytes()),
-            Step::Flood(self.event(&self.piece).repeat(200).into_bytes()),
+            AnswerStep::Bytes(format!("{head}{opening}").into_bytes()),
+            AnswerStep::Flood(self.event(&self.piece).repeat(200).into_bytes()),
         ];
-        let provider = Provider::answers(vec![steps]).await;
-        let gateway = Gateway::with(&format!("{}{more}", provider.config(self.name))).await;
+        let provider = ScriptedProvider::start(vec![steps]).await;
+        let gateway = TestGateway::with_config(&format!("{}{more}", provider.config(self.name))).await;
         (provider, gateway)
     }
 
-    async fn ask(&self, gateway: &Gateway) -> Got {
+    async fn ask(&self, gateway: &TestGateway) -> TestResponse {
         let asking = gateway.post(self.path, &self.body).send();
         let got = tokio::time::timeout(Duration::from_secs(15), asking).await;
         got.unwrap_or_else(|_| panic!("the {} stream does not end", self.name))
     }
 
     /// True if the answer ends with an error of this format that says so.
-    fn ends_with(&self, got: &Got, say: &str) -> bool {
+    fn ends_with(&self, got: &TestResponse, say: &str) -> bool {
         let text = got.text();
         let last = text.get(text.len().saturating_sub(2_000)..).unwrap_or(&text);
-        got.status == 200 && last.contains(say) && got.cut == (self.name == "native")
+        got.status == 200 && last.contains(say) && got.is_truncated == (self.name == "native")
     }
 }
 
@@ -139,7 +139,7 @@ async fn the_total_timeout_ends_a_stream_that_is_always_ready() {
         let took = begun.elapsed();
         assert!(format.ends_with(&got, "took longer than is allowed"), "{}", format.name);
         assert!(took < Duration::from_secs(5), "{}: {took:?}", format.name);
-        gateway.settled().await;
+        gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
         assert_eq!((rows.len(), rows[0].ended_by), (1, ledger::EndedBy::Deadline));
         assert!(rows[0].usage.output > 0, "what was said is counted");
@@ -151,11 +151,11 @@ async fn a_whole_answer_that_never_ends_meets_the_total_timeout() {
     let head =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     // One byte in each chunk: always ready, and for long below the size of the largest answer.
-    let flood = Step::Flood(b"1\r\n \r\n".repeat(10_000));
-    let steps = vec![Step::Bytes(head.into()), flood];
-    let provider = Provider::answers(vec![steps]).await;
+    let flood = AnswerStep::Flood(b"1\r\n \r\n".repeat(10_000));
+    let steps = vec![AnswerStep::Bytes(head.into()), flood];
+    let provider = ScriptedProvider::start(vec![steps]).await;
     let config = format!("{}timeouts = {{ total = \"1s\" }}\n", provider.config("chat"));
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hello!" }] });
     let begun = Instant::now();
     let got = gateway.post("/v1/chat/completions", &body).send().await;
@@ -177,8 +177,8 @@ async fn a_stream_that_is_always_ready_writes_checkpoints() {
 }
 
 /// True if the journal tells how far a running call has come.
-fn reached(gateway: &Gateway) -> bool {
-    let folder = std::fs::read_dir(gateway.data().join("journal")).unwrap();
+fn reached(gateway: &TestGateway) -> bool {
+    let folder = std::fs::read_dir(gateway.data_folder().join("journal")).unwrap();
     folder.map(|file| std::fs::read(file.unwrap().path()).unwrap_or_default()).any(|bytes| {
         let word = b"reached";
         bytes.windows(word.len()).any(|seven| seven == word)

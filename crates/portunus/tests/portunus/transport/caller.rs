@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::time::Duration;
-use testkit::Gateway;
+use testkit::TestGateway;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -43,7 +43,7 @@ impl Answer {
 }
 
 impl Caller {
-    pub(crate) async fn to(gateway: &Gateway) -> Self {
+    pub(crate) async fn to(gateway: &TestGateway) -> Self {
         Self::at(gateway.url.trim_start_matches("http://")).await
     }
 
@@ -147,7 +147,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 }
 
 /// A call of that model with these headers besides, as bytes.
-pub(crate) fn call(gateway: &Gateway, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn call(gateway: &TestGateway, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {}\r\n\
          content-type: application/json\r\n{headers}\r\n",

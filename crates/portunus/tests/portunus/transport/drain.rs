@@ -1,7 +1,7 @@
 //! The end of the process: what runs may finish, what cannot is told, nothing is lost.
 
 use super::caller::{CHAT, Caller};
-use demo::{Options, Pace};
+use demo::{SimulatorOptions, StreamPace};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ impl Process {
     async fn start(name: &str, pace: Duration, drain: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let provider = listener.local_addr().unwrap();
-        let options = Options { pace: Pace { per_piece: pace }, ..Options::default() };
+        let options = SimulatorOptions { pace: StreamPace { pause: pace }, ..SimulatorOptions::default() };
         tokio::spawn(demo::simulate(listener, options, std::future::pending::<()>()));
         let folder =
             std::env::temp_dir().join(format!("portunus-drain-{}-{name}", std::process::id()));

@@ -1,7 +1,7 @@
 //! Bad requests: each is refused with an answer that says why, or run exactly once.
 
 use super::caller::{CHAT, Caller, call, hello};
-use testkit::{Gateway, Provider, chat_reply};
+use testkit::{TestGateway, ScriptedProvider, chat_reply};
 
 /// What is sent in place of the usual, and what must come of it.
 struct Row {
@@ -17,7 +17,7 @@ fn row(name: &'static str, bytes: impl Into<Vec<u8>>, right: &'static [u16]) -> 
 }
 
 /// Sends each row on a connection of its own and looks at everything that comes back.
-async fn check(gateway: &Gateway, rows: Vec<Row>) {
+async fn check(gateway: &TestGateway, rows: Vec<Row>) {
     for Row { name, bytes, right, closes } in rows {
         let mut caller = Caller::to(gateway).await;
         caller.send(&bytes).await;
@@ -43,8 +43,8 @@ async fn check(gateway: &Gateway, rows: Vec<Row>) {
 
 #[tokio::test]
 async fn framing_that_two_readers_could_read_differently_is_refused() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = hello("m", false);
     // What follows each of them must never be taken for a request.
     let hidden = call(&gateway, &format!("content-length: {}\r\n", body.len()), &body);
@@ -113,12 +113,12 @@ async fn framing_that_two_readers_could_read_differently_is_refused() {
         ),
     ];
     check(&gateway, rows).await;
-    assert!(provider.asked().is_empty(), "nothing was run, hidden or not");
+    assert!(provider.requests().is_empty(), "nothing was run, hidden or not");
 }
 
 #[tokio::test]
 async fn lines_targets_hosts_and_methods_are_looked_at() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nhost: gateway\r\n\r\n");
     let hosts = |hosts: &str| format!("GET /healthz HTTP/1.1\r\n{hosts}\r\n");
     let many = "x: y\r\n".repeat(100);
@@ -188,7 +188,7 @@ async fn lines_targets_hosts_and_methods_are_looked_at() {
 
 #[tokio::test]
 async fn a_refusal_speaks_the_format_of_its_path() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     for (path, place) in [
         ("/v1/messages", "/error/type"),
         ("/v1beta/models/m:generateContent", "/error/status"),
@@ -205,7 +205,7 @@ async fn a_refusal_speaks_the_format_of_its_path() {
 
 #[tokio::test]
 async fn good_requests_of_unusual_look_are_served() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = hello("demo-chat", false);
     let (first, second) = body.split_at(10);
     let chunks = [
@@ -281,7 +281,7 @@ async fn good_requests_of_unusual_look_are_served() {
 
 #[tokio::test]
 async fn a_stream_for_an_old_caller_ends_with_the_connection() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let body = hello("demo-chat", true);
     let bytes = call(&gateway, &format!("content-length: {}\r\n", body.len()), &body);
     let bytes = String::from_utf8(bytes).unwrap().replacen("HTTP/1.1", "HTTP/1.0", 1);
@@ -294,7 +294,7 @@ async fn a_stream_for_an_old_caller_ends_with_the_connection() {
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order_and_head_has_no_body() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let mut caller = Caller::to(&gateway).await;
     let mut bytes = String::new();
     for number in 0..1_000 {
@@ -321,8 +321,8 @@ async fn pipelined_requests_are_answered_in_order_and_head_has_no_body() {
 
 #[tokio::test]
 async fn what_follows_a_wish_for_another_protocol_is_not_run() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = hello("m", false);
     let hidden = call(&gateway, &format!("content-length: {}\r\n", body.len()), &body);
     for protocol in ["websocket", "h2c"] {
@@ -335,13 +335,13 @@ async fn what_follows_a_wish_for_another_protocol_is_not_run() {
         assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
         assert!(caller.is_closed().await);
     }
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
 }
 
 #[tokio::test]
 async fn an_early_refusal_leaves_no_unread_body_for_a_request() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let hello = hello("m", false);
     let hidden = call(&gateway, &format!("content-length: {}\r\n", hello.len()), &hello);
     // The body looks like a request; the key is wrong, so nobody has a use for it.
@@ -354,5 +354,5 @@ async fn an_early_refusal_leaves_no_unread_body_for_a_request() {
     assert_eq!(caller.answer().await.unwrap().status, 401);
     caller.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
-    assert!(provider.asked().is_empty(), "the body was not taken for a request");
+    assert!(provider.requests().is_empty(), "the body was not taken for a request");
 }

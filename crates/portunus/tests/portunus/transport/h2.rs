@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use testkit::{Gateway, Provider, chat_reply, chat_stream};
+use testkit::{TestGateway, ScriptedProvider, chat_reply, chat_stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -16,7 +16,7 @@ fn client() -> Client<HttpConnector, Full<Bytes>> {
     Client::builder(TokioExecutor::new()).http2_only(true).build_http()
 }
 
-fn asked(gateway: &Gateway, stream: bool) -> http::request::Builder {
+fn asked(gateway: &TestGateway, stream: bool) -> http::request::Builder {
     let accept = if stream { "text/event-stream" } else { "application/json" };
     Request::post(format!("{}{CHAT}", gateway.url))
         .header("authorization", format!("Bearer {}", gateway.key))
@@ -26,7 +26,7 @@ fn asked(gateway: &Gateway, stream: bool) -> http::request::Builder {
 
 #[tokio::test]
 async fn whole_and_streamed_calls_share_one_connection() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let client = client();
     let mut running = Vec::new();
     for number in 0..100 {
@@ -51,7 +51,7 @@ async fn whole_and_streamed_calls_share_one_connection() {
 
 #[tokio::test]
 async fn the_limits_of_headers_and_bodies_hold_here_too() {
-    let gateway = Gateway::with("[limits]\nbody = \"64KiB\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nbody = \"64KiB\"\n").await;
     let client = client();
     let mut many = asked(&gateway, false);
     for number in 0..100 {
@@ -108,7 +108,7 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
 struct Raw(TcpStream);
 
 impl Raw {
-    async fn to(gateway: &Gateway, settings: &[u8]) -> Self {
+    async fn to(gateway: &TestGateway, settings: &[u8]) -> Self {
         let address = gateway.url.trim_start_matches("http://");
         let mut raw = Self(TcpStream::connect(address).await.unwrap());
         raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
@@ -152,8 +152,8 @@ fn head<'a>(key: &'a str, length: &'a str) -> Vec<(&'a str, &'a str)> {
 
 #[tokio::test]
 async fn malformed_requests_are_reset_and_never_run() {
-    let provider = Provider::answers(vec![chat_reply("Hi", 1, 1)]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let key = format!("Bearer {}", gateway.key);
     let body = hello("m", false);
     let length = body.len().to_string();
@@ -179,7 +179,7 @@ async fn malformed_requests_are_reset_and_never_run() {
         let (kind, _) = raw.next(&[HEADERS, RESET, GOAWAY]).await.unwrap_or((GOAWAY, 0));
         assert_ne!(kind, HEADERS, "{name}: it was answered");
     }
-    assert!(provider.asked().is_empty());
+    assert!(provider.requests().is_empty());
     let mut raw = Raw::to(&gateway, &[]).await;
     raw.send(&frame(HEADERS, END_HEADERS, 1, &fields(&head(&key, &length)))).await;
     raw.send(&frame(DATA, END_STREAM, 1, &body)).await;
@@ -188,7 +188,7 @@ async fn malformed_requests_are_reset_and_never_run() {
 
 #[tokio::test]
 async fn a_connection_that_takes_back_what_it_asks_is_closed() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = format!("Bearer {}", gateway.key);
     let asked = fields(&head(&key, "100"));
     let mut raw = Raw::to(&gateway, &[]).await;
@@ -206,16 +206,16 @@ async fn a_connection_that_takes_back_what_it_asks_is_closed() {
     let mut honest = super::caller::Caller::to(&gateway).await;
     honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(honest.answer().await.unwrap().status, 200);
-    tokio::time::timeout(LONG, gateway.settled()).await.expect("nothing is held");
+    tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("nothing is held");
 }
 
 #[tokio::test]
 async fn a_stream_whose_caller_takes_nothing_is_reset() {
     let events = chat_stream(&["x"; 50], 1, 50);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
-    let provider = Provider::answers(vec![testkit::sse(&events)]).await;
+    let provider = ScriptedProvider::start(vec![testkit::sse(&events)]).await;
     let config = format!("[limits]\nstall = \"500ms\"\n{}", provider.config("chat"));
-    let gateway = Gateway::with(&config).await;
+    let gateway = TestGateway::with_config(&config).await;
     let key = format!("Bearer {}", gateway.key);
     let body = hello("m", true);
     let length = body.len().to_string();
@@ -225,15 +225,15 @@ async fn a_stream_whose_caller_takes_nothing_is_reset() {
     raw.send(&frame(DATA, END_STREAM, 1, &body)).await;
     assert_eq!(raw.next(&[HEADERS, RESET]).await, Some((HEADERS, 1)));
     assert_eq!(raw.next(&[RESET, GOAWAY]).await, Some((RESET, 1)));
-    tokio::time::timeout(LONG, gateway.settled()).await.expect("the call is settled");
+    tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("the call is settled");
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_told_to_go() {
-    let gateway = Gateway::with("[limits]\nidle = \"300ms\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nidle = \"300ms\"\n").await;
     let mut raw = Raw::to(&gateway, &[]).await;
     assert_eq!(raw.next(&[GOAWAY]).await, Some((GOAWAY, 0)));
-    let stopped = Gateway::start().await;
+    let stopped = TestGateway::start().await;
     let mut raw = Raw::to(&stopped, &[]).await;
     assert_eq!(raw.next(&[SETTINGS]).await, Some((SETTINGS, 0)));
     stopped.app.drain();
@@ -242,7 +242,7 @@ async fn an_idle_connection_is_told_to_go() {
 
 #[tokio::test]
 async fn floods_end_their_own_connection_and_nothing_else() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let key = format!("Bearer {}", gateway.key);
     let begun = frame(HEADERS, 0, 1, &fields(&head(&key, "100")));
     let open = frame(HEADERS, END_HEADERS, 1, &fields(&head(&key, "100")));
@@ -294,5 +294,5 @@ async fn a_stream_taken_back_lets_its_provider_go_and_the_connection_lives() {
         raw.send(&frame(RESET, 0, stream, &8_u32.to_be_bytes())).await;
         let_go(provider).await;
     }
-    tokio::time::timeout(LONG, gateway.settled()).await.expect("every call is settled");
+    tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("every call is settled");
 }

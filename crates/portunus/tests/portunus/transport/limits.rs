@@ -1,14 +1,14 @@
 //! How many, how long: the limits of connections.
 
 use super::caller::{Caller, call, hello};
-use testkit::Gateway;
+use testkit::TestGateway;
 
 const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
 
 #[tokio::test]
 async fn one_connection_too_many_is_turned_away_until_another_ends() {
     for limit in ["connections = 3", "connections_per_address = 3"] {
-        let gateway = Gateway::with(&format!("[limits]\n{limit}\n")).await;
+        let gateway = TestGateway::with_config(&format!("[limits]\n{limit}\n")).await;
         let mut inside = Vec::new();
         for _ in 0..3 {
             let mut caller = Caller::to(&gateway).await;
@@ -33,7 +33,7 @@ async fn one_connection_too_many_is_turned_away_until_another_ends() {
 
 #[tokio::test]
 async fn headers_that_do_not_come_are_not_waited_for() {
-    let gateway = Gateway::with("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
+    let gateway = TestGateway::with_config("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
     let mut slow = Caller::to(&gateway).await;
     slow.send("POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-a: ").await;
     let answer = slow.answer().await.unwrap();
@@ -55,7 +55,7 @@ async fn headers_that_do_not_come_are_not_waited_for() {
 
 #[tokio::test]
 async fn a_crowd_of_slow_callers_does_not_keep_the_others_from_being_served() {
-    let gateway = Gateway::start().await;
+    let gateway = TestGateway::start().await;
     let mut crowd = Vec::new();
     for _ in 0..1_000 {
         let mut caller = Caller::to(&gateway).await;

@@ -5,10 +5,10 @@ use super::drain::Process;
 use serde_json::json;
 use std::process::Command;
 use std::time::Duration;
-use testkit::{Provider, chat_reply};
+use testkit::{ScriptedProvider, chat_reply};
 
 /// Asks once and tells which credential the provider was shown.
-async fn shown(process: &Process, provider: &Provider) -> String {
+async fn shown(process: &Process, provider: &ScriptedProvider) -> String {
     let body =
         json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] }).to_string();
     let mut caller = Caller::at(&process.address).await;
@@ -20,14 +20,14 @@ async fn shown(process: &Process, provider: &Provider) -> String {
     );
     caller.send([head.as_bytes(), body.as_bytes()].concat()).await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
-    let asked = provider.asked().pop().unwrap().head.to_ascii_lowercase();
+    let asked = provider.requests().pop().unwrap().head.to_ascii_lowercase();
     let line = asked.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
     line.unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sighup_reads_the_configuration_and_its_secrets_anew() {
-    let provider = Provider::answers(vec![chat_reply("hi", 1, 1)]).await;
+    let provider = ScriptedProvider::start(vec![chat_reply("hi", 1, 1)]).await;
     let folder = std::env::temp_dir().join(format!("portunus-hangup-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let config = provider.config("chat");

@@ -2,7 +2,7 @@
 
 use super::caller::{Caller, call, hello};
 use std::time::Duration;
-use testkit::{Gateway, Provider, Step, chat_reply, chat_stream, sse};
+use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, sse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -12,7 +12,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const EVENTS: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
-fn asked(gateway: &Gateway, stream: bool) -> Vec<u8> {
+fn asked(gateway: &TestGateway, stream: bool) -> Vec<u8> {
     let body = hello("m", stream);
     call(gateway, &format!("content-length: {}\r\n", body.len()), &body)
 }
@@ -21,18 +21,18 @@ fn asked(gateway: &Gateway, stream: bool) -> Vec<u8> {
 pub(crate) struct Stage(TcpListener);
 
 impl Stage {
-    pub(crate) async fn new() -> (Self, Gateway) {
+    pub(crate) async fn new() -> (Self, TestGateway) {
         Self::with("").await
     }
 
-    pub(crate) async fn with(more: &str) -> (Self, Gateway) {
+    pub(crate) async fn with(more: &str) -> (Self, TestGateway) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let config = format!(
             "{more}[providers.p]\nspeaks = \"chat\"\nbase = \"http://{address}\"\nauth = \"none\"\n\
              [models.m]\nlanes = [\"p/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n"
         );
-        (Self(listener), Gateway::with(&config).await)
+        (Self(listener), TestGateway::with_config(&config).await)
     }
 
     /// The next request's connection, the request read.
@@ -58,10 +58,10 @@ async fn a_caller_that_ends_its_side_still_gets_its_answer() {
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     // Silence before the answer and in its middle, long enough to see that the caller is silent.
     let mut steps = sse(&events);
-    steps.insert(2, Step::Wait(Duration::from_millis(800)));
-    steps.insert(0, Step::Wait(Duration::from_millis(800)));
-    let provider = Provider::answers(vec![steps]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    steps.insert(2, AnswerStep::Wait(Duration::from_millis(800)));
+    steps.insert(0, AnswerStep::Wait(Duration::from_millis(800)));
+    let provider = ScriptedProvider::start(vec![steps]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let mut caller = Caller::to(&gateway).await;
     caller.send(asked(&gateway, true)).await;
     caller.stream.shutdown().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_caller_that_leaves_is_noticed_though_nothing_is_sent() {
         drop(caller);
         let_go(provider).await;
     }
-    tokio::time::timeout(LONG, gateway.settled()).await.expect("every call is settled");
+    tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("every call is settled");
 }
 
 #[tokio::test]
@@ -139,9 +139,9 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
     tokio::time::timeout(LONG, writing).await.expect("the provider is let go");
     // What the system keeps for two connections, and little of our own.
     assert!(taken < 32 << 20, "{taken} bytes were taken for nobody");
-    tokio::time::timeout(LONG, gateway.settled()).await.expect("the call is settled");
+    tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("the call is settled");
     let rows = gateway.app.store.export(None, 10).await.unwrap();
-    assert_eq!((rows.len(), rows[0].outcome), (1, ledger::Outcome::CallerLeft));
+    assert_eq!((rows.len(), rows[0].outcome), (1, ledger::CallOutcome::CallerLeft));
     // What came from the provider is paid, though the caller took little of it.
     let most = u64::try_from(taken).unwrap() / 4;
     assert!(
@@ -156,16 +156,16 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
 async fn a_connection_the_provider_has_let_go_is_not_missed() {
     let mut reply = chat_reply("Hi", 1, 1);
     // It says nothing of it, it just closes.
-    reply.push(Step::Close);
-    let provider = Provider::answers(vec![reply]).await;
-    let gateway = Gateway::with(&provider.config("chat")).await;
+    reply.push(AnswerStep::Close);
+    let provider = ScriptedProvider::start(vec![reply]).await;
+    let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let mut caller = Caller::to(&gateway).await;
     for _ in 0..20 {
         caller.send(asked(&gateway, false)).await;
         let answer = caller.answer().await.unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    assert_eq!(provider.asked().len(), 20, "each was sent once");
+    assert_eq!(provider.requests().len(), 20, "each was sent once");
 }
 
 #[tokio::test]
@@ -191,5 +191,5 @@ async fn a_call_that_cannot_finish_before_the_end_is_told_so() {
         let_go(provider).await;
     }
     tokio::time::timeout(LONG, stopped).await.expect("an end in time").unwrap();
-    assert_eq!(book.running(), 0, "nothing is held");
+    assert_eq!(book.running_count(), 0, "nothing is held");
 }

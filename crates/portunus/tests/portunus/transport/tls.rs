@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
-use testkit::Gateway;
+use testkit::TestGateway;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -17,17 +17,17 @@ use tokio_rustls::client::TlsStream;
 /// A certificate of `gateway.test` and its key, good for a hundred years and for nothing else.
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/portunus/transport/data");
 
-async fn secured() -> Gateway {
+async fn secured() -> TestGateway {
     let tls = format!("tls = {{ cert = \"{FILES}/cert.pem\", key = \"{FILES}/key.pem\" }}");
-    Gateway::with(&format!("[server]\n{tls}\n")).await
+    TestGateway::with_config(&format!("[server]\n{tls}\n")).await
 }
 
-fn address(gateway: &Gateway) -> &str {
+fn address(gateway: &TestGateway) -> &str {
     gateway.url.trim_start_matches("http://")
 }
 
 async fn connect(
-    gateway: &Gateway,
+    gateway: &TestGateway,
     protocol: &[u8],
     name: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {

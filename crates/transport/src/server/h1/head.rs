@@ -6,7 +6,7 @@
 use crate::framing::Framing;
 use crate::server::limits::{HttpLimits, MAX_HEADERS};
 use bytes::Bytes;
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
 };
@@ -47,7 +47,7 @@ impl Scan {
         &mut self,
         bytes: &[u8],
         limits: &HttpLimits,
-    ) -> Result<Option<usize>, Fault> {
+    ) -> Result<Option<usize>, ApiError> {
         while let Some(found) = memchr::memchr(b'\n', bytes.get(self.seen..).unwrap_or_default()) {
             let end = self.seen + found;
             let line = bytes.get(self.line..end).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Scan {
 }
 
 /// Reads a head that is complete. `spare` is an empty map to fill.
-pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<Head, Fault> {
+pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<Head, ApiError> {
     let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let places = places.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -91,9 +91,9 @@ pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Resul
         Ok(_) => return Err(bad("the request is not HTTP/1.1")),
         Err(httparse::Error::TooManyHeaders) => {
             let say = format!("a request may have {} headers at most", limits.headers);
-            return Err(Fault::new(Trouble::HeadTooLarge, say));
+            return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
         }
-        Err(e) => return Err(bad("the request is not HTTP/1.1").note(e.to_string())),
+        Err(e) => return Err(bad("the request is not HTTP/1.1").with_log_note(e.to_string())),
     }
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
@@ -117,15 +117,15 @@ pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Resul
     }
     let Seen { hosts, length, chunked, closes, keeps, upgrades, expects, strange } = seen;
     if hosts > 1 || (hosts == 0 && !old) {
-        return Err(bad("a request has exactly one `Host` header").param("host"));
+        return Err(bad("a request has exactly one `Host` header").with_param("host"));
     }
     if chunked && (old || length.is_some()) {
         let say = "`Transfer-Encoding` goes neither with `Content-Length` nor with HTTP/1.0";
-        return Err(bad(say).param("transfer-encoding"));
+        return Err(bad(say).with_param("transfer-encoding"));
     }
     if strange {
         let say = "`Expect` can only be `100-continue`";
-        return Err(Fault::new(Trouble::Expectation, say).param("expect"));
+        return Err(ApiError::new(ErrorKind::ExpectationFailed, say).with_param("expect"));
     }
     let framing = match length {
         _ if chunked => Framing::chunked(limits.header_bytes),
@@ -146,7 +146,7 @@ pub(super) fn path_in(bytes: &[u8]) -> &str {
 }
 
 /// A path, an absolute address (whose authority is not looked at), or the `*` of `OPTIONS`.
-fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, Fault> {
+fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
     let wrong = || bad("the target of the request is not a path");
     let is_absolute = || {
         let start = target.get(..8).unwrap_or_default().to_ascii_lowercase();
@@ -154,7 +154,7 @@ fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, Fault> 
     };
     let is_all = target == "*" && *method == Method::OPTIONS;
     if *method == Method::CONNECT {
-        return Err(Fault::new(Trouble::NoMethod, "CONNECT is not served here"));
+        return Err(ApiError::new(ErrorKind::MethodNotAllowed, "CONNECT is not served here"));
     }
     if target.starts_with('/') || is_all || is_absolute() {
         Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).map_err(|_| wrong())
@@ -177,16 +177,16 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), Fault> {
+    fn take(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
         match *name {
             HOST => {
                 self.hosts += 1;
                 if !is_host(value) {
-                    return Err(bad("`Host` is not the name of a host").param("host"));
+                    return Err(bad("`Host` is not the name of a host").with_param("host"));
                 }
             }
             CONTENT_LENGTH => {
-                let wrong = || bad("`Content-Length` is not one number").param("content-length");
+                let wrong = || bad("`Content-Length` is not one number").with_param("content-length");
                 if self.length.is_some() || !stands_alone(value, head) {
                     return Err(wrong());
                 }
@@ -195,7 +195,7 @@ impl Seen {
             TRANSFER_ENCODING => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     let say = "`Transfer-Encoding` can only be `chunked`";
-                    return Err(bad(say).param("transfer-encoding"));
+                    return Err(bad(say).with_param("transfer-encoding"));
                 }
                 self.chunked = true;
             }
@@ -238,18 +238,18 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
     value.len() <= LONGEST_HOST && value.iter().all(fits)
 }
 
-fn bad(say: &'static str) -> Fault {
-    Fault::invalid("", say)
+fn bad(say: &'static str) -> ApiError {
+    ApiError::invalid("", say)
 }
 
-fn too_large(limits: &HttpLimits) -> Fault {
+fn too_large(limits: &HttpLimits) -> ApiError {
     let say = format!("the headers are larger than {} bytes, the limit here", limits.header_bytes);
-    Fault::new(Trouble::HeadTooLarge, say)
+    ApiError::new(ErrorKind::HeadersTooLarge, say)
 }
 
-fn line_too_long() -> Fault {
+fn line_too_long() -> ApiError {
     let say = format!("the request line is longer than {LONGEST_LINE} bytes, the limit here");
-    Fault::new(Trouble::HeadTooLarge, say)
+    ApiError::new(ErrorKind::HeadersTooLarge, say)
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
     };
 
     /// Where a head ends when it arrives in pieces of that size.
-    fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, Fault> {
+    fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, ApiError> {
         let mut scan = Scan::default();
         let mut sent = 0;
         while sent < bytes.len() {
@@ -303,8 +303,8 @@ mod tests {
             }
         }
         let long = format!("GET /{}", "x".repeat(LONGEST_LINE));
-        assert_eq!(end(long.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+        assert_eq!(end(long.as_bytes(), 1000).unwrap_err().kind(), ErrorKind::HeadersTooLarge);
         let large = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(LIMITS.header_bytes));
-        assert_eq!(end(large.as_bytes(), 1000).unwrap_err().trouble(), Trouble::HeadTooLarge);
+        assert_eq!(end(large.as_bytes(), 1000).unwrap_err().kind(), ErrorKind::HeadersTooLarge);
     }
 }

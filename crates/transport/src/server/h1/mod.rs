@@ -15,7 +15,7 @@ use crate::framing::{Framing, Step};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use http::{HeaderMap, Method, Request, Version};
 use http_body::Body as _;
 use parking_lot::Mutex;
@@ -110,7 +110,7 @@ struct Http1Connection<S, H> {
 /// What comes before a request.
 enum Next {
     Head(Bytes),
-    Refused(Fault, String),
+    Refused(ApiError, String),
     Over,
 }
 
@@ -198,7 +198,7 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
             if wire.read.is_empty() {
                 return Poll::Ready(Next::Over);
             }
-            let fault = Fault::new(Trouble::SlowCaller, "the headers did not arrive in time");
+            let fault = ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
             Poll::Ready(Next::Refused(fault, head::path_in(&wire.read).to_owned()))
         })
         .await
@@ -329,7 +329,7 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Answers what cannot be read as a request; nothing after it can be.
-    async fn refuse(&mut self, fault: &Fault, path: &str) -> After {
+    async fn refuse(&mut self, fault: &ApiError, path: &str) -> After {
         let response = self.handler.refuse(fault, path);
         let manner = Manner { head_only: false, old: false, keep: false };
         match self.reply(response, manner).await {

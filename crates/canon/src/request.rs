@@ -1,11 +1,11 @@
 //! A chat request: the conversation so far and the options of the answer.
 
-use crate::{Extras, Origin, Part, Tool, ToolChoice};
+use crate::{ExtraFields, WireFormat, Part, Tool, ToolChoice};
 use serde_json::{Map, Value};
 
 /// A chat request, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Chat {
+pub struct ChatRequest {
     /// The model the caller asked for.
     pub model: String,
     /// The conversation, instructions included, in the caller's order.
@@ -13,32 +13,32 @@ pub struct Chat {
     /// Tools the model may call.
     pub tools: Vec<Tool>,
     /// The caller's rule for tool calls: required, allowed or forbidden, and parallel or not.
-    pub choice: ToolChoice,
+    pub tool_choice: ToolChoice,
     /// Sampling parameters, stop sequences and output limits.
-    pub sampling: Sampling,
+    pub sampling: SamplingOptions,
     /// Thinking effort and visibility.
-    pub thinking: Thinking,
+    pub thinking: ThinkingOptions,
     /// Format of the answer's text.
-    pub format: Format,
+    pub response_format: ResponseFormat,
     /// Requested output modalities; empty means the model's default.
     pub modalities: Vec<Modality>,
     /// Requested shape of images in the answer.
-    pub canvas: Canvas,
+    pub image_shape: ImageShape,
     /// True if the answer is to be streamed.
     pub stream: bool,
     /// State that the provider keeps between calls.
-    pub state: State,
+    pub state: ConversationState,
     /// Options that do not change the answer itself.
-    pub hints: Hints,
+    pub hints: RequestHints,
     /// Fields that only the caller's format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// Requested shape of generated images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Canvas {
+pub struct ImageShape {
     /// Aspect ratio, width to height, for example `16:9`.
-    pub ratio: Option<String>,
+    pub aspect_ratio: Option<String>,
     /// Approximate size, for example `2K`.
     pub size: Option<String>,
 }
@@ -53,13 +53,13 @@ pub struct Turn {
     /// Name of the author, if the format has one.
     pub name: Option<String>,
     /// Fields that only the turn's own format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 impl Turn {
     /// Creates a turn without a name or extra fields.
     pub const fn new(role: Role, parts: Vec<Part>) -> Self {
-        Self { role, parts, name: None, extras: Extras::none() }
+        Self { role, parts, name: None, extras: ExtraFields::new() }
     }
 }
 
@@ -78,7 +78,7 @@ pub enum Role {
 
 /// Sampling parameters, stop sequences and output limits.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sampling {
+pub struct SamplingOptions {
     /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Nucleus sampling.
@@ -92,9 +92,9 @@ pub struct Sampling {
     /// Seed for repeatable sampling.
     pub seed: Option<i64>,
     /// Sequences that end the answer.
-    pub stop: Vec<String>,
+    pub stop_sequences: Vec<String>,
     /// Maximum number of output tokens, thinking included.
-    pub max_output: Option<u64>,
+    pub max_output_tokens: Option<u64>,
     /// Number of answers to generate.
     pub candidates: Option<u32>,
     /// Requests log probabilities, with this number of alternatives per token.
@@ -103,18 +103,18 @@ pub struct Sampling {
 
 /// Thinking effort and visibility.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Thinking {
+pub struct ThinkingOptions {
     /// Effort as a named level.
-    pub level: Option<Level>,
+    pub level: Option<EffortLevel>,
     /// Effort as a token budget.
     pub budget: Option<u64>,
     /// True if the model chooses the effort itself.
     pub dynamic: bool,
     /// Part of the thinking that is shown to the caller.
-    pub show: Option<Show>,
+    pub display: Option<ThinkingDisplay>,
 }
 
-impl Thinking {
+impl ThinkingOptions {
     /// Returns true if the request does not mention thinking.
     pub fn is_unset(&self) -> bool {
         *self == Self::default()
@@ -122,23 +122,23 @@ impl Thinking {
 
     /// Returns the budget in tokens on the scale that all formats share; `None` leaves it to the
     /// model.
-    pub const fn tokens(&self) -> Option<u64> {
+    pub const fn effective_budget(&self) -> Option<u64> {
         match (self.budget, self.level) {
             (Some(budget), _) => Some(budget),
-            (None, Some(level)) => Some(level.tokens()),
+            (None, Some(level)) => Some(level.budget_tokens()),
             (None, None) => None,
         }
     }
 
     /// Returns the level on the scale that all formats share; `None` leaves it to the model.
-    pub fn as_level(&self) -> Option<Level> {
-        self.level.or_else(|| self.budget.map(Level::from_tokens))
+    pub fn effective_level(&self) -> Option<EffortLevel> {
+        self.level.or_else(|| self.budget.map(EffortLevel::from_tokens))
     }
 }
 
 /// Thinking effort. Budgets and levels are converted into each other by this scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum EffortLevel {
     /// No thinking.
     Off,
     /// 512 tokens.
@@ -155,13 +155,13 @@ pub enum Level {
     Max,
 }
 
-impl Level {
+impl EffortLevel {
     /// All levels, lowest first.
     pub const ALL: [Self; 7] =
         [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
 
     /// Returns the word used on the wire and in data files.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "none",
             Self::Minimal => "minimal",
@@ -174,12 +174,12 @@ impl Level {
     }
 
     /// Returns the level with that word.
-    pub fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == word)
     }
 
     /// Returns the token budget of the level.
-    pub const fn tokens(self) -> u64 {
+    pub const fn budget_tokens(self) -> u64 {
         match self {
             Self::Off => 0,
             Self::Minimal => 512,
@@ -191,12 +191,12 @@ impl Level {
         }
     }
 
-    /// Returns the highest level whose budget does not exceed `tokens`. The budget of a level
+    /// Returns the highest level whose budget does not exceed `budget_tokens`. The budget of a level
     /// yields the same level.
     pub fn from_tokens(tokens: u64) -> Self {
         let mut found = if tokens == 0 { Self::Off } else { Self::Minimal };
         for level in Self::ALL {
-            if level.tokens() <= tokens && tokens > 0 && level > Self::Off {
+            if level.budget_tokens() <= tokens && tokens > 0 && level > Self::Off {
                 found = level;
             }
         }
@@ -206,7 +206,7 @@ impl Level {
 
 /// Part of the thinking that is shown to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Show {
+pub enum ThinkingDisplay {
     /// Nothing.
     Hidden,
     /// A summary; the model chooses its length.
@@ -219,7 +219,7 @@ pub enum Show {
 
 /// Format of the answer's text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Format {
+pub enum ResponseFormat {
     /// Free text.
     #[default]
     Text,
@@ -232,7 +232,7 @@ pub enum Format {
         /// Purpose of the schema.
         description: Option<String>,
         /// The schema.
-        schema: Schema,
+        schema: JsonSchema,
         /// True if the provider must enforce the schema.
         strict: Option<bool>,
     },
@@ -241,14 +241,14 @@ pub enum Format {
 /// A JSON Schema (<https://json-schema.org/>), with the original text if the caller wrote it in
 /// another schema dialect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schema {
+pub struct JsonSchema {
     /// The schema as JSON Schema.
     pub json: Value,
     /// The original text and its format, for translation back into that format.
-    pub verbatim: Option<(Origin, Value)>,
+    pub verbatim: Option<(WireFormat, Value)>,
 }
 
-impl Schema {
+impl JsonSchema {
     /// Creates a schema that was written as JSON Schema.
     pub const fn new(json: Value) -> Self {
         Self { json, verbatim: None }
@@ -268,7 +268,7 @@ pub enum Modality {
 
 /// Resolution at which the model reads an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Detail {
+pub enum ImageDetail {
     /// Low resolution.
     Low,
     /// Medium resolution; not every format has it.
@@ -281,24 +281,24 @@ pub enum Detail {
 
 /// State that the provider keeps between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct ConversationState {
     /// True if the provider stores the answer for later calls.
     pub store: Option<bool>,
     /// Id of the stored answer that this conversation continues.
-    pub previous: Option<String>,
+    pub previous_response: Option<String>,
     /// True if the call runs in the background.
     pub background: Option<bool>,
 }
 
 /// Options that do not change the answer itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Hints {
+pub struct RequestHints {
     /// The caller's identifier for its end user.
     pub user: Option<String>,
     /// Metadata supplied by the caller.
     pub metadata: Map<String, Value>,
     /// Requested service tier.
-    pub tier: Option<Tier>,
+    pub service_tier: Option<ServiceTier>,
     /// Key of the prompt cache that requests share.
     pub cache_key: Option<String>,
     /// Requested verbosity: `low`, `medium` or `high`.
@@ -307,7 +307,7 @@ pub struct Hints {
 
 /// A service tier: price and latency class of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Tier {
+pub enum ServiceTier {
     /// The provider chooses.
     Auto,
     /// The normal tier.
@@ -319,7 +319,7 @@ pub enum Tier {
     /// Fastest.
     Fast,
     /// A tier that only one format defines, in that format's word.
-    Other(Origin, String),
+    Other(WireFormat, String),
 }
 
 #[cfg(test)]
@@ -328,15 +328,15 @@ mod tests {
 
     #[test]
     fn every_level_is_the_level_of_its_budget() {
-        for level in Level::ALL {
-            assert_eq!(Level::from_tokens(level.tokens()), level);
+        for level in EffortLevel::ALL {
+            assert_eq!(EffortLevel::from_tokens(level.budget_tokens()), level);
         }
     }
 
     #[test]
     fn a_budget_between_two_levels_yields_the_lower_level() {
-        assert_eq!(Level::from_tokens(1), Level::Minimal);
-        assert_eq!(Level::from_tokens(8_191), Level::Low);
-        assert_eq!(Level::from_tokens(1_000_000), Level::Max);
+        assert_eq!(EffortLevel::from_tokens(1), EffortLevel::Minimal);
+        assert_eq!(EffortLevel::from_tokens(8_191), EffortLevel::Low);
+        assert_eq!(EffortLevel::from_tokens(1_000_000), EffortLevel::Max);
     }
 }

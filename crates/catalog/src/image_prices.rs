@@ -5,11 +5,11 @@
 
 use canon::Price;
 
-use crate::Prices;
+use crate::ModelPrices;
 
 /// Price of one image. An absent size or quality matches any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PicturePrice {
+pub struct ImagePrice {
     /// Size, in the provider's words.
     pub size: Option<String>,
     /// Quality, in the provider's words.
@@ -23,27 +23,27 @@ pub struct PicturePrice {
 /// Size and quality of a requested or generated image. An unknown value may be any; `auto` is
 /// unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Picture<'a> {
+pub struct ImageSpec<'a> {
     /// Size, if known.
     pub size: Option<&'a str>,
     /// Quality, if known.
     pub quality: Option<&'a str>,
 }
 
-impl<'a> Picture<'a> {
+impl<'a> ImageSpec<'a> {
     /// Creates the specification of a request with those words.
-    pub fn asked(size: Option<&'a str>, quality: Option<&'a str>) -> Self {
+    pub fn from_request(size: Option<&'a str>, quality: Option<&'a str>) -> Self {
         let known = |word: &&str| !word.is_empty() && !word.eq_ignore_ascii_case("auto");
         Self { size: size.filter(known), quality: quality.filter(known) }
     }
 }
 
-impl PicturePrice {
-    fn matches_size(&self, picture: Picture<'_>) -> bool {
+impl ImagePrice {
+    fn matches_size(&self, picture: ImageSpec<'_>) -> bool {
         matches_word(self.size.as_deref(), picture.size)
     }
 
-    fn matches(&self, picture: Picture<'_>) -> bool {
+    fn matches(&self, picture: ImageSpec<'_>) -> bool {
         self.matches_size(picture) && matches_word(self.quality.as_deref(), picture.quality)
     }
 
@@ -58,15 +58,15 @@ fn matches_word(named: Option<&str>, known: Option<&str>) -> bool {
 
 /// Charge of one image: a price per image and a maximum number of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PictureRate {
+pub struct ImageRate {
     /// Price per image.
     pub price: Price,
     /// Maximum number of output tokens of the image; zero if unknown.
     pub tokens: u64,
 }
 
-impl PictureRate {
-    fn of(row: &PicturePrice) -> Self {
+impl ImageRate {
+    fn of(row: &ImagePrice) -> Self {
         Self { price: row.price, tokens: row.tokens }
     }
 
@@ -74,29 +74,29 @@ impl PictureRate {
         Self { price: self.price.max(other.price), tokens: self.tokens.max(other.tokens) }
     }
 
-    fn max_of<'r>(rows: impl Iterator<Item = &'r PicturePrice>) -> Option<Self> {
+    fn max_of<'r>(rows: impl Iterator<Item = &'r ImagePrice>) -> Option<Self> {
         rows.map(Self::of).reduce(Self::max)
     }
 }
 
-impl Prices {
+impl ModelPrices {
     /// Returns the charge of one image. An image that is not fully known is charged at the highest
     /// price it may turn out to have.
-    pub fn picture(&self, picture: Picture<'_>) -> PictureRate {
-        let per_image = self.per_image.map(|price| PictureRate { price, tokens: 0 });
+    pub fn image_rate(&self, picture: ImageSpec<'_>) -> ImageRate {
+        let per_image = self.per_image.map(|price| ImageRate { price, tokens: 0 });
         // An unknown value may be any row of the list; a known size narrows it down.
         let unknown = || {
-            let near = |row: &&PicturePrice| picture.size.is_none() || row.matches_size(picture);
-            PictureRate::max_of(self.pictures.iter().filter(near))
-                .or_else(|| PictureRate::max_of(self.pictures.iter()))
+            let near = |row: &&ImagePrice| picture.size.is_none() || row.matches_size(picture);
+            ImageRate::max_of(self.images.iter().filter(near))
+                .or_else(|| ImageRate::max_of(self.images.iter()))
         };
         if picture.size.is_none() || picture.quality.is_none() {
             let highest = unknown().unwrap_or_default();
             return per_image.map_or(highest, |per_image| highest.max(per_image));
         }
-        let rows = || self.pictures.iter().filter(|row| row.matches(picture));
-        let exact = rows().map(PicturePrice::specificity).max();
-        PictureRate::max_of(rows().filter(|row| Some(row.specificity()) == exact))
+        let rows = || self.images.iter().filter(|row| row.matches(picture));
+        let exact = rows().map(ImagePrice::specificity).max();
+        ImageRate::max_of(rows().filter(|row| Some(row.specificity()) == exact))
             .or(per_image)
             .or_else(unknown)
             .unwrap_or_default()

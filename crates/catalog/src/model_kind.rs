@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Kind of a model. It decides which endpoints accept the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ModelKind {
     /// Answers in text, optionally with other modalities.
     #[default]
     Chat,
@@ -14,12 +14,12 @@ pub enum Kind {
     Embedding,
 }
 
-impl Kind {
+impl ModelKind {
     /// All kinds, in display order.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Image, Self::Embedding];
 
     /// Returns the word used in configuration and as `model_type` in the catalog.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Image => "image",
@@ -28,14 +28,14 @@ impl Kind {
     }
 
     /// Returns the kind with that word; `None` if there is no such kind.
-    pub fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ModelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
@@ -45,9 +45,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_found_by_its_word() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::by_word(kind.word()), Some(kind));
+        for kind in ModelKind::ALL {
+            assert_eq!(ModelKind::parse(kind.as_str()), Some(kind));
         }
-        assert_eq!(Kind::by_word("Chat"), None);
+        assert_eq!(ModelKind::parse("Chat"), None);
     }
 }

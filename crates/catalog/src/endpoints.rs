@@ -5,28 +5,28 @@
 
 use std::collections::BTreeMap;
 
-use canon::Origin;
+use canon::WireFormat;
 use serde::Deserialize;
 
 /// Endpoint paths and field differences of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct Endpoints {
     /// Directory id of the provider; empty for a provider outside the directory.
-    pub of: String,
+    pub provider: String,
     /// Paths that differ from the format's usual one, relative to the base URL.
-    pub paths: Vec<(Origin, Path)>,
+    pub paths: Vec<(WireFormat, EndpointPath)>,
     /// Field differences, by format.
-    pub quirks: Vec<(Origin, Quirks)>,
+    pub quirks: Vec<(WireFormat, FieldQuirks)>,
 }
 
-impl Ways {
+impl Endpoints {
     /// Returns the provider's own path for a format.
-    pub fn path(&self, origin: Origin) -> Option<&Path> {
+    pub fn path(&self, origin: WireFormat) -> Option<&EndpointPath> {
         self.paths.iter().find(|(own, _)| *own == origin).map(|(_, path)| path)
     }
 
     /// Returns the field differences of that format.
-    pub fn quirks(&self, origin: Origin) -> Option<&Quirks> {
+    pub fn quirks(&self, origin: WireFormat) -> Option<&FieldQuirks> {
         self.quirks.iter().find(|(own, _)| *own == origin).map(|(_, quirks)| quirks)
     }
 }
@@ -35,7 +35,7 @@ impl Ways {
 /// after the last colon of the format's usual path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "RawPath")]
-pub struct Path {
+pub struct EndpointPath {
     /// Path of a complete answer.
     pub whole: String,
     /// Path of a streamed answer.
@@ -49,7 +49,7 @@ enum RawPath {
     Each { whole: String, stream: String },
 }
 
-impl From<RawPath> for Path {
+impl From<RawPath> for EndpointPath {
     fn from(raw: RawPath) -> Self {
         match raw {
             RawPath::Both(path) => Self { whole: path.clone(), stream: path },
@@ -61,7 +61,7 @@ impl From<RawPath> for Path {
 /// Differences of one provider in the fields of a format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Quirks {
+pub struct FieldQuirks {
     /// Fields with another name.
     pub renames: BTreeMap<String, String>,
     /// Unsupported fields. A caller that sends one gets a loss.

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 /// Kind of an error. Each kind is one that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trouble {
+pub enum ErrorKind {
     /// The request is invalid. The caller must change it.
-    Invalid,
+    InvalidRequest,
     /// The prompt exceeds the model's context window.
-    TooLong,
+    ContextTooLong,
     /// The API key is missing or invalid.
-    NoKey,
+    Unauthenticated,
     /// The key lacks the permission.
     Forbidden,
     /// The path does not exist.
-    NoPath,
+    UnknownPath,
     /// The path does not support the method.
-    NoMethod,
+    MethodNotAllowed,
     /// The model does not exist on this endpoint.
-    NoModel,
+    UnknownModel,
     /// The object does not exist: a response, a receipt, a task.
     NotFound,
     /// The object has expired.
@@ -27,32 +27,32 @@ pub enum Trouble {
     /// An identical request is already running.
     Conflict,
     /// The object changed since the caller read it.
-    Stale,
+    PreconditionFailed,
     /// The request body exceeds the size limit.
-    TooLarge,
+    BodyTooLarge,
     /// The content type is not supported.
-    MediaType,
+    UnsupportedMediaType,
     /// The request headers exceed the limits (RFC 6585, section 5).
-    HeadTooLarge,
+    HeadersTooLarge,
     /// The `Expect` header asks for something the gateway does not support (RFC 9110, section
     /// 10.1.1).
-    Expectation,
+    ExpectationFailed,
     /// The requested protocol upgrade is not supported.
-    Upgrade,
+    UpgradeRefused,
     /// The caller took too long to send the request.
-    SlowCaller,
+    RequestTimeout,
     /// The rate limit is exceeded. A later retry may succeed.
-    RateLimit,
+    RateLimited,
     /// The spending cap or budget is used up. A retry cannot succeed.
-    Quota,
+    QuotaExceeded,
     /// The provider refused the request because of its content policy.
-    Policy,
+    ContentPolicy,
     /// A defect of the gateway. The number of these errors is a number of bugs.
     Internal,
     /// No lane could serve the call.
     Unavailable,
     /// The gateway is overloaded.
-    Overload,
+    Overloaded,
     /// The answer took too long.
     Timeout,
     /// The answer broke off after it had started.
@@ -72,14 +72,14 @@ pub enum Blame {
 
 /// Progress of a provider call before it failed. It decides if a retry is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum UpstreamProgress {
     /// Nothing was sent, so the provider cannot have processed anything.
-    Nothing,
+    NotSent,
     /// The request went to a pooled connection that the provider had already closed.
-    Stale,
+    StaleConnection,
     /// The provider refused the request and guarantees that it was not processed (RFC 9113, section
     /// 8.7).
-    Undone,
+    Refused,
     /// The provider may have started processing. The outcome is unknown.
     Sent,
     /// The provider answered with this status.
@@ -89,11 +89,11 @@ pub enum Reach {
 /// An error of a call. It carries its kind, the responsible party, the retry advice, a message for
 /// the caller and a note for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault(Box<ErrorFields>);
+pub struct ApiError(Box<ErrorFields>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ErrorFields {
-    kind: Trouble,
+    kind: ErrorKind,
     blame: Blame,
     message: Cow<'static, str>,
     log_note: Option<String>,
@@ -101,34 +101,34 @@ struct ErrorFields {
     code: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
     is_retryable: bool,
-    progress: Option<Reach>,
+    progress: Option<UpstreamProgress>,
 }
 
-impl Fault {
+impl ApiError {
     /// Creates an error of that kind with a message for the caller.
-    pub fn new(kind: Trouble, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let (blame, is_retryable) = match kind {
-            Trouble::Invalid
-            | Trouble::TooLong
-            | Trouble::NoKey
-            | Trouble::Forbidden
-            | Trouble::NoPath
-            | Trouble::NoMethod
-            | Trouble::NoModel
-            | Trouble::NotFound
-            | Trouble::Gone
-            | Trouble::Stale
-            | Trouble::TooLarge
-            | Trouble::MediaType
-            | Trouble::HeadTooLarge
-            | Trouble::Expectation
-            | Trouble::Upgrade
-            | Trouble::SlowCaller
-            | Trouble::Policy
-            | Trouble::Quota => (Blame::Caller, false),
-            Trouble::Conflict | Trouble::RateLimit => (Blame::Caller, true),
-            Trouble::Internal | Trouble::Overload => (Blame::Gateway, true),
-            Trouble::Unavailable | Trouble::Timeout | Trouble::Interrupted => {
+            ErrorKind::InvalidRequest
+            | ErrorKind::ContextTooLong
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::UnknownPath
+            | ErrorKind::MethodNotAllowed
+            | ErrorKind::UnknownModel
+            | ErrorKind::NotFound
+            | ErrorKind::Gone
+            | ErrorKind::PreconditionFailed
+            | ErrorKind::BodyTooLarge
+            | ErrorKind::UnsupportedMediaType
+            | ErrorKind::HeadersTooLarge
+            | ErrorKind::ExpectationFailed
+            | ErrorKind::UpgradeRefused
+            | ErrorKind::RequestTimeout
+            | ErrorKind::ContentPolicy
+            | ErrorKind::QuotaExceeded => (Blame::Caller, false),
+            ErrorKind::Conflict | ErrorKind::RateLimited => (Blame::Caller, true),
+            ErrorKind::Internal | ErrorKind::Overloaded => (Blame::Gateway, true),
+            ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Interrupted => {
                 (Blame::Upstream, true)
             }
         };
@@ -148,112 +148,112 @@ impl Fault {
     /// Creates an error for an invalid request, with the JSON path of the field.
     pub fn invalid(path: impl Into<String>, message: impl Into<Cow<'static, str>>) -> Self {
         let path = path.into();
-        let mut error = Self::new(Trouble::Invalid, message);
+        let mut error = Self::new(ErrorKind::InvalidRequest, message);
         error.0.param = (!path.is_empty()).then_some(path);
         error
     }
 
     /// Creates an error for a defect of the gateway. The caller does not see the note.
     pub fn internal(note: impl Into<String>) -> Self {
-        Self::new(Trouble::Internal, "the gateway hit a defect of its own; please retry").note(note)
+        Self::new(ErrorKind::Internal, "the gateway hit a defect of its own; please retry").with_log_note(note)
     }
 
     /// Sets the note for the log.
     #[must_use]
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub fn with_log_note(mut self, note: impl Into<String>) -> Self {
         self.0.log_note = Some(note.into());
         self
     }
 
     /// Sets the JSON path of the invalid field.
     #[must_use]
-    pub fn param(mut self, path: impl Into<String>) -> Self {
+    pub fn with_param(mut self, path: impl Into<String>) -> Self {
         self.0.param = Some(path.into());
         self
     }
 
     /// Sets an error code that is more specific than the kind, for formats that have codes.
     #[must_use]
-    pub fn code(mut self, code: impl Into<Cow<'static, str>>) -> Self {
+    pub fn with_code(mut self, code: impl Into<Cow<'static, str>>) -> Self {
         self.0.code = Some(code.into());
         self
     }
 
     /// Sets the time to wait before a retry.
     #[must_use]
-    pub fn retry_after(mut self, wait: Duration) -> Self {
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
         self
     }
 
     /// Sets the responsible party, if it is not the usual one of the kind.
     #[must_use]
-    pub fn blame(mut self, blame: Blame) -> Self {
+    pub fn with_blame(mut self, blame: Blame) -> Self {
         self.0.blame = blame;
         self
     }
 
     /// Marks the error as not retryable.
     #[must_use]
-    pub fn never_retry(mut self) -> Self {
+    pub fn without_retry(mut self) -> Self {
         self.0.is_retryable = false;
         self
     }
 
     /// Sets the progress of the provider call.
     #[must_use]
-    pub fn reach(mut self, progress: Reach) -> Self {
+    pub fn with_progress(mut self, progress: UpstreamProgress) -> Self {
         self.0.progress = Some(progress);
         self
     }
 
     /// Returns the kind of the error.
-    pub fn trouble(&self) -> Trouble {
+    pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// Party responsible for an error.
-    pub fn blamed(&self) -> Blame {
+    pub fn blame(&self) -> Blame {
         self.0.blame
     }
 
     /// Returns the message for the caller.
-    pub fn say(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.0.message
     }
 
     /// Returns the note for the log.
-    pub fn noted(&self) -> Option<&str> {
+    pub fn log_note(&self) -> Option<&str> {
         self.0.log_note.as_deref()
     }
 
     /// Returns the JSON path of the invalid field.
-    pub fn path(&self) -> Option<&str> {
+    pub fn param(&self) -> Option<&str> {
         self.0.param.as_deref()
     }
 
     /// Returns the specific error code.
-    pub fn detail(&self) -> Option<&str> {
+    pub fn code(&self) -> Option<&str> {
         self.0.code.as_deref()
     }
 
     /// Returns the time to wait before a retry.
-    pub fn wait(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
     /// Returns the progress of the provider call, if known.
-    pub fn reached(&self) -> Option<Reach> {
+    pub fn progress(&self) -> Option<UpstreamProgress> {
         self.0.progress
     }
 
     /// Returns true if a retry may succeed.
-    pub fn may_retry(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         self.0.is_retryable
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for ApiError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0.message)?;
         match &self.0.param {
@@ -263,4 +263,4 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ApiError {}

@@ -3,11 +3,11 @@
 //! The status decides the error kind. The provider's message is repeated only if it helps the
 //! caller to fix the request, and never with a credential or a URL in it.
 
-use canon::{Blame, Fault, Reach, Trouble};
+use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
 
 /// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UpstreamWords {
+pub(crate) struct UpstreamError {
     pub(crate) message: String,
     pub(crate) kind: String,
     pub(crate) code: String,
@@ -16,7 +16,7 @@ pub(crate) struct UpstreamWords {
 }
 
 /// Returns the gateway's error for a provider's error status.
-pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
+pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> ApiError {
     let words = words.unwrap_or_default();
     // `insufficient_quota` comes with status 429, but waiting does not help: the account has no
     // credit. See <https://platform.openai.com/docs/guides/error-codes>.
@@ -31,37 +31,37 @@ pub(crate) fn of_upstream(status: u16, words: Option<UpstreamWords>) -> Fault {
     let with_message = |trouble, fallback: &'static str| {
         let message = redact(&words.message);
         let fault = if message.is_empty() {
-            Fault::new(trouble, fallback)
+            ApiError::new(trouble, fallback)
         } else {
-            Fault::new(trouble, message)
+            ApiError::new(trouble, message)
         };
         match &words.param {
-            Some(param) => fault.param(param.clone()),
+            Some(param) => fault.with_param(param.clone()),
             None => fault,
         }
     };
     let fault = match status {
         400 | 422 if words.code == "context_length_exceeded" => {
-            with_message(Trouble::TooLong, "the prompt is longer than the model's window")
+            with_message(ErrorKind::ContextTooLong, "the prompt is longer than the model's window")
         }
         400 | 422 if words.code.contains("policy") || words.code.contains("moderation") => {
-            with_message(Trouble::Policy, "the provider refused the prompt")
+            with_message(ErrorKind::ContentPolicy, "the provider refused the prompt")
         }
-        400 | 422 => with_message(Trouble::Invalid, "the provider refused the request as invalid"),
-        413 => with_message(Trouble::TooLarge, "the provider refused the request as too large"),
+        400 | 422 => with_message(ErrorKind::InvalidRequest, "the provider refused the request as invalid"),
+        413 => with_message(ErrorKind::BodyTooLarge, "the provider refused the request as too large"),
         // The gateway's own credential or account failed. The caller cannot fix that.
-        401..=404 => Fault::new(Trouble::Unavailable, "the model is not available at the moment"),
+        401..=404 => ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment"),
         429 => {
-            Fault::new(Trouble::RateLimit, "the model's provider is at its rate limit, retry later")
+            ApiError::new(ErrorKind::RateLimited, "the model's provider is at its rate limit, retry later")
         }
-        408 | 504 => Fault::new(Trouble::Timeout, "the provider took too long to answer"),
-        529 => Fault::new(Trouble::Overload, "the model is overloaded, retry later"),
-        _ => Fault::new(Trouble::Unavailable, "the provider failed to answer, retry later"),
+        408 | 504 => ApiError::new(ErrorKind::Timeout, "the provider took too long to answer"),
+        529 => ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later"),
+        _ => ApiError::new(ErrorKind::Unavailable, "the provider failed to answer, retry later"),
     };
     fault
-        .blame(if matches!(status, 400 | 413 | 422) { Blame::Caller } else { Blame::Upstream })
-        .reach(Reach::Answered(status))
-        .note(note)
+        .with_blame(if matches!(status, 400 | 413 | 422) { Blame::Caller } else { Blame::Upstream })
+        .with_progress(UpstreamProgress::Answered(status))
+        .with_log_note(note)
 }
 
 /// Removes words from a message that may be a credential, an account id or a URL, and truncates it.
@@ -91,19 +91,19 @@ mod tests {
 
     #[test]
     fn removes_secrets_and_urls() {
-        let words = UpstreamWords {
+        let words = UpstreamError {
             message: "Incorrect key sk-abc123 at https://x.example/keys for org-77".to_owned(),
-            ..UpstreamWords::default()
+            ..UpstreamError::default()
         };
-        let fault = of_upstream(400, Some(words));
-        assert_eq!(fault.say(), "Incorrect key … at … for …");
+        let fault = map_upstream_error(400, Some(words));
+        assert_eq!(fault.message(), "Incorrect key … at … for …");
     }
 
     #[test]
     fn hides_failures_of_the_gateways_own_credential() {
         for status in [401, 402, 403, 404] {
-            let fault = of_upstream(status, None);
-            assert_eq!((fault.trouble(), fault.blamed()), (Trouble::Unavailable, Blame::Upstream));
+            let fault = map_upstream_error(status, None);
+            assert_eq!((fault.kind(), fault.blame()), (ErrorKind::Unavailable, Blame::Upstream));
         }
     }
 }

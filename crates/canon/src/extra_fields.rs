@@ -1,27 +1,27 @@
 //! Fields that only one format defines, kept for translation back into that format.
 
-use crate::Origin;
+use crate::WireFormat;
 use serde_json::{Map, Value};
 
 /// Fields without a canonical meaning, keyed by the format they were read from.
 ///
 /// They are written only into the same format. For every other format they are a loss.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Extras(Vec<(Origin, Map<String, Value>)>);
+pub struct ExtraFields(Vec<(WireFormat, Map<String, Value>)>);
 
-impl Extras {
+impl ExtraFields {
     /// Creates an empty set.
-    pub const fn none() -> Self {
+    pub const fn new() -> Self {
         Self(Vec::new())
     }
 
     /// Creates a set from the fields that a reader did not interpret. Empty maps are dropped.
-    pub fn of(origin: Origin, fields: Map<String, Value>) -> Self {
-        if fields.is_empty() { Self::none() } else { Self(vec![(origin, fields)]) }
+    pub fn from_fields(origin: WireFormat, fields: Map<String, Value>) -> Self {
+        if fields.is_empty() { Self::new() } else { Self(vec![(origin, fields)]) }
     }
 
     /// Adds one field of that format.
-    pub fn put(&mut self, origin: Origin, name: &str, value: Value) {
+    pub fn insert(&mut self, origin: WireFormat, name: &str, value: Value) {
         if let Some((_, fields)) = self.0.iter_mut().find(|(at, _)| *at == origin) {
             fields.insert(name.to_owned(), value);
         } else {
@@ -32,18 +32,18 @@ impl Extras {
     }
 
     /// Returns the fields of one format; `None` if there are none.
-    pub fn for_origin(&self, origin: Origin) -> Option<&Map<String, Value>> {
+    pub fn for_format(&self, origin: WireFormat) -> Option<&Map<String, Value>> {
         self.0.iter().find(|(at, _)| *at == origin).map(|(_, fields)| fields)
     }
 
     /// Returns one field of one format.
-    pub fn get(&self, origin: Origin, name: &str) -> Option<&Value> {
-        self.for_origin(origin)?.get(name)
+    pub fn get(&self, origin: WireFormat, name: &str) -> Option<&Value> {
+        self.for_format(origin)?.get(name)
     }
 
     /// Returns the names of fields that cannot be written to `origin`, for the list of losses.
     /// Names that begin with `portunus.` are internal notes of a reader and are left out.
-    pub fn foreign_to(&self, origin: Origin) -> impl Iterator<Item = &str> {
+    pub fn foreign_to(&self, origin: WireFormat) -> impl Iterator<Item = &str> {
         self.0
             .iter()
             .filter(move |(at, _)| *at != origin)

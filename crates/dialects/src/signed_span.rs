@@ -4,24 +4,24 @@
 //! stays in one piece, the signature travels elsewhere and names its span by character offsets:
 //! `text:START:END`.
 
-use canon::{Kind, Part, Seal};
+use canon::{PartKind, Part, Signature};
 
 /// First character, character after the last one, signature.
-pub(crate) type Stretch = (usize, usize, Seal);
+pub(crate) type SignedSpan = (usize, usize, Signature);
 
 /// Returns the name of a span.
-pub(crate) fn name(start: usize, length: usize) -> String {
+pub(crate) fn span_name(start: usize, length: usize) -> String {
     format!("text:{start}:{}", start + length)
 }
 
 /// Returns true if `name` has the form of a span name.
-pub(crate) fn is_name(name: &str) -> bool {
+pub(crate) fn is_span_name(name: &str) -> bool {
     name.starts_with("text:")
 }
 
 /// Parses span names. Malformed names are skipped.
-pub(crate) fn named(signatures: Vec<(String, Seal)>) -> Vec<Stretch> {
-    let read = |(name, signature): (String, Seal)| {
+pub(crate) fn parse_spans(signatures: Vec<(String, Signature)>) -> Vec<SignedSpan> {
+    let read = |(name, signature): (String, Signature)| {
         let (start, end) = name.strip_prefix("text:")?.split_once(':')?;
         Some((start.parse().ok()?, end.parse().ok()?, signature))
     };
@@ -30,7 +30,7 @@ pub(crate) fn named(signatures: Vec<(String, Seal)>) -> Vec<Stretch> {
 
 /// Splits a text so that each signed span is a part of its own. A span outside of the text is
 /// skipped: its signature would not match the words.
-pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
+pub(crate) fn split_text(text: &str, mut stretches: Vec<SignedSpan>) -> Vec<Part> {
     stretches.sort_by_key(|(start, end, _)| (*start, *end));
     let all: Vec<char> = text.chars().collect();
     let (mut parts, mut at) = (Vec::new(), 0);
@@ -41,7 +41,7 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
         if !before.is_empty() {
             parts.push(Part::text(before.iter().collect::<String>()));
         }
-        parts.push(Part::text(signed.iter().collect::<String>()).sealed(Some(signature)));
+        parts.push(Part::text(signed.iter().collect::<String>()).with_signature(Some(signature)));
         at = end;
     }
     let rest: String = all.into_iter().skip(at).collect();
@@ -53,16 +53,16 @@ pub(crate) fn cut(text: &str, mut stretches: Vec<Stretch>) -> Vec<Part> {
 
 /// Splits a text part in the same way. Other parts are returned unchanged. Citations and extras
 /// stay on the first piece, the cache mark on the last.
-pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
-    let Part { kind: Kind::Text { text, citations }, seal: signature, cache, extras } = part else {
+pub(crate) fn split_part(part: Part, stretches: Vec<SignedSpan>) -> Vec<Part> {
+    let Part { kind: PartKind::Text { text, citations }, signature, cache_breakpoint: cache, extras } = part else {
         return vec![part];
     };
-    let mut pieces = cut(&text, stretches);
+    let mut pieces = split_text(&text, stretches);
     if let Some(last) = pieces.last_mut() {
-        last.cache = cache;
+        last.cache_breakpoint = cache;
     }
-    if let Some(Part { kind, seal: first_signature, extras: none, .. }) = pieces.first_mut() {
-        if let Kind::Text { citations: none, .. } = kind {
+    if let Some(Part { kind, signature: first_signature, extras: none, .. }) = pieces.first_mut() {
+        if let PartKind::Text { citations: none, .. } = kind {
             *none = citations;
         }
         if first_signature.is_none() {
@@ -76,24 +76,24 @@ pub(crate) fn cut_part(part: Part, stretches: Vec<Stretch>) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::Origin;
+    use canon::WireFormat;
 
     #[test]
     fn splits_signed_spans_and_skips_spans_outside_the_text() {
-        let signature = |token: &str| Seal::new(Origin::Native, token);
+        let signature = |token: &str| Signature::new(WireFormat::Native, token);
         let marks = |list: &[(usize, usize)]| {
-            named(
+            parse_spans(
                 list.iter()
-                    .map(|(start, length)| (name(*start, *length), signature("s")))
+                    .map(|(start, length)| (span_name(*start, *length), signature("s")))
                     .collect(),
             )
         };
-        let sealed = |text: &str| Part::text(text).sealed(Some(signature("s")));
+        let sealed = |text: &str| Part::text(text).with_signature(Some(signature("s")));
         assert_eq!(
-            cut("aé, b.", marks(&[(0, 2), (6, 0)])),
+            split_text("aé, b.", marks(&[(0, 2), (6, 0)])),
             [sealed("aé"), Part::text(", b."), sealed("")]
         );
-        assert_eq!(cut("ab", marks(&[(1, 9)])), [Part::text("ab")]);
-        assert_eq!(cut("abc", marks(&[(0, 2), (1, 2)])), [sealed("ab"), Part::text("c")]);
+        assert_eq!(split_text("ab", marks(&[(1, 9)])), [Part::text("ab")]);
+        assert_eq!(split_text("abc", marks(&[(0, 2), (1, 2)])), [sealed("ab"), Part::text("c")]);
     }
 }

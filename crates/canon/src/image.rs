@@ -1,14 +1,14 @@
 //! Requests to image models, and their replies.
 //!
 //! Images differ too much from a conversation to share its types, so they have a request and a
-//! reply of their own. A [`Family`] is the request shape that a group of providers uses at the
+//! reply of their own. A [`ImageFamily`] is the request shape that a group of providers uses at the
 //! images endpoint.
 
-use crate::{Extras, Source, Usage};
+use crate::{ExtraFields, MediaSource, Usage};
 
 /// Shape of image requests that a group of providers accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum ImageFamily {
     /// GPT image models: always base64, usage in tokens, a separate endpoint for edits
     /// (<https://platform.openai.com/docs/api-reference/images>).
     #[default]
@@ -28,13 +28,13 @@ pub enum Family {
     Predictions,
 }
 
-impl Family {
+impl ImageFamily {
     /// All families, in display order.
     pub const ALL: [Self; 6] =
         [Self::Gpt, Self::Seedream, Self::Xai, Self::Dashscope, Self::Flux, Self::Predictions];
 
     /// Returns the word used in data files and configuration.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gpt => "gpt",
             Self::Seedream => "seedream",
@@ -46,14 +46,14 @@ impl Family {
     }
 
     /// Returns the family with that word; `None` if there is none.
-    pub fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|family| family.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.as_str() == word)
     }
 }
 
 /// Requested size of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
+pub enum ImageSize {
     /// The model chooses.
     #[default]
     Auto,
@@ -63,9 +63,9 @@ pub enum Extent {
     Class(String),
 }
 
-impl Extent {
+impl ImageSize {
     /// Returns the maximum number of pixels; `None` if the model chooses.
-    pub fn pixels(&self) -> Option<u64> {
+    pub fn max_pixels(&self) -> Option<u64> {
         match self {
             Self::Auto => None,
             Self::Pixels(width, height) => Some(u64::from(*width) * u64::from(*height)),
@@ -80,7 +80,7 @@ impl Extent {
     }
 }
 
-impl std::fmt::Display for Extent {
+impl std::fmt::Display for ImageSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -92,32 +92,32 @@ impl std::fmt::Display for Extent {
 
 /// Delivery of images to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ImageDelivery {
     /// Base64 in the answer.
     Base64,
     /// A URL.
-    Link,
+    Url,
 }
 
 /// An image request, independent of any wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Picture {
+pub struct ImageRequest {
     /// Requested model.
     pub model: String,
     /// Description of the image.
     pub prompt: String,
     /// Input images of an edit.
-    pub inputs: Vec<Source>,
+    pub inputs: Vec<MediaSource>,
     /// Mask of the first input image. Its transparent pixels may be changed.
-    pub mask: Option<Source>,
+    pub mask: Option<MediaSource>,
     /// True if the request is an edit.
     pub edit: bool,
     /// Number of images.
     pub count: u32,
     /// Size of the images.
-    pub extent: Extent,
+    pub size: ImageSize,
     /// Aspect ratio, in formats that separate it from the size.
-    pub ratio: Option<String>,
+    pub aspect_ratio: Option<String>,
     /// Quality, in the caller's word.
     pub quality: Option<String>,
     /// File format, in the caller's word: `png`, `jpeg`, `webp`.
@@ -133,7 +133,7 @@ pub struct Picture {
     /// Named style, used by older models.
     pub style: Option<String>,
     /// Content to avoid.
-    pub negative: Option<String>,
+    pub negative_prompt: Option<String>,
     /// Seed for repeatable images.
     pub seed: Option<i64>,
     /// Guidance scale.
@@ -141,26 +141,26 @@ pub struct Picture {
     /// True if the image carries a visible watermark.
     pub watermark: Option<bool>,
     /// Requested delivery; `None` if the caller does not choose.
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<ImageDelivery>,
     /// True if the answer is to be streamed.
     pub stream: bool,
     /// Number of partial images to stream.
-    pub partials: Option<u64>,
+    pub partial_images: Option<u64>,
     /// The caller's identifier for its end user.
     pub user: Option<String>,
     /// Hashed identifier of the end user.
     pub safety_identifier: Option<String>,
     /// Fields that only the caller's format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
 /// Outcome of one requested image.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Made {
+pub enum GeneratedImage {
     /// The image was generated.
-    Picture {
+    Image {
         /// Location of the image.
-        source: Source,
+        source: MediaSource,
         /// Prompt as revised by the model.
         revised: Option<String>,
         /// Size as reported by the provider.
@@ -175,20 +175,20 @@ pub enum Made {
     },
 }
 
-impl Made {
+impl GeneratedImage {
     /// Returns true if the image was generated.
-    pub const fn is_picture(&self) -> bool {
-        matches!(self, Self::Picture { .. })
+    pub const fn is_image(&self) -> bool {
+        matches!(self, Self::Image { .. })
     }
 }
 
 /// Reply to an image request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pictures {
+pub struct ImageReply {
     /// Creation time in Unix seconds.
     pub created: Option<i64>,
     /// One outcome per requested image.
-    pub made: Vec<Made>,
+    pub images: Vec<GeneratedImage>,
     /// Usage; `None` if the provider does not report it.
     pub usage: Option<Usage>,
     /// Background of the images.
@@ -200,13 +200,13 @@ pub struct Pictures {
     /// Size of the images.
     pub size: Option<String>,
     /// Fields that only the provider's format defines.
-    pub extras: Extras,
+    pub extras: ExtraFields,
 }
 
-impl Pictures {
+impl ImageReply {
     /// Returns the number of generated images.
     pub fn count(&self) -> usize {
-        self.made.iter().filter(|made| made.is_picture()).count()
+        self.images.iter().filter(|made| made.is_image()).count()
     }
 }
 
@@ -216,18 +216,18 @@ mod tests {
 
     #[test]
     fn every_family_is_found_by_its_word() {
-        for family in Family::ALL {
-            assert_eq!(Family::by_word(family.word()), Some(family));
+        for family in ImageFamily::ALL {
+            assert_eq!(ImageFamily::parse(family.as_str()), Some(family));
         }
-        assert_eq!(Family::by_word("GPT"), None);
+        assert_eq!(ImageFamily::parse("GPT"), None);
     }
 
     #[test]
     fn an_extent_bounds_its_pixels() {
-        assert_eq!(Extent::Pixels(16, 9).pixels(), Some(144));
-        assert_eq!(Extent::Class("2K".to_owned()).pixels(), Some(2_048 * 2_048));
-        assert_eq!(Extent::Class("512".to_owned()).pixels(), Some(512 * 512));
-        assert_eq!(Extent::Auto.pixels(), None);
-        assert_eq!(Extent::Class("99999999999K".to_owned()).pixels(), None);
+        assert_eq!(ImageSize::Pixels(16, 9).max_pixels(), Some(144));
+        assert_eq!(ImageSize::Class("2K".to_owned()).max_pixels(), Some(2_048 * 2_048));
+        assert_eq!(ImageSize::Class("512".to_owned()).max_pixels(), Some(512 * 512));
+        assert_eq!(ImageSize::Auto.max_pixels(), None);
+        assert_eq!(ImageSize::Class("99999999999K".to_owned()).max_pixels(), None);
     }
 }

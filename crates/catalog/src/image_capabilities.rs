@@ -1,6 +1,6 @@
 //! Image capabilities of a model: sizes, qualities, formats and counts.
 
-use canon::{Extent, Family};
+use canon::{ImageSize, ImageFamily};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 /// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Palette {
+pub struct ImageCapabilities {
     /// Request shape of its providers at the images endpoint.
     #[serde(deserialize_with = "family")]
-    pub family: Family,
+    pub family: ImageFamily,
     /// Named sizes, for example `1024x1024` or `2K`.
     pub sizes: Vec<String>,
     /// Rule for further sizes.
-    pub any: Option<AnySize>,
+    pub any: Option<SizeRule>,
     /// Aspect ratios, for models that take them instead of a size.
     pub ratios: Vec<String>,
     /// Qualities.
@@ -39,7 +39,7 @@ pub struct Palette {
 /// A rule for sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AnySize {
+pub struct SizeRule {
     /// Width and height are multiples of this number.
     pub step: u32,
     /// Minimum side length in pixels.
@@ -52,7 +52,7 @@ pub struct AnySize {
     pub pixels: u64,
 }
 
-impl AnySize {
+impl SizeRule {
     fn accepts(&self, width: u32, height: u32) -> bool {
         let Self { step, shortest, longest, ratio, pixels } = *self;
         let (short, long) = (width.min(height), width.max(height));
@@ -66,7 +66,7 @@ impl AnySize {
     }
 }
 
-impl std::fmt::Display for AnySize {
+impl std::fmt::Display for SizeRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { step, shortest, longest, ratio, pixels } = self;
         write!(
@@ -77,10 +77,10 @@ impl std::fmt::Display for AnySize {
     }
 }
 
-fn family<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Family, D::Error> {
+fn family<'de, D: serde::Deserializer<'de>>(from: D) -> Result<ImageFamily, D::Error> {
     let word = String::deserialize(from)?;
-    Family::by_word(&word).ok_or_else(|| {
-        let words = Family::ALL.map(Family::word).join(", ");
+    ImageFamily::parse(&word).ok_or_else(|| {
+        let words = ImageFamily::ALL.map(ImageFamily::as_str).join(", ");
         serde::de::Error::custom(format!("there is no family `{word}`; there are: {words}"))
     })
 }
@@ -92,22 +92,22 @@ const SQUARE_PIXELS: u64 = 1_024 * 1_024;
 /// Tokens of one partial image (<https://platform.openai.com/docs/guides/image-generation>).
 const TOKENS_PER_PARTIAL: u64 = 100;
 
-impl Palette {
+impl ImageCapabilities {
     /// Returns true if the model makes images of that size.
-    pub fn takes_size(&self, extent: &Extent) -> bool {
+    pub fn accepts_size(&self, extent: &ImageSize) -> bool {
         if self.sizes.is_empty() && self.any.is_none() {
             return true;
         }
         let word = extent.to_string();
         let by_rule = match (extent, &self.any) {
-            (Extent::Pixels(width, height), Some(any)) => any.accepts(*width, *height),
-            (Extent::Pixels(..) | Extent::Auto | Extent::Class(_), _) => false,
+            (ImageSize::Pixels(width, height), Some(any)) => any.accepts(*width, *height),
+            (ImageSize::Pixels(..) | ImageSize::Auto | ImageSize::Class(_), _) => false,
         };
         by_rule || self.sizes.contains(&word)
     }
 
     /// Describes the accepted sizes, for an error message.
-    pub fn sizes(&self) -> String {
+    pub fn describe_sizes(&self) -> String {
         let mut sizes = self.sizes.join(", ");
         if let Some(any) = &self.any {
             if !sizes.is_empty() {
@@ -119,7 +119,7 @@ impl Palette {
     }
 
     /// Returns the maximum number of tokens of one image.
-    pub fn most_tokens(&self, extent: &Extent, quality: Option<&str>, drafts: u64) -> u64 {
+    pub fn max_tokens(&self, extent: &ImageSize, quality: Option<&str>, drafts: u64) -> u64 {
         let dearest = self.tokens.values().max().copied().unwrap_or(MAX_TOKENS_OF_SQUARE);
         let square = quality.and_then(|word| self.tokens.get(word)).copied().unwrap_or(dearest);
         let tokens = square.saturating_mul(self.max_pixels(extent)).div_ceil(SQUARE_PIXELS);
@@ -127,8 +127,8 @@ impl Palette {
     }
 
     /// Returns the maximum number of pixels of an image of that size.
-    fn max_pixels(&self, extent: &Extent) -> u64 {
-        let own = extent.pixels().or_else(|| {
+    fn max_pixels(&self, extent: &ImageSize) -> u64 {
+        let own = extent.max_pixels().or_else(|| {
             let largest = self.sizes.iter().filter_map(|word| named_pixels(word)).max();
             // Without a requested size, the model chooses one of its named sizes.
             largest.or_else(|| self.any.as_ref().map(|any| any.pixels))
@@ -140,8 +140,8 @@ impl Palette {
 /// Returns the pixels of a named size.
 fn named_pixels(word: &str) -> Option<u64> {
     match word.split_once('x') {
-        Some((width, height)) => Extent::Pixels(width.parse().ok()?, height.parse().ok()?).pixels(),
-        None => Extent::Class(word.to_owned()).pixels(),
+        Some((width, height)) => ImageSize::Pixels(width.parse().ok()?, height.parse().ok()?).max_pixels(),
+        None => ImageSize::Class(word.to_owned()).max_pixels(),
     }
 }
 
@@ -149,7 +149,7 @@ fn named_pixels(word: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn palette() -> Palette {
+    fn palette() -> ImageCapabilities {
         let text = r#"
             family = "gpt"
             sizes = ["auto", "1024x1024", "1536x1024"]
@@ -163,30 +163,30 @@ mod tests {
     fn sizes_are_named_or_follow_the_rule() {
         let palette = palette();
         for (width, height) in [(1_024, 1_024), (3_840, 2_160), (48, 16)] {
-            assert!(palette.takes_size(&Extent::Pixels(width, height)), "{width}x{height}");
+            assert!(palette.accepts_size(&ImageSize::Pixels(width, height)), "{width}x{height}");
         }
         for (width, height) in [(1_000, 1_000), (3_856, 2_160), (64, 16), (3_840, 3_840), (0, 0)] {
-            assert!(!palette.takes_size(&Extent::Pixels(width, height)), "{width}x{height}");
+            assert!(!palette.accepts_size(&ImageSize::Pixels(width, height)), "{width}x{height}");
         }
-        assert!(palette.takes_size(&Extent::Auto));
-        assert!(!palette.takes_size(&Extent::Class("2K".to_owned())));
-        assert!(Palette::default().takes_size(&Extent::Class("2K".to_owned())));
+        assert!(palette.accepts_size(&ImageSize::Auto));
+        assert!(!palette.accepts_size(&ImageSize::Class("2K".to_owned())));
+        assert!(ImageCapabilities::default().accepts_size(&ImageSize::Class("2K".to_owned())));
     }
 
     #[test]
     fn tokens_grow_with_size_and_quality() {
         let palette = palette();
-        let of = |extent, quality| palette.most_tokens(&extent, quality, 0);
-        assert_eq!(of(Extent::Pixels(1_024, 1_024), Some("low")), 272);
-        assert_eq!(of(Extent::Pixels(1_536, 1_024), Some("high")), 6_240);
-        assert_eq!(of(Extent::Auto, None), 6_240);
-        assert_eq!(of(Extent::Auto, Some("auto")), 6_240);
-        assert_eq!(palette.most_tokens(&Extent::Pixels(1_024, 1_024), Some("low"), 3), 572);
+        let of = |extent, quality| palette.max_tokens(&extent, quality, 0);
+        assert_eq!(of(ImageSize::Pixels(1_024, 1_024), Some("low")), 272);
+        assert_eq!(of(ImageSize::Pixels(1_536, 1_024), Some("high")), 6_240);
+        assert_eq!(of(ImageSize::Auto, None), 6_240);
+        assert_eq!(of(ImageSize::Auto, Some("auto")), 6_240);
+        assert_eq!(palette.max_tokens(&ImageSize::Pixels(1_024, 1_024), Some("low"), 3), 572);
     }
 
     #[test]
     fn an_unknown_family_is_refused_by_name() {
-        let wrong = toml::from_str::<Palette>("family = \"oil\"").unwrap_err().to_string();
+        let wrong = toml::from_str::<ImageCapabilities>("family = \"oil\"").unwrap_err().to_string();
         assert!(wrong.contains("there is no family `oil`"), "{wrong}");
     }
 }

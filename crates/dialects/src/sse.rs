@@ -4,25 +4,25 @@
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>.
 
 use bytes::{Buf, Bytes, BytesMut};
-use canon::{Fault, Trouble};
+use canon::{ApiError, ErrorKind};
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
 /// Maximum size of one event.
-pub const MAX_FRAME: usize = 8 << 20;
+pub const MAX_FRAME_BYTES: usize = 8 << 20;
 /// Maximum size of one event in an image stream, where one line holds a whole image.
 const MAX_IMAGE_FRAME_BYTES: usize = 64 << 20;
 
 /// One event of a stream: its name, if any, and its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
+pub struct StreamFrame {
     /// Value of the `event:` line.
     pub event: Option<Bytes>,
     /// Values of the `data:` lines, joined by newlines.
     pub data: Bytes,
 }
 
-impl Frame {
+impl StreamFrame {
     /// Creates a frame without an event name.
     pub fn data(data: impl Into<Bytes>) -> Self {
         Self { event: None, data: data.into() }
@@ -59,7 +59,7 @@ impl Frame {
 /// Accepts everything the event-stream format allows: LF, CRLF or CR line ends, comments, `data:`
 /// with or without a space, several data lines, a byte-order mark, unknown fields.
 #[derive(Debug, Default)]
-pub struct Cutter {
+pub struct SseDecoder {
     /// The last chunk, and the number of its bytes already consumed.
     bytes: Bytes,
     used: usize,
@@ -83,9 +83,9 @@ enum DataLines {
     Many(BytesMut),
 }
 
-impl Cutter {
+impl SseDecoder {
     /// Creates a decoder for a stream of images.
-    pub fn for_pictures() -> Self {
+    pub fn for_images() -> Self {
         Self { image_limit: true, ..Self::default() }
     }
 
@@ -108,7 +108,7 @@ impl Cutter {
     }
 
     /// Returns the next complete event, or `None` until more bytes arrive.
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, Fault> {
+    pub fn next_frame(&mut self) -> Result<Option<StreamFrame>, ApiError> {
         while let Some(line) = self.next_line() {
             if line.is_empty() {
                 if let Some(frame) = self.dispatch() {
@@ -125,11 +125,11 @@ impl Cutter {
     }
 
     const fn max_bytes(&self) -> usize {
-        if self.image_limit { MAX_IMAGE_FRAME_BYTES } else { MAX_FRAME }
+        if self.image_limit { MAX_IMAGE_FRAME_BYTES } else { MAX_FRAME_BYTES }
     }
 
     /// Returns the last event if the body ended without the final blank line.
-    pub fn finish(&mut self) -> Result<Option<Frame>, Fault> {
+    pub fn finish(&mut self) -> Result<Option<StreamFrame>, ApiError> {
         self.keep_partial_line();
         if !self.partial_line.is_empty() {
             let mut line = self.partial_line.split().freeze();
@@ -178,7 +178,7 @@ impl Cutter {
         Some(self.partial_line.split().freeze())
     }
 
-    fn read_field(&mut self, line: Bytes) -> Result<(), Fault> {
+    fn read_field(&mut self, line: Bytes) -> Result<(), ApiError> {
         let value = |mut line: Bytes, prefix: usize| {
             let space = usize::from(line.get(prefix) == Some(&b' '));
             line.advance(prefix + space);
@@ -194,14 +194,14 @@ impl Cutter {
         if self.data.len() > self.max_bytes() { Err(too_large()) } else { Ok(()) }
     }
 
-    fn dispatch(&mut self) -> Option<Frame> {
+    fn dispatch(&mut self) -> Option<StreamFrame> {
         let event = self.event.take().map(valid_utf8);
         let data = match std::mem::take(&mut self.data) {
             DataLines::None => return None,
             DataLines::One(data) => data,
             DataLines::Many(data) => data.freeze(),
         };
-        Some(Frame { event, data: valid_utf8(data) })
+        Some(StreamFrame { event, data: valid_utf8(data) })
     }
 }
 
@@ -245,9 +245,9 @@ fn valid_utf8(bytes: Bytes) -> Bytes {
     }
 }
 
-fn too_large() -> Fault {
-    Fault::new(Trouble::Interrupted, "the provider sent an event larger than the limit")
-        .note("an event of a stream was too large")
+fn too_large() -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider sent an event larger than the limit")
+        .with_log_note("an event of a stream was too large")
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cut(pieces: &[&[u8]]) -> Vec<(Option<String>, String)> {
-        let mut cutter = Cutter::default();
+        let mut cutter = SseDecoder::default();
         let mut frames = Vec::new();
         for piece in pieces {
             cutter.push(Bytes::copy_from_slice(piece));
@@ -284,21 +284,21 @@ mod tests {
     fn replaces_invalid_utf8_and_joins_split_characters() {
         let frames = cut(&[b"data: \xe6\xb8", b"\xaf \xff ok\n\n"]);
         assert_eq!(frames, [(None, "港 \u{fffd} ok".to_owned())]);
-        let mut cutter = Cutter::default();
+        let mut cutter = SseDecoder::default();
         cutter.push(Bytes::from_static(b"data: \xff\n\n"));
-        assert_eq!(cutter.next_frame().unwrap(), Some(Frame::data("\u{fffd}")));
+        assert_eq!(cutter.next_frame().unwrap(), Some(StreamFrame::data("\u{fffd}")));
     }
 
     #[test]
     fn rejects_an_oversized_line() {
-        let mut cutter = Cutter::default();
+        let mut cutter = SseDecoder::default();
         let megabyte = Bytes::from(vec![b'x'; 1 << 20]);
         let mut outcome = Ok(None);
-        for _ in 0..=(MAX_FRAME >> 20) {
+        for _ in 0..=(MAX_FRAME_BYTES >> 20) {
             cutter.push(megabyte.clone());
             outcome = cutter.next_frame();
         }
-        assert_eq!(outcome.unwrap_err().trouble(), Trouble::Interrupted);
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Interrupted);
     }
 
     proptest! {

@@ -6,14 +6,14 @@
 //! See <https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking> and
 //! <https://ai.google.dev/gemini-api/docs/thinking>.
 
-use canon::{Level, Losses};
+use canon::{EffortLevel, Losses};
 use std::borrow::Cow;
 
-use crate::Lane;
+use crate::LaneSettings;
 
 /// The ways a model's thinking can be controlled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Steering {
+pub struct ThinkingControls {
     /// Smallest and largest budget in tokens. `None` if the model takes no budget.
     pub budget: Option<(u64, u64)>,
     /// True if the model can choose the amount of thinking itself.
@@ -21,15 +21,15 @@ pub struct Steering {
     /// True if thinking can be switched off.
     pub can_disable: bool,
     /// Supported levels, lowest first. Empty if the model takes no level.
-    pub levels: Vec<Level>,
+    pub levels: Vec<EffortLevel>,
 }
 
 const ANY_BUDGET_TOKENS: Option<(u64, u64)> = Some((0, u64::MAX));
 
-impl Steering {
+impl ThinkingControls {
     /// Returns the catalog's entry for the lane's model, or a guess by its name.
-    pub(crate) fn of<'a>(lane: &Lane<'a>) -> Cow<'a, Self> {
-        lane.steering.map_or_else(|| Cow::Owned(Self::by_name(lane.model)), Cow::Borrowed)
+    pub(crate) fn for_lane<'a>(lane: &LaneSettings<'a>) -> Cow<'a, Self> {
+        lane.thinking_controls.map_or_else(|| Cow::Owned(Self::by_name(lane.model)), Cow::Borrowed)
     }
 
     /// Guesses by the model name. An unknown model is assumed to support everything.
@@ -47,23 +47,23 @@ impl Steering {
                 };
             }
         };
-        let levels = if adaptive { Level::ALL.into_iter().skip(1).collect() } else { Vec::new() };
+        let levels = if adaptive { EffortLevel::ALL.into_iter().skip(1).collect() } else { Vec::new() };
         Self { budget, dynamic: adaptive, can_disable: true, levels }
     }
 
     /// Returns the nearest level that both the model and the format support: the next lower one, or
     /// else the lowest. Records a loss if it differs from `wish`.
-    pub(crate) fn nearest(
+    pub(crate) fn nearest_level(
         &self,
-        requested: Level,
-        words: &[Level],
+        requested: EffortLevel,
+        words: &[EffortLevel],
         losses: &mut Losses,
-    ) -> Option<Level> {
-        let known = |level: &&Level| words.contains(level);
+    ) -> Option<EffortLevel> {
+        let known = |level: &&EffortLevel| words.contains(level);
         let below = self.levels.iter().filter(known).rfind(|level| **level <= requested);
         let found = below.or_else(|| self.levels.iter().find(known)).copied();
         losses.add_if(
-            found.is_some_and(|found| found != requested && requested > Level::Low),
+            found.is_some_and(|found| found != requested && requested > EffortLevel::Low),
             "thinking.level",
             "the model has no such level, so the nearest one is sent",
         );
@@ -71,23 +71,23 @@ impl Steering {
     }
 
     /// Returns the level for a format without budgets. `None` if the level is better left out.
-    pub(crate) fn effort(&self, requested: Level, losses: &mut Losses) -> Option<Level> {
-        if requested == Level::Off && !self.thinks_anyway(losses) {
+    pub(crate) fn effort_level(&self, requested: EffortLevel, losses: &mut Losses) -> Option<EffortLevel> {
+        if requested == EffortLevel::Off && !self.note_unavoidable_thinking(losses) {
             return Some(requested);
         }
         match self.levels.is_empty() {
-            true => Some(requested).filter(|requested| *requested != Level::Off),
-            false => self.nearest(requested, &Level::ALL, losses),
+            true => Some(requested).filter(|requested| *requested != EffortLevel::Off),
+            false => self.nearest_level(requested, &EffortLevel::ALL, losses),
         }
     }
 
     /// Limits a budget to the model's range.
-    pub(crate) fn clamp(&self, budget: u64) -> u64 {
+    pub(crate) fn clamp_budget(&self, budget: u64) -> u64 {
         self.budget.map_or(budget, |(min, max)| budget.min(max).max(min))
     }
 
     /// Records a loss and returns true if the model thinks although thinking was switched off.
-    pub(crate) fn thinks_anyway(&self, losses: &mut Losses) -> bool {
+    pub(crate) fn note_unavoidable_thinking(&self, losses: &mut Losses) -> bool {
         losses.add_if(
             !self.can_disable,
             "thinking",
@@ -117,7 +117,7 @@ fn gemini_generation(model: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{Chat, Origin, Thinking};
+    use canon::{ChatRequest, WireFormat, ThinkingOptions};
     use serde_json::{Value, json};
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             ("gemini-x-1", true, true),
             ("house-model", true, true),
         ] {
-            let guess = Steering::by_name(model);
+            let guess = ThinkingControls::by_name(model);
             let got = (guess.budget.is_some(), !guess.levels.is_empty());
             assert_eq!(got, (budget, levels), "{model}");
         }
@@ -145,50 +145,50 @@ mod tests {
 
     #[test]
     fn nearest_level_is_the_next_lower_or_the_lowest() {
-        let known = Steering { levels: vec![Level::Low, Level::High], ..Steering::default() };
+        let known = ThinkingControls { levels: vec![EffortLevel::Low, EffortLevel::High], ..ThinkingControls::default() };
         for (requested, words, found, recorded) in [
-            (Level::High, &Level::ALL[..], Some(Level::High), false),
-            (Level::Medium, &Level::ALL[..], Some(Level::Low), true),
-            (Level::Max, &Level::ALL[..], Some(Level::High), true),
-            (Level::Minimal, &Level::ALL[..], Some(Level::Low), false),
-            (Level::High, &[Level::Low][..], Some(Level::Low), true),
-            (Level::High, &[][..], None, false),
+            (EffortLevel::High, &EffortLevel::ALL[..], Some(EffortLevel::High), false),
+            (EffortLevel::Medium, &EffortLevel::ALL[..], Some(EffortLevel::Low), true),
+            (EffortLevel::Max, &EffortLevel::ALL[..], Some(EffortLevel::High), true),
+            (EffortLevel::Minimal, &EffortLevel::ALL[..], Some(EffortLevel::Low), false),
+            (EffortLevel::High, &[EffortLevel::Low][..], Some(EffortLevel::Low), true),
+            (EffortLevel::High, &[][..], None, false),
         ] {
             let mut losses = Losses::new();
-            assert_eq!(known.nearest(requested, words, &mut losses), found, "{requested:?}");
+            assert_eq!(known.nearest_level(requested, words, &mut losses), found, "{requested:?}");
             assert_eq!(!losses.is_empty(), recorded, "{requested:?}");
         }
     }
 
     /// Returns the request for that level, and the recorded losses.
-    fn sent(origin: Origin, steering: &Steering, thinking: Thinking) -> (Value, Vec<String>) {
+    fn sent(origin: WireFormat, steering: &ThinkingControls, thinking: ThinkingOptions) -> (Value, Vec<String>) {
         let turns = vec![canon::Turn::new(canon::Role::User, vec![canon::Part::text("Hello.")])];
-        let chat = Chat { thinking, turns, ..Chat::default() };
+        let chat = ChatRequest { thinking, turns, ..ChatRequest::default() };
         // The name suggests the opposite of the catalog's entry.
-        let model = if origin == Origin::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
+        let model = if origin == WireFormat::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
         let (limit, max_output) = (None, Some(200_000));
-        let lane = Lane { model, limit, max_output, steering: Some(steering) };
+        let lane = LaneSettings { model, max_payable_output: limit, model_max_output: max_output, thinking_controls: Some(steering) };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
         let sent_value = match origin {
-            Origin::Native => body["generationConfig"]["thinkingConfig"].clone(),
+            WireFormat::Native => body["generationConfig"]["thinkingConfig"].clone(),
             _ => json!([body["thinking"], body["output_config"]["effort"]]),
         };
-        (sent_value, losses.into_iter().map(|loss| loss.what).collect())
+        (sent_value, losses.into_iter().map(|loss| loss.path).collect())
     }
 
     #[test]
     fn catalog_entry_overrides_the_name() {
-        let levels = vec![Level::Low, Level::Medium, Level::High];
-        let by_level = Steering { dynamic: true, levels, ..Steering::default() };
-        let by_budget = Steering { budget: Some((2_048, 30_000)), ..Steering::default() };
-        let requested = Thinking::default();
-        let high = Thinking { level: Some(Level::High), ..requested };
-        let highest = Thinking { level: Some(Level::Max), ..requested };
-        let off = Thinking { level: Some(Level::Off), ..requested };
-        let tokens = Thinking { budget: Some(9_000), ..requested };
+        let levels = vec![EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
+        let by_level = ThinkingControls { dynamic: true, levels, ..ThinkingControls::default() };
+        let by_budget = ThinkingControls { budget: Some((2_048, 30_000)), ..ThinkingControls::default() };
+        let requested = ThinkingOptions::default();
+        let high = ThinkingOptions { level: Some(EffortLevel::High), ..requested };
+        let highest = ThinkingOptions { level: Some(EffortLevel::Max), ..requested };
+        let off = ThinkingOptions { level: Some(EffortLevel::Off), ..requested };
+        let tokens = ThinkingOptions { budget: Some(9_000), ..requested };
         let enabled = |tokens: u64| json!([{"type": "enabled", "budget_tokens": tokens}, null]);
-        let (native, messages) = (Origin::Native, Origin::Messages);
+        let (native, messages) = (WireFormat::Native, WireFormat::Messages);
         let nothing: [&str; 0] = [];
         for (origin, steering, requested, sent_value, lost) in [
             (native, &by_level, high, json!({"thinkingLevel": "HIGH"}), &nothing[..]),
@@ -218,11 +218,11 @@ mod tests {
 
     #[test]
     fn requests_a_supported_level() {
-        use Level::{High, Low, Max, Medium, Minimal, Off, XHigh};
-        let of = |levels: &[Level], can_disable| Steering {
+        use EffortLevel::{High, Low, Max, Medium, Minimal, Off, XHigh};
+        let of = |levels: &[EffortLevel], can_disable| ThinkingControls {
             levels: levels.to_vec(),
             can_disable,
-            ..Steering::default()
+            ..ThinkingControls::default()
         };
         for (steering, requested, expected, lost) in [
             (of(&[Low, Medium, High], true), Off, Some(Off), None),
@@ -234,11 +234,11 @@ mod tests {
         ] {
             let mut losses = Losses::new();
             assert_eq!(
-                steering.effort(requested, &mut losses),
+                steering.effort_level(requested, &mut losses),
                 expected,
                 "{steering:?} {requested:?}"
             );
-            let recorded = losses.iter().map(|loss| loss.what.as_str()).next();
+            let recorded = losses.iter().map(|loss| loss.path.as_str()).next();
             assert_eq!(recorded, lost, "{steering:?} {requested:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A wire format, either as the origin of a value or as the format of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Origin {
+pub enum WireFormat {
     /// OpenAI chat completions (<https://platform.openai.com/docs/api-reference/chat>).
     Chat,
     /// OpenAI responses (<https://platform.openai.com/docs/api-reference/responses>).
@@ -17,13 +17,13 @@ pub enum Origin {
     Images,
 }
 
-impl Origin {
+impl WireFormat {
     /// All wire formats, in display order.
     pub const ALL: [Self; 5] =
         [Self::Chat, Self::Responses, Self::Messages, Self::Native, Self::Images];
 
     /// Returns the word used in configuration, headers and records.
-    pub const fn name(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Responses => "responses",
@@ -34,13 +34,13 @@ impl Origin {
     }
 
     /// Returns the format with that word; `None` if there is no such format.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|origin| origin.name() == name)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|origin| origin.as_str() == name)
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for WireFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.as_str())
     }
 }

@@ -1,0 +1,237 @@
+//! Conversion between the events of a stream and a complete answer.
+
+use crate::{
+    ReplyCandidate, Event, ExtraFields, ApiError, PartDelta, PartKind, Logprob, PartStart, Part, PartIndex, ChatReply, Thought,
+    ToolCall,
+};
+
+/// Builds a complete answer from the events of a stream.
+#[derive(Debug, Default)]
+pub struct ReplyBuilder {
+    reply: ChatReply,
+}
+
+impl ReplyBuilder {
+    /// Takes the next event. An error event ends the build with that error.
+    pub fn push(&mut self, event: Event) -> Result<(), ApiError> {
+        match event {
+            Event::Start { id, model, created } => {
+                self.reply.id = id;
+                self.reply.model = model;
+                self.reply.created = created;
+            }
+            Event::PartStart(place, opening) => {
+                let part = match opening {
+                    PartStart::Text => Part::text(""),
+                    PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
+                    PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
+                    PartStart::ToolCall { id, name, custom } => Part::new(PartKind::ToolCall(ToolCall {
+                        id,
+                        name,
+                        arguments: String::new(),
+                        custom,
+                    })),
+                    PartStart::Complete(part) => *part,
+                };
+                self.candidate(place.candidate).parts.push(part);
+            }
+            Event::PartDelta(place, PartDelta::Logprobs(more)) => {
+                self.candidate(place.candidate).logprobs.extend(more);
+            }
+            Event::PartDelta(place, growth) => {
+                if let Some(part) = self.part(place) {
+                    append(part, growth);
+                }
+            }
+            Event::PartSignature(place, seal) => {
+                if let Some(part) = self.part(place) {
+                    part.signature = Some(seal);
+                }
+            }
+            Event::PartEnd(_) => {}
+            Event::Usage(usage) => self.reply.usage = Some(usage),
+            Event::Extra { candidate, origin, name, value } => {
+                let extras = match candidate {
+                    Some(index) => &mut self.candidate(index).extras,
+                    None => &mut self.reply.extras,
+                };
+                extras.insert(origin, &name, value);
+            }
+            Event::Finish { candidate, finish } => self.candidate(candidate).finish = Some(finish),
+            Event::Error(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    /// Returns the complete answer.
+    pub fn finish(mut self) -> ChatReply {
+        self.reply.candidates.sort_by_key(|candidate| candidate.index);
+        self.reply
+    }
+
+    fn candidate(&mut self, index: u32) -> &mut ReplyCandidate {
+        let all = &mut self.reply.candidates;
+        let at = all.iter().position(|candidate| candidate.index == index).unwrap_or_else(|| {
+            all.push(ReplyCandidate { index, ..ReplyCandidate::default() });
+            all.len() - 1
+        });
+        #[expect(clippy::indexing_slicing, reason = "found or pushed just above")]
+        &mut all[at]
+    }
+
+    fn part(&mut self, place: PartIndex) -> Option<&mut Part> {
+        self.candidate(place.candidate).parts.get_mut(place.slot as usize)
+    }
+}
+
+fn append(part: &mut Part, growth: PartDelta) {
+    match growth {
+        PartDelta::Text(more) => match &mut part.kind {
+            PartKind::Text { text, .. } | PartKind::Refusal(text) => text.push_str(&more),
+            PartKind::Thought(thought) => thought.text.push_str(&more),
+            PartKind::ToolCall(call) => call.arguments.push_str(&more),
+            PartKind::Media(_)
+            | PartKind::ToolResult(_)
+            | PartKind::CodeExecution(_)
+            | PartKind::CodeResult(_)
+            | PartKind::WebSearch(_)
+            | PartKind::Foreign { .. } => {}
+        },
+        PartDelta::Citation(citation) => {
+            if let PartKind::Text { citations, .. } = &mut part.kind {
+                citations.push(citation);
+            }
+        }
+        PartDelta::Extra { origin, name, value } => part.extras.insert(origin, &name, value),
+        PartDelta::Logprobs(_) => {}
+    }
+}
+
+/// Converts a complete answer into the shortest stream that yields the same answer.
+pub fn into_events(reply: ChatReply) -> Vec<Event> {
+    let ChatReply { id, model, created, candidates, usage, extras } = reply;
+    let mut events = vec![Event::Start { id, model, created }];
+    push_extras(None, extras, &mut events);
+    for candidate in candidates {
+        let ReplyCandidate { index, parts, finish, mut logprobs, extras } = candidate;
+        for (slot, part) in (0..).zip(parts) {
+            let place = PartIndex { candidate: index, slot };
+            let is_text = matches!(part.kind, PartKind::Text { .. });
+            let of_text = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
+            push_part(place, part, of_text, &mut events);
+        }
+        push_extras(Some(index), extras, &mut events);
+        if let Some(finish) = finish {
+            events.push(Event::Finish { candidate: index, finish });
+        }
+    }
+    events.extend(usage.map(Event::Usage));
+    events
+}
+
+fn push_extras(candidate: Option<u32>, extras: ExtraFields, events: &mut Vec<Event>) {
+    for origin in crate::WireFormat::ALL {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
+            let (name, value) = (name.clone(), value.clone());
+            events.push(Event::Extra { candidate, origin, name, value });
+        }
+    }
+}
+
+fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut Vec<Event>) {
+    let Part { kind, signature: mut seal, cache_breakpoint: cache, extras } = part;
+    let mut deltas = Vec::new();
+    let early_signature = if matches!(kind, PartKind::Text { .. }) { seal.take() } else { None };
+    let opening = match kind {
+        PartKind::Text { text, citations } => {
+            deltas.push(PartDelta::Text(text));
+            deltas.extend(citations.into_iter().map(PartDelta::Citation));
+            PartStart::Text
+        }
+        PartKind::Refusal(text) => {
+            deltas.push(PartDelta::Text(text));
+            PartStart::Refusal
+        }
+        PartKind::Thought(Thought { text, redacted: false }) => {
+            deltas.push(PartDelta::Text(text));
+            PartStart::Thought
+        }
+        PartKind::ToolCall(ToolCall { id, name, arguments, custom }) => {
+            deltas.push(PartDelta::Text(arguments));
+            PartStart::ToolCall { id, name, custom }
+        }
+        kind @ (PartKind::Thought(_)
+        | PartKind::Media(_)
+        | PartKind::ToolResult(_)
+        | PartKind::CodeExecution(_)
+        | PartKind::CodeResult(_)
+        | PartKind::WebSearch(_)
+        | PartKind::Foreign { .. }) => {
+            PartStart::Complete(Box::new(Part { kind, signature: None, cache_breakpoint: cache, extras: ExtraFields::new() }))
+        }
+    };
+    events.push(Event::PartStart(place, opening));
+    events.extend(early_signature.map(|seal| Event::PartSignature(place, seal)));
+    if !logprobs.is_empty() {
+        deltas.push(PartDelta::Logprobs(logprobs));
+    }
+    for origin in crate::WireFormat::ALL {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
+            deltas.push(PartDelta::Extra { origin, name: name.clone(), value: value.clone() });
+        }
+    }
+    deltas.retain(|growth| !matches!(growth, PartDelta::Text(text) if text.is_empty()));
+    events.extend(deltas.into_iter().map(|growth| Event::PartDelta(place, growth)));
+    events.extend(seal.map(|seal| Event::PartSignature(place, seal)));
+    events.push(Event::PartEnd(place));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finish, EventGrammar, WireFormat, RawReason, Signature, Usage, FinishReason};
+    use proptest::prelude::*;
+
+    fn part() -> impl Strategy<Value = Part> {
+        let seal = prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
+        let kind = prop_oneof![
+            any::<String>().prop_map(|text| PartKind::Text { text, citations: vec![] }),
+            any::<String>().prop_map(PartKind::Refusal),
+            (any::<String>(), any::<bool>())
+                .prop_map(|(text, redacted)| PartKind::Thought(Thought { text, redacted })),
+            ("[a-z]{4}", "[a-z]{4}", any::<String>(), any::<bool>()).prop_map(
+                |(id, name, arguments, custom)| PartKind::ToolCall(ToolCall {
+                    id,
+                    name,
+                    arguments,
+                    custom
+                })
+            ),
+        ];
+        (kind, seal).prop_map(|(kind, seal)| Part::new(kind).with_signature(seal))
+    }
+
+    proptest! {
+        #[test]
+        fn a_reply_survives_conversion_to_events_and_back(
+            parts in prop::collection::vec(part(), 0..6),
+            more in prop::collection::vec(part(), 0..3),
+            input in 0_u64..9,
+        ) {
+            let finish = Some(Finish::new(FinishReason::Stop, RawReason::new(WireFormat::Chat, "stop")));
+            let one = ReplyCandidate { index: 0, parts, finish: finish.clone(), ..ReplyCandidate::default() };
+            let two = ReplyCandidate { index: 1, parts: more, finish, ..ReplyCandidate::default() };
+            let usage = Some(Usage { input, ..Usage::default() });
+            let reply = ChatReply { candidates: vec![one, two], usage, ..ChatReply::default() };
+
+            let mut grammar = EventGrammar::default();
+            let mut fold = ReplyBuilder::default();
+            for event in into_events(reply.clone()) {
+                prop_assert_eq!(grammar.push(&event), Ok(()));
+                prop_assert_eq!(fold.push(event), Ok(()));
+            }
+            prop_assert_eq!(grammar.finish(), Ok(()));
+            prop_assert_eq!(fold.finish(), reply);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Service tier of a reply, and the reply fields that other formats cannot show.
+//!
+//! Three formats report the tier, each with its own word. A tier without a word in the caller's
+//! format is a loss, except the standard tier. `system_fingerprint` identifies a build of the
+//! provider's backend; it means nothing to a caller of another format, so dropping it is not a
+//! loss.
+//!
+//! See <https://platform.openai.com/docs/api-reference/chat/object> (`service_tier`).
+
+use canon::{Event, ExtraFields, Losses, WireFormat, ServiceTier};
+use serde_json::Value;
+
+use crate::fields::is_reported;
+
+/// Field name of the tier in every format that reports it.
+pub(crate) const TIER_FIELD: &str = "service_tier";
+
+/// Key under which the messages format keeps the fields of `usage` that are not counts.
+pub(crate) const USAGE_EXTRA: &str = "portunus.usage";
+
+/// Returns the tier if this reply field reports it.
+pub(crate) fn reply_tier(origin: WireFormat, name: &str, value: &Value) -> Option<ServiceTier> {
+    let word = match (origin, name) {
+        (WireFormat::Chat | WireFormat::Responses, TIER_FIELD) => value.as_str()?,
+        (WireFormat::Messages, USAGE_EXTRA) => value.get(TIER_FIELD)?.as_str()?,
+        _ => return None,
+    };
+    Some(read_tier(origin, word))
+}
+
+/// Reads a format's word for the tier.
+pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
+    match word {
+        "auto" => ServiceTier::Auto,
+        "default" | "standard" | "on_demand" | "ON_DEMAND" => ServiceTier::Standard,
+        "flex" | "ON_DEMAND_FLEX" => ServiceTier::Flex,
+        "priority" | "ON_DEMAND_PRIORITY" => ServiceTier::Priority,
+        "fast" => ServiceTier::Fast,
+        other => ServiceTier::Other(origin, other.to_owned()),
+    }
+}
+
+/// Returns the tier if this stream event reports it.
+pub fn event_tier(event: &Event) -> Option<ServiceTier> {
+    let Event::Extra { candidate: None, origin, name, value } = event else { return None };
+    match (origin, name.as_str()) {
+        (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {
+            value.as_str().map(|word| read_tier(WireFormat::Native, word))
+        }
+        (WireFormat::Messages, USAGE_EXTRA) if is_fast(value) => Some(ServiceTier::Fast),
+        _ => reply_tier(*origin, name, value),
+    }
+}
+
+/// Returns true if the `usage` of the messages format reports the fast tier, which has a field of
+/// its own there.
+pub(crate) fn is_fast(usage: &Value) -> bool {
+    usage.get("speed").and_then(Value::as_str) == Some("fast")
+}
+
+/// Returns the format's word for a tier. Records a loss if it has none, except for the standard
+/// tier.
+pub(crate) fn write_tier(tier: &ServiceTier, me: WireFormat, losses: &mut Losses) -> Option<&'static str> {
+    let word = match (me, tier) {
+        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Auto | ServiceTier::Standard) => Some("default"),
+        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Flex) => Some("flex"),
+        (WireFormat::Messages, ServiceTier::Auto | ServiceTier::Standard) => Some("standard"),
+        (WireFormat::Chat | WireFormat::Responses | WireFormat::Messages, ServiceTier::Priority) => Some("priority"),
+        _ => None,
+    };
+    let is_default = matches!(tier, ServiceTier::Auto | ServiceTier::Standard);
+    losses.add_if(
+        word.is_none() && !is_default,
+        "reply.service_tier",
+        "the format has no word for the service tier of the reply",
+    );
+    word
+}
+
+/// Records the reply fields of other formats as losses. Returns the word for the tier if one of
+/// them reports it.
+pub(crate) fn note_reply_extras(extras: &ExtraFields, me: WireFormat, losses: &mut Losses) -> Option<&'static str> {
+    let mut found = None;
+    for origin in WireFormat::ALL.into_iter().filter(|origin| *origin != me) {
+        for (name, value) in extras.for_format(origin).into_iter().flatten() {
+            found = note_reply_field(origin, name, value, me, losses).or(found);
+        }
+    }
+    found
+}
+
+/// Handles one field for [`note`].
+pub(crate) fn note_reply_field(
+    origin: WireFormat,
+    name: &str,
+    value: &Value,
+    me: WireFormat,
+    losses: &mut Losses,
+) -> Option<&'static str> {
+    if let Some(tier) = reply_tier(origin, name, value) {
+        return write_tier(&tier, me, losses);
+    }
+    // Chat keeps the fields of its message under one key.
+    if let (WireFormat::Chat, "message", Value::Object(inside)) = (origin, name, value) {
+        for name in inside.keys().filter(|name| is_reported(name)) {
+            losses.add(&format!("reply.{name}"), "only the provider's format has this field");
+        }
+        return None;
+    }
+    let lost = is_reported(name) && !matches!(name, TIER_FIELD | "system_fingerprint");
+    losses.add_if(lost, &format!("reply.{name}"), "only the provider's format has this field");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn writes_the_tier_in_the_callers_format() {
+        for (from, value, me, expected, lost) in [
+            (WireFormat::Chat, json!("default"), WireFormat::Messages, Some("standard"), false),
+            (WireFormat::Responses, json!("priority"), WireFormat::Messages, Some("priority"), false),
+            (WireFormat::Chat, json!("flex"), WireFormat::Messages, None, true),
+            (WireFormat::Chat, json!("flex"), WireFormat::Responses, Some("flex"), false),
+            (
+                WireFormat::Messages,
+                json!({"service_tier": "standard"}),
+                WireFormat::Chat,
+                Some("default"),
+                false,
+            ),
+            (WireFormat::Messages, json!({"service_tier": "batch"}), WireFormat::Chat, None, true),
+            (WireFormat::Messages, json!({"service_tier": "standard"}), WireFormat::Native, None, false),
+            (WireFormat::Chat, json!("priority"), WireFormat::Native, None, true),
+        ] {
+            let name = if from == WireFormat::Messages { USAGE_EXTRA } else { TIER_FIELD };
+            let mut extras = ExtraFields::new();
+            extras.insert(from, name, value.clone());
+            extras.insert(from, "system_fingerprint", json!("fp"));
+            let mut losses = Losses::new();
+            assert_eq!(note_reply_extras(&extras, me, &mut losses), expected, "{from} {value} for {me}");
+            let names: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
+            let expected: &[&str] = if lost { &["reply.service_tier"] } else { &[] };
+            assert_eq!(names, expected, "{from} {value} for {me}");
+        }
+    }
+}
