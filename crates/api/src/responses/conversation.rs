@@ -129,14 +129,14 @@ fn earlier(request: &str, reply: &str) -> Vec<Value> {
 /// must not look for the earlier one a second time.
 fn rewrite(call: &mut Call, text: &str, head: &Head<'_>, items: &[Value]) {
     let whole = Bytes::from(Value::from(items.to_vec()).to_string());
-    let at = match head.input {
+    let range = match head.input {
         Some(raw) => range_of(text, raw),
         None => {
             let open = text.find('{').map_or(0, |at| at + 1);
             open..open
         }
     };
-    let with = if head.input.is_some() {
+    let replacement = if head.input.is_some() {
         whole
     } else {
         Bytes::from([b"\"input\":", &whole[..], b","].concat())

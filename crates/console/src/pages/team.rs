@@ -330,7 +330,7 @@ fn money(
         dl.figures {
             div { dt { "Spent in all" } dd.spent { (spent(total, cap)) } }
             @if let Some((sum, BudgetTerms { limit, period })) = lately {
-                div { dt { (lately_spent(period)) } dd.spent { (spent(sum, Some(most))) } }
+                div { dt { (lately_spent(period)) } dd.spent { (spent(sum, Some(limit))) } }
             }
             @for (limit, title) in limits {
                 @if let Some(limit) = limit {

@@ -256,7 +256,7 @@ async fn a_budget_is_never_passed_and_its_refusal_says_when_it_begins_anew() {
     let gateway = TestGateway::start().await;
     let most = Money::from_nanos(40_000);
     let key = key(&gateway, |record| {
-        record.budget = Some(BudgetTerms { limit, period: BudgetPeriod::Month });
+        record.budget = Some(BudgetTerms { limit: most, period: BudgetPeriod::Month });
     })
     .await;
     let (good, refused) = crowd(&gateway, &key, 96).await;

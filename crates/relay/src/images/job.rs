@@ -207,8 +207,8 @@ impl Job {
         let origin = spoken.origin();
         let (written, losses) = if same {
             let one = self.form.patch(&call.body, &self.order, &lane.model);
-            let ImageProviderRequest { outgoing, content_type: kind, headers } = one;
-            let outgoing = match &kind {
+            let ImageProviderRequest { outgoing, content_type, headers } = one;
+            let outgoing = match &content_type {
                 None => fit::without(&GATEWAY_FIELDS, outgoing)?,
                 Some(_) => outgoing,
             };

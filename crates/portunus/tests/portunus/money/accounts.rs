@@ -68,7 +68,7 @@ async fn a_cap_that_is_taken_away_lets_calls_through_again() {
 #[tokio::test]
 async fn a_budget_is_shared_by_all_keys_of_an_account() {
     let most: Money = "0.001".parse().unwrap();
-    let budget = Some(BudgetTerms { limit, period: BudgetPeriod::Month });
+    let budget = Some(BudgetTerms { limit: most, period: BudgetPeriod::Month });
     let (_provider, gateway, keys) = shared(AccountTerms { cap: None, budget }).await;
     let mut answered = 0;
     let refused = loop {
