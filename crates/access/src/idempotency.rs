@@ -25,28 +25,28 @@ use tokio_util::task::TaskTracker;
 
 /// The header.
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// The longest name of a call.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// How long an answer is kept.
-const KEEP: Micros = 86_400_000_000 + 3_600_000_000;
+const REPLY_LIFETIME_MICROS: Micros = 86_400_000_000 + 3_600_000_000;
 /// How long a claim lasts without a word of its runner, and how often the runner gives it.
-const HELD: Micros = 15_000_000;
-const SAY: Duration = Duration::from_secs(4);
+const CLAIM_MICROS: Micros = 15_000_000;
+const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
 /// The largest answer that is kept.
-const LARGEST: usize = 4 << 20;
+const MAX_STORED_BYTES: usize = 4 << 20;
 /// How long the body of a request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Idempotency keys of all accounts, on all nodes.
-pub struct Idempotency {
+pub struct IdempotencyKeys {
     store: Store,
-    book: Arc<OpenCalls>,
+    open_calls: Arc<OpenCalls>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
 }
 
-impl Idempotency {
+impl IdempotencyKeys {
     /// Idempotency keys kept in that store. Claims are held by tasks of that tracker.
     pub fn new(
         store: Store,
@@ -54,11 +54,11 @@ impl Idempotency {
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        Arc::new(Self { store, book, clock, tasks })
+        Arc::new(Self { store, open_calls: book, clock, tasks })
     }
 
     /// Runs a call unless it was run before or runs now.
-    pub async fn once<F: Future<Output = Result<Response, ApiError>>>(
+    pub async fn run_once<F: Future<Output = Result<Response, ApiError>>>(
         self: &Arc<Self>,
         account_id: &str,
         request_id: &str,
@@ -66,19 +66,19 @@ impl Idempotency {
         request: Request<Body>,
         run: impl FnOnce(Request<Body>) -> F,
     ) -> Result<Response, ApiError> {
-        let name = name(request.headers())?;
-        let (request, hash) = read(request, body_limit).await?;
+        let name = call_name(request.headers())?;
+        let (request, hash) = read_and_hash(request, body_limit).await?;
         let now = self.clock.now();
         let claim = CallClaim {
             call: CallName { account_id: account_id.to_owned(), name },
             hash,
             owner: request_id.to_owned(),
-            held_until: now.saturating_add(HELD),
-            expires: now.saturating_add(KEEP),
+            held_until: now.saturating_add(CLAIM_MICROS),
+            expires: now.saturating_add(REPLY_LIFETIME_MICROS),
         };
-        match self.store.claim(&claim, now).await.map_err(unreachable)? {
+        match self.store.claim(&claim, now).await.map_err(store_error)? {
             ClaimResult::Ours => {}
-            ClaimResult::Running(until) => return Err(running(until.saturating_sub(now))),
+            ClaimResult::Running(until) => return Err(still_running_error(until.saturating_sub(now))),
             ClaimResult::Over(kept) => return replay(kept),
             ClaimResult::Different => {
                 return Err(ApiError::invalid(
@@ -89,18 +89,18 @@ impl Idempotency {
             }
         }
         let CallClaim { call, owner, .. } = claim;
-        let runner = Runner::new(Arc::clone(self), call, owner);
+        let runner = ClaimGuard::new(Arc::clone(self), call, owner);
         let response = run(request).await?;
-        runner.keep(response).await
+        runner.store_reply(response).await
     }
 }
 
 /// The name the caller gave the call.
-fn name(headers: &HeaderMap) -> Result<String, ApiError> {
+fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
     let wrong = |say: &'static str| ApiError::invalid("Idempotency-Key", say);
     let mut values = headers.get_all(HEADER).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if value.is_empty() || value.len() > LONGEST {
+    if value.is_empty() || value.len() > MAX_NAME_BYTES {
         return Err(wrong("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
     }
     if values.next().is_some() {
@@ -110,10 +110,10 @@ fn name(headers: &HeaderMap) -> Result<String, ApiError> {
 }
 
 /// Reads the body, to know whether it is the same as before. The address is part of what is asked.
-async fn read(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), ApiError> {
+async fn read_and_hash(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), ApiError> {
     let (head, body) = request.into_parts();
     let reading = axum::body::to_bytes(body, limit);
-    let body = match tokio::time::timeout(PATIENCE, reading).await {
+    let body = match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Err(_) => {
             return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
         }
@@ -138,29 +138,29 @@ async fn read(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Ve
 }
 
 /// Whoever runs a call. Dropped, it gives the call up for the next to run.
-struct Runner {
-    keys: Arc<Idempotency>,
+struct ClaimGuard {
+    keys: Arc<IdempotencyKeys>,
     call: CallName,
     owner: String,
     /// Ends the words that keep the claim.
-    _saying: DropGuard,
-    over: bool,
+    _renewal: DropGuard,
+    is_finished: bool,
 }
 
-impl Runner {
-    fn new(keys: Arc<Idempotency>, call: CallName, owner: String) -> Self {
+impl ClaimGuard {
+    fn new(keys: Arc<IdempotencyKeys>, call: CallName, owner: String) -> Self {
         let done = CancellationToken::new();
-        keys.tasks.spawn(say_so(Arc::clone(&keys), call.clone(), owner.clone(), done.clone()));
-        Self { keys, call, owner, _saying: done.drop_guard(), over: false }
+        keys.tasks.spawn(renew_claim(Arc::clone(&keys), call.clone(), owner.clone(), done.clone()));
+        Self { keys, call, owner, _renewal: done.drop_guard(), is_finished: false }
     }
 
     /// Keeps an answer before its caller has the last byte of it.
-    async fn keep(mut self, response: Response) -> Result<Response, ApiError> {
+    async fn store_reply(mut self, response: Response) -> Result<Response, ApiError> {
         if !response.status().is_success() {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        let headers = written(&head.headers);
+        let headers = stored_headers(&head.headers);
         let streamed = head
             .headers
             .get(CONTENT_TYPE)
@@ -168,31 +168,31 @@ impl Runner {
             || head.headers.contains_key("x-accel-buffering");
         if streamed {
             let recorder =
-                Recorder { body, seen: Some(Vec::new()), headers, step: Step::Passing(Some(self)) };
+                ReplyRecorder { body, recorded: Some(Vec::new()), headers, state: RecorderState::Recording(Some(self)) };
             return Ok(Response::from_parts(head, Body::new(recorder)));
         }
         let body = axum::body::to_bytes(body, usize::MAX)
             .await
             .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
-        let kept = (body.len() <= LARGEST).then(|| body.to_vec());
-        self.finish(StoredReply { status: head.status.as_u16(), headers, body: kept }).await;
+        let kept = (body.len() <= MAX_STORED_BYTES).then(|| body.to_vec());
+        self.finish_claim(StoredReply { status: head.status.as_u16(), headers, body: kept }).await;
         Ok(Response::from_parts(head, Body::from(body)))
     }
 
     /// A stream has ended. Only one that was answered to its end counts as answered.
-    async fn ended(mut self, headers: String, body: Option<Vec<u8>>) {
-        let settled = match self.keys.book.find_unposted(&self.owner) {
+    async fn stream_ended(mut self, headers: String, body: Option<Vec<u8>>) {
+        let settled = match self.keys.open_calls.find_unposted(&self.owner) {
             Some(entry) => Some(entry),
             None => self.keys.store.entry(&self.owner).await.ok().flatten(),
         };
         if settled.is_some_and(|entry| entry.outcome == CallOutcome::Done) {
-            self.finish(StoredReply { status: 200, headers, body }).await;
+            self.finish_claim(StoredReply { status: 200, headers, body }).await;
         }
     }
 
-    async fn finish(&mut self, answer: StoredReply) {
+    async fn finish_claim(&mut self, answer: StoredReply) {
         match self.keys.store.finish_claim(&self.call, &self.owner, &answer).await {
-            Ok(true) => self.over = true,
+            Ok(true) => self.is_finished = true,
             Ok(false) => tracing::warn!(
                 request.id = self.owner,
                 "a call took so long that its idempotency key was given to another"
@@ -205,9 +205,9 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
+impl Drop for ClaimGuard {
     fn drop(&mut self) {
-        if self.over {
+        if self.is_finished {
             return;
         }
         let (keys, call) = (Arc::clone(&self.keys), self.call.clone());
@@ -222,13 +222,13 @@ impl Drop for Runner {
 }
 
 /// Keeps a claim while its call runs.
-async fn say_so(keys: Arc<Idempotency>, call: CallName, owner: String, done: CancellationToken) {
+async fn renew_claim(keys: Arc<IdempotencyKeys>, call: CallName, owner: String, done: CancellationToken) {
     loop {
         tokio::select! {
             () = done.cancelled() => return,
-            () = tokio::time::sleep(SAY) => {}
+            () = tokio::time::sleep(CLAIM_RENEWAL_INTERVAL) => {}
         }
-        let until = keys.clock.now().saturating_add(HELD);
+        let until = keys.clock.now().saturating_add(CLAIM_MICROS);
         match keys.store.hold_claim(&call, &owner, until).await {
             Ok(true) => {}
             Ok(false) => return,
@@ -238,22 +238,22 @@ async fn say_so(keys: Arc<Idempotency>, call: CallName, owner: String, done: Can
 }
 
 /// A streamed answer that is recorded on its way.
-struct Recorder {
+struct ReplyRecorder {
     body: Body,
     /// What went by; `None` when it became too large.
-    seen: Option<Vec<u8>>,
+    recorded: Option<Vec<u8>>,
     headers: String,
-    step: Step,
+    state: RecorderState,
 }
 
-enum Step {
-    Passing(Option<Runner>),
+enum RecorderState {
+    Recording(Option<ClaimGuard>),
     /// The last piece waits until the answer is kept.
-    Keeping(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Frame<Bytes>>),
-    Over,
+    Storing(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Frame<Bytes>>),
+    Done,
 }
 
-impl HttpBody for Recorder {
+impl HttpBody for ReplyRecorder {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -263,15 +263,15 @@ impl HttpBody for Recorder {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let recorder = &mut *self;
         loop {
-            match &mut recorder.step {
-                Step::Over => return Poll::Ready(None),
-                Step::Keeping(keeping, last) => {
+            match &mut recorder.state {
+                RecorderState::Done => return Poll::Ready(None),
+                RecorderState::Storing(keeping, last) => {
                     ready!(keeping.as_mut().poll(cx));
                     let last = last.take();
-                    recorder.step = Step::Over;
+                    recorder.state = RecorderState::Done;
                     return Poll::Ready(last.map(Ok));
                 }
-                Step::Passing(runner) => {
+                RecorderState::Recording(runner) => {
                     let frame = match ready!(Pin::new(&mut recorder.body).poll_frame(cx)) {
                         Some(Err(e)) => {
                             // Cut off: not an answer.
@@ -281,9 +281,9 @@ impl HttpBody for Recorder {
                         frame => frame.and_then(Result::ok),
                     };
                     let data = frame.as_ref().and_then(Frame::data_ref);
-                    if let (Some(seen), Some(data)) = (&mut recorder.seen, data) {
-                        if seen.len() + data.len() > LARGEST {
-                            recorder.seen = None;
+                    if let (Some(seen), Some(data)) = (&mut recorder.recorded, data) {
+                        if seen.len() + data.len() > MAX_STORED_BYTES {
+                            recorder.recorded = None;
                         } else {
                             seen.extend_from_slice(data);
                         }
@@ -292,12 +292,12 @@ impl HttpBody for Recorder {
                         return Poll::Ready(frame.map(Ok));
                     }
                     let Some(runner) = runner.take() else {
-                        recorder.step = Step::Over;
+                        recorder.state = RecorderState::Done;
                         return Poll::Ready(frame.map(Ok));
                     };
                     let headers = std::mem::take(&mut recorder.headers);
-                    let ended = runner.ended(headers, recorder.seen.take());
-                    recorder.step = Step::Keeping(Box::pin(ended), frame);
+                    let ended = runner.stream_ended(headers, recorder.recorded.take());
+                    recorder.state = RecorderState::Storing(Box::pin(ended), frame);
                 }
             }
         }
@@ -305,7 +305,7 @@ impl HttpBody for Recorder {
 }
 
 /// The headers that belong to an answer, and not to the request that carries it.
-fn written(headers: &HeaderMap) -> String {
+fn stored_headers(headers: &HeaderMap) -> String {
     let kept: BTreeMap<&str, &str> = headers
         .iter()
         .filter(|(name, _)| !name.as_str().starts_with("x-ratelimit"))
@@ -335,17 +335,17 @@ fn replay(kept: StoredReply) -> Result<Response, ApiError> {
             response.headers_mut().insert(name, value);
         }
     }
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response.headers_mut().insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
     Ok(response)
 }
 
-fn running(left: Micros) -> ApiError {
+fn still_running_error(left: Micros) -> ApiError {
     let wait = Duration::from_micros(u64::try_from(left).unwrap_or(0));
     ApiError::new(ErrorKind::Conflict, "the request with this `Idempotency-Key` is still running")
         .with_retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
 }
 
-fn unreachable(error: StoreError) -> ApiError {
+fn store_error(error: StoreError) -> ApiError {
     let say = "idempotency keys cannot be checked at the moment, retry shortly";
     ApiError::new(ErrorKind::Overloaded, say).with_log_note(error.to_string())
 }

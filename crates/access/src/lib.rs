@@ -1,6 +1,6 @@
 //! Who may call: API keys and their carriers, rate limits, concurrency, idempotency keys.
 
-pub mod carrier;
+pub mod authentication;
 pub mod idempotency;
 pub mod keys;
 pub mod limits;

@@ -1,7 +1,7 @@
 //! The part of administration that needs no running gateway: accounts, teams, keys.
 
-use access::keys::KeyRing;
-use access::limits::Shared;
+use access::keys::KeyCache;
+use access::limits::SharedLimits;
 use ledger::{Clock, Micros};
 use std::sync::Arc;
 use store::{KeyRecord, Store};
@@ -17,9 +17,9 @@ pub struct AccountAdmin {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// API keys of this node.
-    pub keys: Arc<KeyRing>,
+    pub keys: Arc<KeyCache>,
     /// The way to tell other nodes of changed keys, where there is one.
-    pub shared: Option<Arc<Shared>>,
+    pub shared: Option<Arc<SharedLimits>>,
     /// Tasks that must end before the process does.
     pub tasks: TaskTracker,
 }
@@ -32,10 +32,10 @@ impl AccountAdmin {
 
     /// Makes this node use a new or changed key at once, and tells the other nodes of it.
     pub fn key_changed(&self, record: KeyRecord) {
-        self.keys.put(record);
+        self.keys.insert_changed(record);
         if let Some(shared) = &self.shared {
             let shared = Arc::clone(shared);
-            self.tasks.spawn(async move { shared.tell_news().await });
+            self.tasks.spawn(async move { shared.publish_key_change().await });
         }
     }
 

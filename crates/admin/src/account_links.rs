@@ -3,21 +3,21 @@
 use ledger::Micros;
 use store::{Account, LinkPurpose, AccountRole, Store};
 
-use crate::one_time_link::{self, LIFE, Note};
+use crate::one_time_link::{self, LINK_LIFETIMES, LinkData};
 use crate::{names, password, random};
 
 /// What is wrong with the names of a new account, if anything.
-pub fn names_objection(username: &str, email: Option<&str>) -> Option<String> {
-    if let Some(why) = names::username_objection(username) {
+pub fn account_names_error(username: &str, email: Option<&str>) -> Option<String> {
+    if let Some(why) = names::username_error(username) {
         return Some(format!("the username `{username}`: {why}"));
     }
-    let email = email.filter(|email| !names::is_address(email))?;
+    let email = email.filter(|email| !names::is_email_address(email))?;
     Some(format!("`{email}` does not look like an e-mail address"))
 }
 
 /// The hash to store for a password, unless it is one that anybody would guess.
 pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
-    match password::objection(password, names) {
+    match password::password_error(password, names) {
         Some(why) => Err(why),
         None => password::hash(password).map_err(|error| error.to_string()),
     }
@@ -25,7 +25,7 @@ pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
 
 /// Makes a one-time link with which an account chooses a password, and returns its path.
 pub async fn reset_link(store: &Store, account: &Account, now: Micros) -> Result<String, String> {
-    make(store, LinkPurpose::Reset, Some(&account.id), &Note::default(), (now, LIFE.reset)).await
+    create_link(store, LinkPurpose::Reset, Some(&account.id), &LinkData::default(), (now, LINK_LIFETIMES.reset)).await
 }
 
 /// Makes a one-time link with which somebody makes an account, and returns its path.
@@ -35,23 +35,23 @@ pub async fn invite_link(
     email: Option<&str>,
     now: Micros,
 ) -> Result<String, String> {
-    let note = Note {
+    let note = LinkData {
         role: Some(role.word().to_owned()),
         email: email.map(str::to_owned),
-        ..Note::default()
+        ..LinkData::default()
     };
-    make(store, LinkPurpose::Invite, None, &note, (now, LIFE.invite)).await
+    create_link(store, LinkPurpose::Invite, None, &note, (now, LINK_LIFETIMES.invite)).await
 }
 
-async fn make(
+async fn create_link(
     store: &Store,
     purpose: LinkPurpose,
     account_id: Option<&str>,
-    note: &Note,
+    note: &LinkData,
     times: (Micros, Micros),
 ) -> Result<String, String> {
-    let word = random::word().map_err(|_| "no random numbers can be had".to_owned())?;
-    let link = one_time_link::new(random::digest(&word), purpose, account_id, note, times);
+    let word = random::random_token().map_err(|_| "no random numbers can be had".to_owned())?;
+    let link = one_time_link::new_link(random::digest(&word), purpose, account_id, note, times);
     store.add_link(&link).await.map_err(|error| error.to_string())?;
     Ok(format!("/link/{word}"))
 }

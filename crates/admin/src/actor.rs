@@ -23,7 +23,7 @@ pub enum Actor {
 
 impl Actor {
     /// The name of the operator in the audit log, where accounts have their id.
-    const OPERATOR: &str = "command line";
+    const OPERATOR_AUDIT_NAME: &str = "command line";
 
     /// The account that acts; `None` for the operator.
     pub const fn account(&self) -> Option<&Account> {
@@ -43,7 +43,7 @@ impl Actor {
 
     /// The actor as the audit log names it.
     pub fn audit_name(&self) -> &str {
-        self.account().map_or(Self::OPERATOR, |account| &account.id)
+        self.account().map_or(Self::OPERATOR_AUDIT_NAME, |account| &account.id)
     }
 
     /// Returns true if the actor administrates the gateway.

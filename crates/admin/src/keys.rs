@@ -1,15 +1,15 @@
 //! API keys: create, change, rotate, revoke.
 
-use access::keys::{NewToken, described, hash};
+use access::keys::{NewKeyToken, key_json, hash_token};
 use canon::Money;
-use config::Net;
+use config::IpRange;
 use ledger::Micros;
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits, KeyOwner, AccountRole};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-use crate::rights::{TeamDeed, may_change, may_in_team};
+use crate::rights::{TeamAction, may_change, may_in_team};
 use crate::version::ReadVersion;
 
 /// Keys that are not revoked, of one account, that it may make by itself.
@@ -53,11 +53,11 @@ pub struct KeyChange {
 
 /// A key with its text, which is shown once and kept nowhere.
 #[derive(Debug)]
-pub struct ShownKey {
+pub struct IssuedKey {
     /// The key as it is stored.
     pub record: KeyRecord,
     /// Its text.
-    pub text: String,
+    pub secret: String,
 }
 
 impl AccountAdmin {
@@ -67,10 +67,10 @@ impl AccountAdmin {
         actor: &Actor,
         owner: &KeyOwner,
         draft: KeyDraft,
-    ) -> Result<ShownKey, AdminError> {
-        self.require_make_keys(actor, owner).await?;
+    ) -> Result<IssuedKey, AdminError> {
+        self.require_may_create_keys(actor, owner).await?;
         let now = self.now();
-        let token = NewToken::draw().map_err(|e| AdminError::Internal(e.to_string()))?;
+        let token = NewKeyToken::generate().map_err(|e| AdminError::Internal(e.to_string()))?;
         let KeyDraft { scope, name, cap, models, expires, limits, ips, budget } = draft;
         let mut record = KeyRecord {
             id: token.id,
@@ -78,7 +78,7 @@ impl AccountAdmin {
             created_by: actor.account().map(|account| account.id.clone()),
             name,
             scope: KeyScope::Call,
-            hash: hash(self.keys.pepper(), &token.text),
+            hash: hash_token(self.keys.pepper(), &token.text),
             old_hash: None,
             old_until: None,
             cap,
@@ -103,14 +103,14 @@ impl AccountAdmin {
                     let end = actor.key().and_then(|key| key.expires);
                     record.expires = record.expires.min(end.or(record.expires));
                 }
-                require_give_admin_key(actor, &record)?;
+                require_may_issue_admin_key(actor, &record)?;
             }
         }
-        check(&record)?;
+        validate(&record)?;
         self.store.add_key(&record).await?;
         self.audit(actor, "key.create", &record.id, &record.name).await;
         self.key_changed(record.clone());
-        Ok(ShownKey { record, text: token.text })
+        Ok(IssuedKey { record, secret: token.text })
     }
 
     /// Changes a key. Its scope and its owner stay.
@@ -127,7 +127,7 @@ impl AccountAdmin {
                 "a key cannot change itself; use the console or `portunus keys set`",
             ));
         }
-        read.check(&described(&record, self.now()))?;
+        read.check(&key_json(&record, self.now()))?;
         let end = record.expires;
         let KeyChange { name, cap, models, expires, limits, ips, budget } = change;
         record.name = name.unwrap_or(record.name);
@@ -143,15 +143,15 @@ impl AccountAdmin {
                 // `null` for the cap of an admin key means the only one it can have.
                 record.cap = record.cap.or(Some(Money::ZERO));
                 if record.expires.is_none() || record.expires > end {
-                    require_give_admin_key(actor, &record)?;
+                    require_may_issue_admin_key(actor, &record)?;
                 }
             }
         }
-        check(&record)?;
+        validate(&record)?;
         record.changed = self.now();
         self.store.update_key(&record).await?;
         self.audit(actor, "key.change", &record.id, &record.name).await;
-        self.reread(&record.id).await
+        self.reload_key(&record.id).await
     }
 
     /// Gives a key a new value. The old one works until `old_until`.
@@ -160,23 +160,23 @@ impl AccountAdmin {
         actor: &Actor,
         id: &str,
         old_until: Micros,
-    ) -> Result<ShownKey, AdminError> {
+    ) -> Result<IssuedKey, AdminError> {
         let record = self.key_for_change(actor, id).await?;
         match record.scope {
             // A new value is as good as a new admin key, unless the key rotates itself.
             KeyScope::Admin if actor.key().is_none_or(|key| key.id != record.id) => {
-                require_give_admin_key(actor, &record)?;
+                require_may_issue_admin_key(actor, &record)?;
             }
             KeyScope::Admin | KeyScope::Call => {}
         }
-        let token = NewToken::with_id(record.id.clone());
+        let token = NewKeyToken::with_id(record.id.clone());
         let token = token.map_err(|e| AdminError::Internal(e.to_string()))?;
-        let new = hash(self.keys.pepper(), &token.text);
+        let new = hash_token(self.keys.pepper(), &token.text);
         if !self.store.rotate_key(&record.id, &new, old_until, self.now()).await? {
             return Err(AdminError::invalid("", "the key is revoked"));
         }
         self.audit(actor, "key.rotate", &record.id, &record.name).await;
-        Ok(ShownKey { record: self.reread(&record.id).await?, text: token.text })
+        Ok(IssuedKey { record: self.reload_key(&record.id).await?, secret: token.text })
     }
 
     /// Ends a key at once. A key that is revoked already stays so.
@@ -187,11 +187,11 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
     ) -> Result<KeyRecord, AdminError> {
         let record = self.key_for_change(actor, id).await?;
-        read.check(&described(&record, self.now()))?;
+        read.check(&key_json(&record, self.now()))?;
         if self.store.revoke_key(&record.id, self.now()).await? {
             self.audit(actor, "key.revoke", &record.id, &record.name).await;
         }
-        self.reread(&record.id).await
+        self.reload_key(&record.id).await
     }
 
     /// Returns a key that the actor may change.
@@ -204,25 +204,25 @@ impl AccountAdmin {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
                 let own = record.created_by.as_ref() == Some(&account.id);
-                let deed = if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey };
-                may_in_team(account, team, self.seat(&account.id, &team.id).await?, deed)
+                let deed = if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey };
+                may_in_team(account, team, self.team_role(&account.id, &team.id).await?, deed)
             }
         };
-        if may { Ok(record) } else { Err(not_yours()) }
+        if may { Ok(record) } else { Err(not_permitted()) }
     }
 
     /// Refuses an actor that may not make keys for that owner, or has made too many.
-    async fn require_make_keys(&self, actor: &Actor, owner: &KeyOwner) -> Result<(), AdminError> {
+    async fn require_may_create_keys(&self, actor: &Actor, owner: &KeyOwner) -> Result<(), AdminError> {
         let Some(account) = actor.account() else { return Ok(()) };
         let may = match owner {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
-                let seat = self.seat(&account.id, &team.id).await?;
-                may_in_team(account, team, seat, TeamDeed::MakeKeys)
+                let seat = self.team_role(&account.id, &team.id).await?;
+                may_in_team(account, team, seat, TeamAction::CreateKeys)
             }
         };
         if !may {
-            return Err(not_yours());
+            return Err(not_permitted());
         }
         match actor {
             Actor::Operator | Actor::Key { .. } => Ok(()),
@@ -237,7 +237,7 @@ impl AccountAdmin {
         }
     }
 
-    async fn seat(
+    async fn team_role(
         &self,
         account_id: &str,
         team_id: &str,
@@ -247,7 +247,7 @@ impl AccountAdmin {
     }
 
     /// Reads a changed key back and makes this node use it: the store decides what it says.
-    async fn reread(&self, id: &str) -> Result<KeyRecord, AdminError> {
+    async fn reload_key(&self, id: &str) -> Result<KeyRecord, AdminError> {
         let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
         self.key_changed(record.clone());
         Ok(record)
@@ -255,7 +255,7 @@ impl AccountAdmin {
 }
 
 /// The rules every key obeys, whoever made it.
-fn check(record: &KeyRecord) -> Result<(), AdminError> {
+fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     if record.name.trim().is_empty() || record.name.len() > MAX_NAME_BYTES {
         return Err(AdminError::invalid("name", "must have 1 to 200 bytes"));
     }
@@ -266,7 +266,7 @@ fn check(record: &KeyRecord) -> Result<(), AdminError> {
         return Err(AdminError::invalid("budget.most_usd", "must not be below zero"));
     }
     for text in &record.ips {
-        Net::read(text).map_err(|why| AdminError::invalid("ips", why))?;
+        IpRange::parse(text).map_err(|why| AdminError::invalid("ips", why))?;
     }
     match record.scope {
         KeyScope::Call => Ok(()),
@@ -283,7 +283,7 @@ fn check(record: &KeyRecord) -> Result<(), AdminError> {
 /// Refuses an admin key, or a longer life of one, to an actor that could not have it already.
 ///
 /// A key hands out none that outlives it: two admin keys could keep each other alive for ever.
-fn require_give_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminError> {
+fn require_may_issue_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminError> {
     let Actor::Key { account, record } = actor else { return actor.require_admin() };
     match account.role {
         AccountRole::Owner => {}
@@ -313,6 +313,6 @@ fn require_admin_owner(owner: &KeyOwner) -> Result<(), AdminError> {
     }
 }
 
-fn not_yours() -> AdminError {
+fn not_permitted() -> AdminError {
     AdminError::forbidden("this belongs to somebody you may not change")
 }

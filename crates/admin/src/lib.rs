@@ -18,16 +18,16 @@ mod stored_config;
 mod version;
 
 pub use account_admin::AccountAdmin;
-pub use account_links::{hash_password, invite_link, names_objection, reset_link};
+pub use account_links::{hash_password, invite_link, account_names_error, reset_link};
 pub use actor::Actor;
 pub use error::AdminError;
-pub use keys::{KeyChange, KeyDraft, ShownKey};
+pub use keys::{KeyChange, KeyDraft, IssuedKey};
 pub use new_key::NewKey;
-pub use rights::{TeamDeed, administers, may_change, may_give, may_in_team};
+pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
 pub use stored_config::StoredConfig;
 pub use version::{ReadVersion, version_of};
 
-use access::limits::Pacing;
+use access::limits::RateLimiter;
 use relay::Engine;
 use std::sync::Arc;
 use store::{Store, Vault};
@@ -45,5 +45,5 @@ pub struct Admin {
     /// Providers and models that administrators stored.
     pub stored: StoredConfig,
     /// Rate limits of keys and accounts.
-    pub limiter: Arc<Pacing>,
+    pub limiter: Arc<RateLimiter>,
 }

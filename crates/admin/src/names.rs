@@ -5,7 +5,7 @@ use store::Store;
 use crate::password;
 
 /// What is wrong with a username, if anything.
-pub fn username_objection(name: &str) -> Option<&'static str> {
+pub fn username_error(name: &str) -> Option<&'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() {
         return Some("Choose a username.");
@@ -23,11 +23,11 @@ pub fn username_objection(name: &str) -> Option<&'static str> {
 
 /// What is wrong with the name of a team, if anything. It has no sign that an address has, so that it
 /// stands in the way of nobody's.
-pub fn team_objection(name: &str) -> Option<&'static str> {
+pub fn team_name_error(name: &str) -> Option<&'static str> {
     if !(2..=60).contains(&name.chars().count()) {
         return Some("Between 2 and 60 characters, please.");
     }
-    if disguised(name) || name.trim() != name || name.contains('@') {
+    if has_hidden_characters(name) || name.trim() != name || name.contains('@') {
         return Some("No characters that cannot be seen, and no @, please.");
     }
     is_reserved(name).then_some("This name is reserved. Choose another.")
@@ -35,11 +35,11 @@ pub fn team_objection(name: &str) -> Option<&'static str> {
 
 /// What is wrong with the username of someone who is not the owner: names that would make others
 /// believe they deal with the house are nobody's.
-pub fn newcomer_objection(name: &str) -> Option<&'static str> {
+pub fn new_username_error(name: &str) -> Option<&'static str> {
     if is_reserved(name) {
         return Some("This name is reserved. Choose another.");
     }
-    username_objection(name)
+    username_error(name)
 }
 
 fn is_reserved(name: &str) -> bool {
@@ -59,7 +59,7 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// Whether a text is one plain address: what cannot be mistaken for two, or for a header.
-pub fn is_address(text: &str) -> bool {
+pub fn is_email_address(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_graphic() && !"\"(),:;<>[\\]@".contains(c);
     let Some((local, domain)) = text.split_once('@') else { return false };
     let labels: Vec<&str> = domain.split('.').collect();
@@ -78,12 +78,12 @@ pub fn is_address(text: &str) -> bool {
 }
 
 /// What is wrong with a password that was typed twice: the field and why.
-pub fn password_objection(
+pub fn password_form_error(
     password: &str,
     again: &str,
     names: &[&str],
 ) -> Option<(&'static str, String)> {
-    if let Some(why) = password::objection(password, names) {
+    if let Some(why) = password::password_error(password, names) {
         return Some(("password", why));
     }
     let differ = "The two passwords differ. Type the same one twice.";
@@ -92,7 +92,7 @@ pub fn password_objection(
 
 /// Whether a text holds characters that could disguise it: controls, and marks that turn the
 /// direction of what follows.
-pub fn disguised(text: &str) -> bool {
+pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(|c| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -101,7 +101,7 @@ pub fn disguised(text: &str) -> bool {
 
 /// What this gateway is called: a setting. Without an answer of the store, and unless somebody chose,
 /// it has the name of the program.
-pub async fn gateway(store: &Store) -> String {
+pub async fn gateway_name(store: &Store) -> String {
     let chosen = store.setting("name").await.ok().flatten();
     chosen.unwrap_or_else(|| "Portunus".to_owned())
 }
@@ -113,28 +113,28 @@ mod tests {
     #[test]
     fn usernames_are_plain() {
         for bad in ["", "a", "../x", "<script>", "a b", "-a", "анна", "a@b", &"a".repeat(41)] {
-            assert!(username_objection(bad).is_some(), "{bad}");
+            assert!(username_error(bad).is_some(), "{bad}");
         }
         for good in ["owner", "Anna.B-2_x", "42"] {
-            assert_eq!(username_objection(good), None, "{good}");
+            assert_eq!(username_error(good), None, "{good}");
         }
     }
 
     #[test]
     fn names_of_the_house_are_nobodys() {
         for bad in ["admin", "ROOT", "Portunus", "", "../x"] {
-            assert!(newcomer_objection(bad).is_some(), "{bad}");
+            assert!(new_username_error(bad).is_some(), "{bad}");
         }
-        assert_eq!(newcomer_objection("anna"), None);
+        assert_eq!(new_username_error("anna"), None);
     }
 
     #[test]
     fn a_team_may_be_called_anything_that_is_seen_and_no_address() {
         for bad in ["", "x", "a@b.c", "Root", " lead", "tail ", "a\u{202e}b", &"x".repeat(61)] {
-            assert!(team_objection(bad).is_some(), "{bad:?}");
+            assert!(team_name_error(bad).is_some(), "{bad:?}");
         }
         for good in ["QA", "Data platform", "Équipe 2 (nuit)", "研究"] {
-            assert_eq!(team_objection(good), None, "{good}");
+            assert_eq!(team_name_error(good), None, "{good}");
         }
     }
 
@@ -155,10 +155,10 @@ mod tests {
             "a@b.c.",
             &long,
         ] {
-            assert!(!is_address(bad), "{bad}");
+            assert!(!is_email_address(bad), "{bad}");
         }
         for good in ["anna@example.com", "a+tag@mail.example.co.uk", "o'neil@example.org"] {
-            assert!(is_address(good), "{good}");
+            assert!(is_email_address(good), "{good}");
         }
     }
 }

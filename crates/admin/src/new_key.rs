@@ -1,6 +1,6 @@
 //! New API keys.
 
-use access::keys::{KeyRing, NewToken, hash};
+use access::keys::{KeyCache, NewKeyToken, hash_token};
 use canon::Money;
 use store::{KeyRecord, KeyScope, RateLimits};
 
@@ -20,13 +20,13 @@ pub struct NewKey {
 
 impl NewKey {
     /// The record to keep and the text to show once.
-    pub fn make(
+    pub fn into_record(
         self,
         account_id: &str,
-        ring: &KeyRing,
+        ring: &KeyCache,
         now: i64,
     ) -> anyhow::Result<(KeyRecord, String)> {
-        let token = NewToken::draw()?;
+        let token = NewKeyToken::generate()?;
         let Self { name, cap, models, expires } = self;
         let record = KeyRecord {
             id: token.id,
@@ -34,7 +34,7 @@ impl NewKey {
             created_by: None,
             name,
             scope: KeyScope::Call,
-            hash: hash(ring.pepper(), &token.text),
+            hash: hash_token(ring.pepper(), &token.text),
             old_hash: None,
             old_until: None,
             cap,

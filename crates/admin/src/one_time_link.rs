@@ -8,23 +8,23 @@ const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
 
 /// How long links live, by what they are for.
-pub const LIFE: Lives =
-    Lives { reset: 30 * MINUTE, sign_up: DAY, invite: 7 * DAY, email: DAY, step: 10 * MINUTE };
+pub const LINK_LIFETIMES: LinkLifetimes =
+    LinkLifetimes { reset: 30 * MINUTE, sign_up: DAY, invite: 7 * DAY, email: DAY, sign_in_step: 10 * MINUTE };
 
 /// How long links live.
-pub struct Lives {
+pub struct LinkLifetimes {
     pub reset: Micros,
     pub sign_up: Micros,
     pub invite: Micros,
     pub email: Micros,
     /// A step of a sign-in.
-    pub step: Micros,
+    pub sign_in_step: Micros,
 }
 
 /// What a link remembers for the page it leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Note {
+pub struct LinkData {
     /// The address the link was sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
@@ -50,16 +50,16 @@ pub struct Note {
 }
 
 /// What a link remembers.
-pub fn note(link: &Link) -> Note {
+pub fn link_data(link: &Link) -> LinkData {
     serde_json::from_str(&link.data).unwrap_or_default()
 }
 
 /// A link made at that time, to live for so long.
-pub fn new(
+pub fn new_link(
     hash: Vec<u8>,
     purpose: LinkPurpose,
     account_id: Option<&str>,
-    note: &Note,
+    note: &LinkData,
     (now, life): (Micros, Micros),
 ) -> Link {
     Link {

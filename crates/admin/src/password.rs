@@ -4,9 +4,9 @@ use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 
 /// The longest password, in bytes; longer ones are refused before any work is done.
-pub const LONGEST: usize = 1_024;
+pub const MAX_PASSWORD_BYTES: usize = 1_024;
 /// The shortest password, in characters.
-pub const SHORTEST: usize = 10;
+pub const MIN_PASSWORD_CHARS: usize = 10;
 
 /// Hashes a password with argon2id. Takes about 20 ms of one core and 19 MiB.
 pub fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
@@ -14,7 +14,7 @@ pub fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
 }
 
 /// What is wrong with a new password, if anything.
-pub fn objection(password: &str, names: &[&str]) -> Option<String> {
+pub fn password_error(password: &str, names: &[&str]) -> Option<String> {
     const COMMON: [&str; 12] = [
         "password",
         "passwort",
@@ -33,11 +33,11 @@ pub fn objection(password: &str, names: &[&str]) -> Option<String> {
     if password.is_empty() {
         return Some("Choose a password.".to_owned());
     }
-    if length < SHORTEST {
-        return Some(format!("At least {SHORTEST} characters, please; this has {length}."));
+    if length < MIN_PASSWORD_CHARS {
+        return Some(format!("At least {MIN_PASSWORD_CHARS} characters, please; this has {length}."));
     }
-    if password.len() > LONGEST {
-        return Some(format!("At most {LONGEST} bytes, please."));
+    if password.len() > MAX_PASSWORD_BYTES {
+        return Some(format!("At most {MAX_PASSWORD_BYTES} bytes, please."));
     }
     let small = password.to_lowercase();
     if names.iter().any(|name| !name.is_empty() && name.to_lowercase() == small) {
@@ -58,11 +58,11 @@ mod tests {
     #[test]
     fn passwords_anyone_would_guess_are_refused() {
         for bad in ["", "short", "password123!", "1234567890", "aaaaaaaaaaaa", "2024-2025-2026"] {
-            assert!(objection(bad, &[]).is_some(), "{bad}");
+            assert!(password_error(bad, &[]).is_some(), "{bad}");
         }
-        assert!(objection("annabellina", &["AnnaBellina"]).is_some());
-        assert!(objection(&"é".repeat(513), &[]).is_some());
-        assert_eq!(objection("three harbour lights", &["anna"]), None);
-        assert_eq!(objection("πέντε λιμάνια", &["anna"]), None);
+        assert!(password_error("annabellina", &["AnnaBellina"]).is_some());
+        assert!(password_error(&"é".repeat(513), &[]).is_some());
+        assert_eq!(password_error("three harbour lights", &["anna"]), None);
+        assert_eq!(password_error("πέντε λιμάνια", &["anna"]), None);
     }
 }

@@ -3,7 +3,7 @@
 use aws_lc_rs::{digest, rand};
 
 /// A random word of 256 bits in hexadecimal digits.
-pub fn word() -> Result<String, aws_lc_rs::error::Unspecified> {
+pub fn random_token() -> Result<String, aws_lc_rs::error::Unspecified> {
     let mut bytes = [0_u8; 32];
     rand::fill(&mut bytes)?;
     Ok(hex(&bytes))
@@ -15,7 +15,7 @@ pub fn digest(word: &str) -> Vec<u8> {
 }
 
 /// Whether two texts are the same, in a time that does not tell how far they are.
-pub fn same(a: &str, b: &str) -> bool {
+pub fn constant_time_eq(a: &str, b: &str) -> bool {
     // Digests first: they are of one length, so that the texts' lengths do not show either.
     aws_lc_rs::constant_time::verify_slices_are_equal(&digest(a), &digest(b)).is_ok()
 }

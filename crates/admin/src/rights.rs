@@ -5,30 +5,30 @@ use store::{Account, AccountRole, Team, TeamRole};
 
 /// Something to be done in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TeamDeed {
+pub enum TeamAction {
     /// Look at it: members, keys, usage, calls.
-    See,
+    View,
     /// Make keys in it.
-    MakeKeys,
+    CreateKeys,
     /// Change, rotate, revoke or spend by a key one made oneself.
-    OwnKey,
+    ChangeOwnKey,
     /// The same with a key somebody else made.
-    OtherKey,
+    ChangeOtherKey,
     /// Say who belongs to it.
-    Members,
+    ManageMembers,
     /// Say what it may spend, what it is called and whether it is open.
-    Terms,
+    ManageTerms,
 }
 
-impl TeamDeed {
+impl TeamAction {
     /// Every deed.
     #[cfg(test)]
     const ALL: [Self; 6] =
-        [Self::See, Self::MakeKeys, Self::OwnKey, Self::OtherKey, Self::Members, Self::Terms];
+        [Self::View, Self::CreateKeys, Self::ChangeOwnKey, Self::ChangeOtherKey, Self::ManageMembers, Self::ManageTerms];
 }
 
 /// Whether an account is one of those who administer the gateway.
-pub const fn administers(account: &Account) -> bool {
+pub const fn is_gateway_admin(account: &Account) -> bool {
     match account.role {
         AccountRole::Owner | AccountRole::Admin => true,
         AccountRole::Member | AccountRole::Viewer => false,
@@ -47,7 +47,7 @@ pub fn may_change(own: &Account, other: &Account) -> bool {
 
 /// Whether one role may make accounts of another: owners may make all, administrators only what is
 /// below them.
-pub const fn may_give(own: AccountRole, given: AccountRole) -> bool {
+pub const fn may_grant_role(own: AccountRole, given: AccountRole) -> bool {
     match (own, given) {
         (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
         (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member | AccountRole::Viewer, _) => false,
@@ -57,10 +57,10 @@ pub const fn may_give(own: AccountRole, given: AccountRole) -> bool {
 /// Whether somebody with that seat in a team, or with none, may do that there. Those who administer
 /// the gateway may everything; whoever may only look at the gateway only looks at the team; and in a
 /// team that is closed the others only look, too.
-pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: TeamDeed) -> bool {
-    if administers(own) {
+pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: TeamAction) -> bool {
+    if is_gateway_admin(own) {
         // A key of a closed team would be none.
-        return !(team.disabled && deed == TeamDeed::MakeKeys);
+        return !(team.disabled && deed == TeamAction::CreateKeys);
     }
     let Some(seat) = seat else { return false };
     let looks_only = match own.role {
@@ -69,12 +69,12 @@ pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: Tea
     };
     let seat = if looks_only { TeamRole::Viewer } else { seat };
     match (deed, seat) {
-        (TeamDeed::See, _)
-        | (TeamDeed::MakeKeys | TeamDeed::OwnKey, TeamRole::Manager | TeamRole::Member)
-        | (TeamDeed::OtherKey | TeamDeed::Members, TeamRole::Manager) => true,
-        (TeamDeed::MakeKeys | TeamDeed::OwnKey, TeamRole::Viewer)
-        | (TeamDeed::OtherKey | TeamDeed::Members, TeamRole::Member | TeamRole::Viewer)
-        | (TeamDeed::Terms, _) => false,
+        (TeamAction::View, _)
+        | (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Manager | TeamRole::Member)
+        | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Manager) => true,
+        (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Viewer)
+        | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Member | TeamRole::Viewer)
+        | (TeamAction::ManageTerms, _) => false,
     }
 }
 
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_seat_gives_what_it_says_and_the_gateways_role_bounds_it() {
-        use TeamDeed::{MakeKeys, Members, OtherKey, OwnKey, See, Terms};
-        const NOTHING: &[TeamDeed] = &[];
+        use TeamAction::{CreateKeys, ManageMembers, ChangeOtherKey, ChangeOwnKey, View, ManageTerms};
+        const NOTHING: &[TeamAction] = &[];
         let (manager, member, viewer) =
             (Some(TeamRole::Manager), Some(TeamRole::Member), Some(TeamRole::Viewer));
-        let all: &'static [TeamDeed] = &TeamDeed::ALL;
-        let but_keys: &'static [TeamDeed] = &[See, OwnKey, OtherKey, Members, Terms];
-        let manages: &'static [TeamDeed] = &[See, MakeKeys, OwnKey, OtherKey, Members];
-        type Line = (AccountRole, Option<TeamRole>, &'static [TeamDeed], &'static [TeamDeed]);
+        let all: &'static [TeamAction] = &TeamAction::ALL;
+        let but_keys: &'static [TeamAction] = &[View, ChangeOwnKey, ChangeOtherKey, ManageMembers, ManageTerms];
+        let manages: &'static [TeamAction] = &[View, CreateKeys, ChangeOwnKey, ChangeOtherKey, ManageMembers];
+        type Line = (AccountRole, Option<TeamRole>, &'static [TeamAction], &'static [TeamAction]);
         let table: [Line; 16] = [
             (AccountRole::Owner, None, all, but_keys),
             (AccountRole::Owner, manager, all, but_keys),
@@ -119,19 +119,19 @@ mod tests {
             (AccountRole::Admin, member, all, but_keys),
             (AccountRole::Admin, viewer, all, but_keys),
             (AccountRole::Member, None, NOTHING, NOTHING),
-            (AccountRole::Member, manager, manages, &[See]),
-            (AccountRole::Member, member, &[See, MakeKeys, OwnKey], &[See]),
-            (AccountRole::Member, viewer, &[See], &[See]),
+            (AccountRole::Member, manager, manages, &[View]),
+            (AccountRole::Member, member, &[View, CreateKeys, ChangeOwnKey], &[View]),
+            (AccountRole::Member, viewer, &[View], &[View]),
             (AccountRole::Viewer, None, NOTHING, NOTHING),
-            (AccountRole::Viewer, manager, &[See], &[See]),
-            (AccountRole::Viewer, member, &[See], &[See]),
-            (AccountRole::Viewer, viewer, &[See], &[See]),
+            (AccountRole::Viewer, manager, &[View], &[View]),
+            (AccountRole::Viewer, member, &[View], &[View]),
+            (AccountRole::Viewer, viewer, &[View], &[View]),
         ];
         for (role, seat, open, closed) in table {
             for (disabled, expected) in [(false, open), (true, closed)] {
                 let may =
-                    |deed: &TeamDeed| may_in_team(&account(role), &team(disabled), seat, *deed);
-                let may: Vec<TeamDeed> = TeamDeed::ALL.into_iter().filter(may).collect();
+                    |deed: &TeamAction| may_in_team(&account(role), &team(disabled), seat, *deed);
+                let may: Vec<TeamAction> = TeamAction::ALL.into_iter().filter(may).collect();
                 assert_eq!(may, expected, "{role:?} {seat:?} closed: {disabled}");
             }
         }

@@ -8,25 +8,25 @@ use http::Request;
 use serde_json::json;
 use std::sync::Arc;
 
-use super::query::pairs;
+use super::query::query_pairs;
 use crate::state::ApiState;
 use relay::json;
 
-const PAGE_SIZE: usize = 100;
-const LONGEST: usize = 200;
+const MAX_PAGE_SIZE: usize = 100;
+const MAX_FILTER_BYTES: usize = 200;
 
 pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
     let mut filter = ModelFilter::default();
-    let (mut page, mut page_size) = (1, PAGE_SIZE);
+    let (mut page, mut page_size) = (1, MAX_PAGE_SIZE);
     let query = request.uri().query().unwrap_or_default();
-    for (name, value) in pairs(query) {
+    for (name, value) in query_pairs(query) {
         match name.as_str() {
-            "page" => page = number("page", &value, usize::MAX)?,
-            "page_size" => page_size = number("page_size", &value, PAGE_SIZE)?,
-            "provider" => filter.provider = Some(text("provider", value)?),
-            "model_type" => filter.model_type = Some(text("model_type", value)?),
-            "feature" => filter.feature = Some(text("feature", value)?),
-            "q" => filter.text = Some(text("q", value)?),
+            "page" => page = parse_count("page", &value, usize::MAX)?,
+            "page_size" => page_size = parse_count("page_size", &value, MAX_PAGE_SIZE)?,
+            "provider" => filter.provider = Some(check_length("provider", value)?),
+            "model_type" => filter.model_type = Some(check_length("model_type", value)?),
+            "feature" => filter.feature = Some(check_length("feature", value)?),
+            "q" => filter.text = Some(check_length("q", value)?),
             _ => {}
         }
     }
@@ -41,19 +41,19 @@ pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result
         "total": found.total,
         "data": data,
     });
-    Ok(json(body.to_string()))
+    Ok(json_response(body.to_string()))
 }
 
-fn number(name: &'static str, value: &str, most: usize) -> Result<usize, ApiError> {
+fn parse_count(name: &'static str, value: &str, most: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
         Ok(number) if number >= 1 => Ok(number.min(most)),
         _ => Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
     }
 }
 
-fn text(name: &'static str, value: String) -> Result<String, ApiError> {
-    if value.len() > LONGEST {
-        return Err(ApiError::invalid(name, format!("`{name}` must be at most {LONGEST} bytes")));
+fn check_length(name: &'static str, value: String) -> Result<String, ApiError> {
+    if value.len() > MAX_FILTER_BYTES {
+        return Err(ApiError::invalid(name, format!("`{name}` must be at most {MAX_FILTER_BYTES} bytes")));
     }
     Ok(value)
 }

@@ -9,14 +9,14 @@ use crate::request::ApiRequest;
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    relay::embed(Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?, EmbeddingEndpoint::OpenAi).await
+    relay::serve_embeddings(Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?, EmbeddingEndpoint::OpenAi).await
 }
 
 /// The native operators; the address names the model.
-pub(super) async fn native(
+pub(super) async fn create_native(
     asked: ApiRequest,
     target: RequestTarget,
     form: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    relay::embed(Call::read(asked.into_call(), &NativeDialect, target).await?, form).await
+    relay::serve_embeddings(Call::read(asked.into_call(), &NativeDialect, target).await?, form).await
 }

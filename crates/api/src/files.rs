@@ -18,41 +18,41 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::query::{decode, pairs};
+use super::query::{percent_decode, query_pairs};
 use crate::state::ApiState;
-use relay::files::Name;
+use relay::file_store::FileName;
 
 pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
-    let name = decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
-    let query = pairs(request.uri().query().unwrap_or_default());
+    let name = percent_decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
+    let query = query_pairs(request.uri().query().unwrap_or_default());
     let value = |name: &str| {
         query.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value.as_str())
     };
-    let name = state.engine.files.check(&name, value("expires"), value("signature"))?;
+    let name = state.engine.files.verify_link(&name, value("expires"), value("signature"))?;
     let headers = request.headers();
     let etag = format!("\"{}\"", name.text);
-    if text(headers, IF_NONE_MATCH).is_some_and(|told| told == "*" || told.contains(&etag)) {
-        return Ok(answer(&state, &name, StatusCode::NOT_MODIFIED, Body::empty()));
+    if header_text(headers, IF_NONE_MATCH).is_some_and(|told| told == "*" || told.contains(&etag)) {
+        return Ok(file_response(&state, &name, StatusCode::NOT_MODIFIED, Body::empty()));
     }
-    let range = text(headers, RANGE)
-        .filter(|_| text(headers, IF_RANGE).is_none_or(|told| told == etag))
-        .and_then(read_range);
+    let range = header_text(headers, RANGE)
+        .filter(|_| header_text(headers, IF_RANGE).is_none_or(|told| told == etag))
+        .and_then(parse_range);
     let head_only = *request.method() == Method::HEAD;
     if !head_only && range.is_none() {
         let got = state.engine.files.get(name.text, GetOptions::default()).await?;
-        let body = Body::new(Measured { left: got.meta.size, stream: got.into_stream() });
-        return Ok(answer(&state, &name, StatusCode::OK, body));
+        let body = Body::new(SizedBody { left: got.meta.size, stream: got.into_stream() });
+        return Ok(file_response(&state, &name, StatusCode::OK, body));
     }
     let head = GetOptions { head: true, ..GetOptions::default() };
     let size = state.engine.files.get(name.text, head).await?.meta.size;
     let Some(range) = range else {
-        let mut response = answer(&state, &name, StatusCode::OK, Body::empty());
+        let mut response = file_response(&state, &name, StatusCode::OK, Body::empty());
         response.headers_mut().insert(CONTENT_LENGTH, size.into());
         return Ok(response);
     };
-    let Some(part) = within(&range, size) else {
-        let mut response = answer(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
-        put(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{size}"));
+    let Some(part) = resolve_range(&range, size) else {
+        let mut response = file_response(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
+        set_header(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{size}"));
         return Ok(response);
     };
     let length = part.end - part.start;
@@ -62,10 +62,10 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
     } else {
         let only = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
         let got = state.engine.files.get(name.text, only).await?;
-        Body::new(Measured { left: length, stream: got.into_stream() })
+        Body::new(SizedBody { left: length, stream: got.into_stream() })
     };
-    let mut response = answer(&state, &name, StatusCode::PARTIAL_CONTENT, body);
-    put(response.headers_mut(), CONTENT_RANGE, &told);
+    let mut response = file_response(&state, &name, StatusCode::PARTIAL_CONTENT, body);
+    set_header(response.headers_mut(), CONTENT_RANGE, &told);
     if head_only {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
@@ -73,7 +73,7 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
 }
 
 /// An answer about a file. Whatever it holds, a browser runs nothing of it.
-fn answer(state: &ApiState, name: &Name<'_>, status: StatusCode, body: Body) -> Response {
+fn file_response(state: &ApiState, name: &FileName<'_>, status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -82,26 +82,26 @@ fn answer(state: &ApiState, name: &Name<'_>, status: StatusCode, body: Body) -> 
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let policy = HeaderValue::from_static("default-src 'none'; sandbox");
     headers.insert(CONTENT_SECURITY_POLICY, policy);
-    let shown = if name.is_plain_picture() { "inline" } else { "attachment" };
-    put(headers, CONTENT_DISPOSITION, &format!("{shown}; filename=\"{}\"", name.text));
-    put(headers, ETAG, &format!("\"{}\"", name.text));
-    let left = name.expires.saturating_sub(state.clock().now() / 1_000_000).max(0);
-    put(headers, CACHE_CONTROL, &format!("private, max-age={left}, immutable"));
+    let shown = if name.is_raster_image() { "inline" } else { "attachment" };
+    set_header(headers, CONTENT_DISPOSITION, &format!("{shown}; filename=\"{}\"", name.text));
+    set_header(headers, ETAG, &format!("\"{}\"", name.text));
+    let left = name.expires_at.saturating_sub(state.clock().now() / 1_000_000).max(0);
+    set_header(headers, CACHE_CONTROL, &format!("private, max-age={left}, immutable"));
     response
 }
 
-fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
+fn header_text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn put(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+fn set_header(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
 /// One range of bytes; `None` for several or for what is no range, which then get the whole.
-fn read_range(told: &str) -> Option<GetRange> {
+fn parse_range(told: &str) -> Option<GetRange> {
     let (first, last) = told.strip_prefix("bytes=")?.split_once('-')?;
     match (first.trim(), last.trim()) {
         ("", last) => Some(GetRange::Suffix(last.parse().ok()?)),
@@ -114,7 +114,7 @@ fn read_range(told: &str) -> Option<GetRange> {
 }
 
 /// The part of a file a range asks for; `None` when there is nothing in it.
-fn within(range: &GetRange, size: u64) -> Option<Range<u64>> {
+fn resolve_range(range: &GetRange, size: u64) -> Option<Range<u64>> {
     let part = match range {
         GetRange::Bounded(part) => part.start..part.end.min(size),
         GetRange::Offset(from) => *from..size,
@@ -124,12 +124,12 @@ fn within(range: &GetRange, size: u64) -> Option<Range<u64>> {
 }
 
 /// A stream that knows how long it is; one that ends early is cut off, not ended.
-struct Measured {
+struct SizedBody {
     left: u64,
     stream: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
-impl HttpBody for Measured {
+impl HttpBody for SizedBody {
     type Data = Bytes;
     type Error = object_store::Error;
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_browsers_write_them() {
-        let part = |told: &str, size| read_range(told).map(|range| within(&range, size));
+        let part = |told: &str, size| parse_range(told).map(|range| resolve_range(&range, size));
         assert_eq!(part("bytes=0-3", 10), Some(Some(0..4)));
         assert_eq!(part("bytes=4-", 10), Some(Some(4..10)));
         assert_eq!(part("bytes=-3", 10), Some(Some(7..10)));

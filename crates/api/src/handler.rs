@@ -6,44 +6,44 @@ use canon::{ApiError, ErrorKind};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
-use relay::{RequestId, Voice};
+use relay::{RequestId, ErrorFormat};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use transport::RequestHandler;
 
 use crate::health::metrics_text;
-use crate::serve::Api;
+use crate::serve::ApiService;
 use crate::state::ApiState;
 
 /// Answers the requests of one connection from the route table.
 pub struct ApiHandler {
-    api: Arc<Api>,
+    api: Arc<ApiService>,
     peer: SocketAddr,
 }
 
 impl ApiHandler {
     /// A handler for a connection from that address.
-    pub fn new(api: Arc<Api>, peer: SocketAddr) -> Self {
+    pub fn new(api: Arc<ApiService>, peer: SocketAddr) -> Self {
         Self { api, peer }
     }
 }
 
 impl RequestHandler for ApiHandler {
-    type Format = Voice;
+    type Format = ErrorFormat;
 
-    fn format(&self, path: &str, headers: &HeaderMap) -> Voice {
-        Voice::of(path, headers)
+    fn format(&self, path: &str, headers: &HeaderMap) -> ErrorFormat {
+        ErrorFormat::for_path(path, headers)
     }
 
     /// Answers one request, with an id of ours. A panic is an internal error of this request and
     /// ends no other.
-    async fn answer(&self, request: Request<Body>, format: Voice) -> Response {
+    async fn answer(&self, request: Request<Body>, format: ErrorFormat) -> Response {
         let id = next_id(self.api.state());
         let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);
         let response = match AssertUnwindSafe(work).catch_unwind().await {
             Ok(response) => response,
-            Err(_) => format.answer(&ApiError::internal("a request panicked"), &id),
+            Err(_) => format.to_response(&ApiError::internal("a request panicked"), &id),
         };
         with_request_id(response, &id)
     }
@@ -52,7 +52,7 @@ impl RequestHandler for ApiHandler {
         refuse(self.api.state(), fault, path)
     }
 
-    fn stopped(&self, format: Voice) -> Response {
+    fn stopped(&self, format: ErrorFormat) -> Response {
         stopped(self.api.state(), format)
     }
 
@@ -65,13 +65,13 @@ impl RequestHandler for ApiHandler {
 pub struct MetricsHandler(pub Arc<ApiState>);
 
 impl RequestHandler for MetricsHandler {
-    type Format = Voice;
+    type Format = ErrorFormat;
 
-    fn format(&self, path: &str, headers: &HeaderMap) -> Voice {
-        Voice::of(path, headers)
+    fn format(&self, path: &str, headers: &HeaderMap) -> ErrorFormat {
+        ErrorFormat::for_path(path, headers)
     }
 
-    async fn answer(&self, _request: Request<Body>, _format: Voice) -> Response {
+    async fn answer(&self, _request: Request<Body>, _format: ErrorFormat) -> Response {
         metrics_text(&self.0)
     }
 
@@ -79,7 +79,7 @@ impl RequestHandler for MetricsHandler {
         refuse(&self.0, fault, path)
     }
 
-    fn stopped(&self, format: Voice) -> Response {
+    fn stopped(&self, format: ErrorFormat) -> Response {
         stopped(&self.0, format)
     }
 
@@ -89,15 +89,15 @@ impl RequestHandler for MetricsHandler {
 }
 
 fn next_id(state: &ApiState) -> Arc<str> {
-    state.engine.ids.next(state.clock().now())
+    state.engine.request_ids.next_id(state.clock().now())
 }
 
 fn refuse(state: &ApiState, fault: &ApiError, path: &str) -> Response {
-    let format = Voice::of(path, &HeaderMap::new());
+    let format = ErrorFormat::for_path(path, &HeaderMap::new());
     let id = next_id(state);
-    let response = format.answer(fault, &id);
+    let response = format.to_response(fault, &id);
     let response = match fault.kind() {
-        ErrorKind::MethodNotAllowed => relay::allow(
+        ErrorKind::MethodNotAllowed => relay::with_allow_header(
             response,
             &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
         ),
@@ -106,10 +106,10 @@ fn refuse(state: &ApiState, fault: &ApiError, path: &str) -> Response {
     with_request_id(response, &id)
 }
 
-fn stopped(state: &ApiState, format: Voice) -> Response {
+fn stopped(state: &ApiState, format: ErrorFormat) -> Response {
     let id = next_id(state);
     let fault = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
-    with_request_id(format.answer(&fault, &id), &id)
+    with_request_id(format.to_response(&fault, &id), &id)
 }
 
 fn with_request_id(mut response: Response, id: &str) -> Response {

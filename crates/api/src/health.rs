@@ -13,7 +13,7 @@ use crate::state::ApiState;
 use relay::json;
 
 pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, ApiError> {
-    Ok(json("{\"status\":\"alive\"}"))
+    Ok(json_response("{\"status\":\"alive\"}"))
 }
 
 pub(super) async fn ready(
@@ -21,7 +21,7 @@ pub(super) async fn ready(
     _request: Request<Body>,
 ) -> Result<Response, ApiError> {
     if state.is_ready() {
-        Ok(json("{\"status\":\"ready\"}"))
+        Ok(json_response("{\"status\":\"ready\"}"))
     } else {
         Err(ApiError::new(ErrorKind::Overloaded, "the gateway is stopping or out of reach of its store"))
     }
@@ -42,7 +42,7 @@ pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, ApiError> {
 /// Everything counted, as OpenMetrics text.
 pub fn metrics_text(state: &ApiState) -> Response {
     let mut response = Response::new(Body::from(
-        state.engine.meters.text(&state.config().health(state.engine.ticks())),
+        state.engine.metrics.encode(&state.config().lane_health(state.engine.monotonic_micros())),
     ));
     response.headers_mut().insert(
         CONTENT_TYPE,

@@ -8,22 +8,22 @@ use serde_json::json;
 use std::sync::Arc;
 
 use crate::request::ApiRequest;
-use crate::{count, threads};
+use crate::{token_count, threads};
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = read(asked).await?;
-    match threads::of(&state, &mut call).await? {
+    let mut call = read_call(asked).await?;
+    match threads::open_thread(&state, &mut call).await? {
         None => relay::serve(call).await,
         Some(thread) => {
             let response = relay::serve(call).await?;
-            thread.remember(response).await
+            thread.record_response(response).await
         }
     }
 }
 
-async fn read(asked: ApiRequest) -> Result<Call, ApiError> {
+async fn read_call(asked: ApiRequest) -> Result<Call, ApiError> {
     let interleaved = asked
         .request
         .headers()
@@ -34,7 +34,7 @@ async fn read(asked: ApiRequest) -> Result<Call, ApiError> {
 }
 
 pub(super) async fn count(asked: ApiRequest) -> Result<Response, ApiError> {
-    let call = read(asked).await?;
-    let counted = count::count(&call, &call.body)?;
+    let call = read_call(asked).await?;
+    let counted = token_count::count_tokens(&call, &call.body)?;
     Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))
 }

@@ -8,26 +8,26 @@ use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
 
-use super::query::{decode, pairs};
+use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
-use access::keys::Key;
+use access::keys::ApiKey;
 use relay::is_native_client;
 use relay::json;
 
 /// Whose shape is asked for.
 #[derive(Clone, Copy)]
-enum Shape {
+enum ModelListShape {
     Chat,
     Messages,
     Native,
 }
 
-impl Shape {
+impl ModelListShape {
     fn of(request: &Request<Body>) -> Self {
         let headers = request.headers();
         // Only that format's clients send the key in the address.
         let query = request.uri().query().unwrap_or_default();
-        let by_address = || pairs(query).iter().any(|(name, _)| name == "key");
+        let by_address = || query_pairs(query).iter().any(|(name, _)| name == "key");
         if headers.contains_key("anthropic-version") {
             Self::Messages
         } else if is_native_client(headers) || by_address() {
@@ -39,46 +39,46 @@ impl Shape {
 }
 
 pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    let shape = Shape::of(&asked.request);
+    let shape = ModelListShape::of(&asked.request);
     list_as(&asked, shape)
 }
 
 /// `GET /v1beta/models`.
 pub(super) async fn list_native(asked: ApiRequest) -> Result<Response, ApiError> {
-    list_as(&asked, Shape::Native)
+    list_as(&asked, ModelListShape::Native)
 }
 
 /// `GET /v1beta/models/{id}`.
 pub(super) async fn get_native(asked: ApiRequest) -> Result<Response, ApiError> {
-    get_as(&asked, Shape::Native)
+    get_as(&asked, ModelListShape::Native)
 }
 
-fn list_as(asked: &ApiRequest, shape: Shape) -> Result<Response, ApiError> {
+fn list_as(asked: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
     let config = asked.state.config();
     let models: Vec<(&str, &Model)> =
         config.catalog.iter().flat_map(|model| callable(&asked.key, model)).collect();
-    let slice = slice(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
+    let slice = page_range(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
     let shown = models.get(slice.clone()).unwrap_or_default();
-    let data: Vec<Value> = shown.iter().map(|(id, model)| record(shape, id, model)).collect();
+    let data: Vec<Value> = shown.iter().map(|(id, model)| model_json(shape, id, model)).collect();
     let more = slice.end < models.len();
     let body = match shape {
-        Shape::Chat => json!({ "object": "list", "data": data }),
-        Shape::Messages => json!({
+        ModelListShape::Chat => json!({ "object": "list", "data": data }),
+        ModelListShape::Messages => json!({
             "data": data,
             "first_id": shown.first().map(|(id, _)| id),
             "last_id": shown.last().map(|(id, _)| id),
             "has_more": more,
         }),
-        Shape::Native if more => {
+        ModelListShape::Native if more => {
             json!({ "models": data, "nextPageToken": slice.end.to_string() })
         }
-        Shape::Native => json!({ "models": data }),
+        ModelListShape::Native => json!({ "models": data }),
     };
-    Ok(json(body.to_string()))
+    Ok(json_response(body.to_string()))
 }
 
 /// Every id a key may call a model by: its own and its aliases, since a key may name either.
-fn callable<'a>(key: &Key, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a Model)> {
+fn callable<'a>(key: &ApiKey, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a Model)> {
     let all = key.may_use(&model.id);
     let names = std::iter::once(&model.id).chain(&model.aliases);
     let mine = names.filter(move |name| all || key.may_use(name));
@@ -86,7 +86,7 @@ fn callable<'a>(key: &Key, model: &'a Model) -> impl Iterator<Item = (&'a str, &
 }
 
 /// The stretch of the list a query asks for, in its format's words; chat has no pages.
-fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, ApiError> {
+fn page_range(shape: ModelListShape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, ApiError> {
     let all = models.len();
     let place = |id: &str| models.iter().position(|(own, _)| *own == id);
     let count = |name: &str, value: &str| match value.parse::<usize>() {
@@ -96,17 +96,17 @@ fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<u
     let mut from = 0;
     let mut before = None;
     let mut most = match shape {
-        Shape::Chat => return Ok(0..all),
-        Shape::Messages => 20,
-        Shape::Native => 50,
+        ModelListShape::Chat => return Ok(0..all),
+        ModelListShape::Messages => 20,
+        ModelListShape::Native => 50,
     };
-    for (name, value) in pairs(query) {
+    for (name, value) in query_pairs(query) {
         match (shape, name.as_str()) {
-            (Shape::Messages, "limit") => most = count("limit", &value)?,
-            (Shape::Messages, "after_id") => from = place(&value).map_or(all, |at| at + 1),
-            (Shape::Messages, "before_id") => before = place(&value),
-            (Shape::Native, "pageSize") => most = count("pageSize", &value)?,
-            (Shape::Native, "pageToken") => {
+            (ModelListShape::Messages, "limit") => most = count("limit", &value)?,
+            (ModelListShape::Messages, "after_id") => from = place(&value).map_or(all, |at| at + 1),
+            (ModelListShape::Messages, "before_id") => before = place(&value),
+            (ModelListShape::Native, "pageSize") => most = count("pageSize", &value)?,
+            (ModelListShape::Native, "pageToken") => {
                 from = value.parse().map_err(|_| {
                     ApiError::invalid("pageToken", "`pageToken` is none that was given out here")
                 })?;
@@ -122,33 +122,33 @@ fn slice(shape: Shape, query: &str, models: &[(&str, &Model)]) -> Result<Range<u
 }
 
 pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let shape = Shape::of(&asked.request);
+    let shape = ModelListShape::of(&asked.request);
     get_as(&asked, shape)
 }
 
-fn get_as(asked: &ApiRequest, shape: Shape) -> Result<Response, ApiError> {
+fn get_as(asked: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
     let path = asked.request.uri().path();
     let id = path.split_once("/models/").map_or("", |(_, id)| id);
-    let id = decode(id);
+    let id = percent_decode(id);
     let config = asked.state.config();
     let model = config.routes.get(&id).map(|route| &*route.model);
     match model.filter(|model| callable(&asked.key, model).any(|(name, _)| name == id)) {
-        Some(model) => Ok(json(record(shape, &id, model).to_string())),
+        Some(model) => Ok(json_response(model_json(shape, &id, model).to_string())),
         None => Err(relay::unknown_model(&id)),
     }
 }
 
 /// A model under one of its ids.
-fn record(shape: Shape, id: &str, model: &Model) -> Value {
+fn model_json(shape: ModelListShape, id: &str, model: &Model) -> Value {
     let created = model.released.as_deref().unwrap_or("2025-01-01");
     match shape {
-        Shape::Chat => json!({
+        ModelListShape::Chat => json!({
             "id": id,
             "object": "model",
-            "created": seconds(created),
+            "created": unix_seconds(created),
             "owned_by": model.provider,
         }),
-        Shape::Messages => json!({
+        ModelListShape::Messages => json!({
             "type": "model",
             "id": id,
             "display_name": id,
@@ -157,7 +157,7 @@ fn record(shape: Shape, id: &str, model: &Model) -> Value {
             "max_tokens": model.max_output_tokens,
             "lifecycle": "active",
         }),
-        Shape::Native => json!({
+        ModelListShape::Native => json!({
             "name": format!("models/{id}"),
             "baseModelId": model.id,
             "version": model.as_of,
@@ -165,13 +165,13 @@ fn record(shape: Shape, id: &str, model: &Model) -> Value {
             "description": model.about,
             "inputTokenLimit": model.context_window.unwrap_or_default(),
             "outputTokenLimit": model.max_output_tokens.unwrap_or_default(),
-            "supportedGenerationMethods": methods(model.kind),
+            "supportedGenerationMethods": generation_methods(model.kind),
             "thinking": model.thinking.is_some(),
         }),
     }
 }
 
-const fn methods(kind: ModelKind) -> &'static [&'static str] {
+const fn generation_methods(kind: ModelKind) -> &'static [&'static str] {
     match kind {
         ModelKind::Chat => &["generateContent", "streamGenerateContent", "countTokens"],
         ModelKind::Image => &["generateContent"],
@@ -179,7 +179,7 @@ const fn methods(kind: ModelKind) -> &'static [&'static str] {
     }
 }
 
-fn seconds(date: &str) -> i64 {
+fn unix_seconds(date: &str) -> i64 {
     let midnight = format!("{date}T00:00:00Z");
     midnight.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second)
 }

@@ -7,20 +7,20 @@ use dialects::embeddings::EmbeddingEndpoint;
 use dialects::{RequestTarget, native::NativeDialect};
 use serde_json::{Value, json};
 
-use super::query::{decode, pairs};
+use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
-use crate::{count, embeddings};
+use crate::{token_count, embeddings};
 use relay::{self, Call};
 
 pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
     let path = asked.request.uri().path();
-    let rest = decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
+    let rest = percent_decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
     // A model id may hold colons itself: the operator is what follows the last one.
     let Some((model, operator)) = rest.rsplit_once(':') else {
         return Err(ApiError::new(ErrorKind::UnknownPath, "the path must end with `:` and an operator"));
     };
     let model = model.strip_prefix("models/").unwrap_or(model).to_owned();
-    let alt = pairs(asked.request.uri().query().unwrap_or_default());
+    let alt = query_pairs(asked.request.uri().query().unwrap_or_default());
     let alt = alt.iter().find(|(name, _)| name == "alt").map(|(_, value)| value.as_str());
     let events = match alt {
         Some("sse") => true,
@@ -45,8 +45,8 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
-        "embedContent" => embeddings::native(asked, target(false), EmbeddingEndpoint::EmbedContent).await,
-        "batchEmbedContents" => embeddings::native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents).await,
+        "embedContent" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::EmbedContent).await,
+        "batchEmbedContents" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents).await,
         _ => {
             let shown: String = operator.chars().take(64).collect();
             Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}` here")))
@@ -62,7 +62,7 @@ fn count_tokens(call: Call) -> Result<Response, ApiError> {
         .into_iter()
         .find_map(|name| body.get_mut(name).map(Value::take));
     let body = Bytes::from(inner.unwrap_or(body).to_string());
-    let counted = count::count(&call, &body)?;
+    let counted = token_count::count_tokens(&call, &body)?;
     Ok(counted.answer(&json!({
         "totalTokens": counted.tokens,
         "promptTokensDetails": [{ "modality": "TEXT", "tokenCount": counted.tokens }],

@@ -13,8 +13,8 @@ use std::sync::{Arc, LazyLock};
 use crate::state::ApiState;
 use relay::json;
 
-const BASE: &str = include_str!("../assets/openapi/base.json");
-const PARTS: [&str; 10] = [
+const BASE_DOCUMENT: &str = include_str!("../assets/openapi/base.json");
+const PART_DOCUMENTS: [&str; 10] = [
     include_str!("../assets/openapi/chat.json"),
     include_str!("../assets/openapi/responses.json"),
     include_str!("../assets/openapi/messages.json"),
@@ -29,12 +29,12 @@ const PARTS: [&str; 10] = [
 
 /// The description, but for the address it is served at.
 static DOCUMENT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let mut document = crate::object::object(BASE);
+    let mut document = crate::json_object::parse_object(BASE_DOCUMENT);
     if let Some(version) = document.get_mut("info").and_then(|info| info.get_mut("version")) {
         *version = json!(env!("CARGO_PKG_VERSION"));
     }
-    for part in PARTS {
-        merge(&mut document, crate::object::object(part));
+    for part in PART_DOCUMENTS {
+        merge(&mut document, crate::json_object::parse_object(part));
     }
     document
 });
@@ -59,13 +59,13 @@ pub fn document(state: &ApiState) -> Map<String, Value> {
 }
 
 pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Response, ApiError> {
-    Ok(json(Value::Object(document(&state)).to_string()))
+    Ok(json_response(Value::Object(document(&state)).to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::{addresses, fits};
+    use crate::routes::{route_summaries, path_matches};
 
     fn described() -> Vec<(String, String, bool)> {
         let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn every_address_is_described_and_nothing_else() {
-        let (described, addresses) = (described(), addresses());
+        let (described, addresses) = (described(), route_summaries());
         for (method, pattern, keyed) in &addresses {
             let found = described
                 .iter()
-                .find(|(own, path, _)| own.as_str() == method.as_str() && fits(pattern, path));
+                .find(|(own, path, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
             let (_, path, told) =
                 found.unwrap_or_else(|| panic!("{method} {pattern} is not told of"));
             assert_eq!(told, keyed, "{method} {path}: whether it takes a key");
@@ -95,7 +95,7 @@ mod tests {
         for (method, path, _) in &described {
             let real = addresses
                 .iter()
-                .any(|(own, pattern, _)| own.as_str() == method.as_str() && fits(pattern, path));
+                .any(|(own, pattern, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
             assert!(real, "{method} {path} is told of but not there");
         }
     }

@@ -1,20 +1,20 @@
 //! Addresses taken apart: the pairs of a query, and percent-encoded pieces.
 
 /// The pairs of a query, decoded; of a name sent twice the first counts.
-pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
+pub(crate) fn query_pairs(query: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decode(&name.replace('+', " "));
+        let name = percent_decode(&name.replace('+', " "));
         if !found.iter().any(|(known, _)| *known == name) {
-            found.push((name, decode(&value.replace('+', " "))));
+            found.push((name, percent_decode(&value.replace('+', " "))));
         }
     }
     found
 }
 
 /// A percent-encoded text; what is no encoding stays as it is.
-pub(super) fn decode(text: &str) -> String {
+pub(super) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -40,10 +40,10 @@ mod tests {
 
     #[test]
     fn a_query_is_taken_apart() {
-        let found = pairs("a=1&b=x%20y+z&a=2&&c&%64=%zz%");
+        let found = query_pairs("a=1&b=x%20y+z&a=2&&c&%64=%zz%");
         let found: Vec<(&str, &str)> =
             found.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         assert_eq!(found, [("a", "1"), ("b", "x y z"), ("c", ""), ("d", "%zz%")]);
-        assert_eq!(decode("google%2Fx%3A1%ff"), "google/x:1\u{fffd}");
+        assert_eq!(percent_decode("google%2Fx%3A1%ff"), "google/x:1\u{fffd}");
     }
 }

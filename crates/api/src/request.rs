@@ -1,7 +1,7 @@
 //! A request with a good key, as a handler gets it.
 
-use access::keys::Key;
-use access::limits::Pass;
+use access::keys::ApiKey;
+use access::limits::RatePermit;
 use axum::body::Body;
 use axum::response::Response;
 use canon::ApiError;
@@ -15,10 +15,10 @@ use crate::state::ApiState;
 /// A request whose key is good.
 pub(crate) struct ApiRequest {
     pub(crate) state: Arc<ApiState>,
-    pub(crate) key: Arc<Key>,
+    pub(crate) key: Arc<ApiKey>,
     pub(crate) id: RequestId,
     /// Its permit within the limits of its key and account, where there are any.
-    pub(crate) pass: Option<Arc<Pass>>,
+    pub(crate) permit: Option<Arc<RatePermit>>,
     pub(crate) request: Request<Body>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, ApiError>>;
 impl ApiRequest {
     /// The request as the relay takes it.
     pub(crate) fn into_call(self) -> CallRequest {
-        let Self { state, key, id, pass, request } = self;
-        CallRequest { engine: Arc::clone(&state.engine), key, id, pass, request }
+        let Self { state, key, id, permit: pass, request } = self;
+        CallRequest { engine: Arc::clone(&state.engine), key, id, rate_permit: pass, request }
     }
 }

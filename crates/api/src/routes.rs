@@ -13,13 +13,13 @@ use store::KeyScope;
 use crate::request::{ApiRequest, HandlerFuture};
 use crate::state::ApiState;
 use crate::{
-    admin, catalog, chat, embeddings, files, health, images, key, messages, models, native,
+    admin, catalog, chat, embeddings, files, health, images, key_info, messages, models, native,
     openapi, responses, task_routes,
 };
 
 /// Who may call.
 #[derive(Clone, Copy)]
-pub(crate) enum Handler {
+pub(crate) enum RouteHandler {
     /// Anyone.
     Public(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
     /// A good key of the right scope.
@@ -36,7 +36,7 @@ pub(crate) struct KeyedHandler {
     pub(crate) scope: Option<KeyScope>,
 }
 
-impl Handler {
+impl RouteHandler {
     pub(crate) const fn keyed(self) -> Option<KeyedHandler> {
         match self {
             Self::Public(_) => None,
@@ -46,10 +46,10 @@ impl Handler {
 }
 
 /// One address.
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
-    pub(crate) handler: Handler,
+    pub(crate) handler: RouteHandler,
 }
 
 macro_rules! guarded {
@@ -67,7 +67,7 @@ macro_rules! guarded {
 }
 
 /// A good key of either scope: the description of the key itself.
-macro_rules! known {
+macro_rules! any_key {
     ($($route:tt)*) => { guarded!(false, None, $($route)*) };
 }
 
@@ -97,7 +97,7 @@ macro_rules! public {
 }
 
 /// Every address of the API. The console has a list of its own, in `console::routes`.
-pub(crate) fn table() -> Vec<Route> {
+pub(crate) fn route_list() -> Vec<ApiRoute> {
     vec![
         paid!(POST "/v1/chat/completions" => chat::create),
         paid!(POST "/v1/embeddings" => embeddings::create),
@@ -126,8 +126,8 @@ pub(crate) fn table() -> Vec<Route> {
         keyed!(GET "/v1/models/{*rest}" => models::get),
         keyed!(GET "/v1beta/models" => models::list_native),
         keyed!(GET "/v1beta/models/{*rest}" => models::get_native),
-        known!(GET "/v1/key" => key::show),
-        keyed!(GET "/v1/usage/{request_id}" => key::receipt),
+        any_key!(GET "/v1/key" => key_info::show),
+        keyed!(GET "/v1/usage/{request_id}" => key_info::receipt),
         admin!(GET "/metrics" => health::metrics),
         admin!(GET "/api/admin/keys" => admin::list_keys),
         admin!(POST "/api/admin/keys" => admin::create_key),
@@ -179,9 +179,9 @@ pub(crate) fn table() -> Vec<Route> {
 
 /// Every address of the API: its method, its path with parameters in braces, and whether it takes a
 /// key. For the test that knocks at every door.
-pub fn addresses() -> Vec<(Method, &'static str, bool)> {
-    let keyed = |route: &Route| route.handler.keyed().is_some();
-    table().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
+pub fn route_summaries() -> Vec<(Method, &'static str, bool)> {
+    let keyed = |route: &ApiRoute| route.handler.keyed().is_some();
+    route_list().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
 /// The addresses of the API, found by their path.
@@ -189,20 +189,20 @@ pub fn addresses() -> Vec<(Method, &'static str, bool)> {
 /// Our own table and not a router's: a call's path is nearly always one of a few exact texts, and
 /// finding those must cost next to nothing.
 pub(crate) struct RouteTable {
-    exact: HashMap<&'static str, Door>,
+    exact: HashMap<&'static str, MethodTable>,
     /// Paths with parameters, most specific first.
-    patterns: Vec<(&'static str, Door)>,
+    patterns: Vec<(&'static str, MethodTable)>,
 }
 
 /// Everything an address answers to.
 #[derive(Default)]
-pub(crate) struct Door(Vec<(Method, Handler)>);
+pub(crate) struct MethodTable(Vec<(Method, RouteHandler)>);
 
 impl RouteTable {
     pub(crate) fn new() -> Self {
-        let mut exact: HashMap<&'static str, Door> = HashMap::new();
-        let mut patterns: BTreeMap<&'static str, Door> = BTreeMap::new();
-        for Route { method, path, handler } in table() {
+        let mut exact: HashMap<&'static str, MethodTable> = HashMap::new();
+        let mut patterns: BTreeMap<&'static str, MethodTable> = BTreeMap::new();
+        for ApiRoute { method, path, handler } in route_list() {
             let door = if path.contains('{') {
                 patterns.entry(path).or_default()
             } else {
@@ -216,22 +216,22 @@ impl RouteTable {
     }
 
     /// The methods of a path; `None` if the API does not serve it.
-    pub(crate) fn find(&self, path: &str) -> Option<&Door> {
+    pub(crate) fn find(&self, path: &str) -> Option<&MethodTable> {
         self.exact.get(path).or_else(|| {
-            let fits = |(pattern, _): &&(&'static str, Door)| fits(pattern, path);
+            let fits = |(pattern, _): &&(&'static str, MethodTable)| path_matches(pattern, path);
             self.patterns.iter().find(fits).map(|(_, door)| door)
         })
     }
 }
 
-impl Door {
+impl MethodTable {
     /// `HEAD` is answered wherever `GET` is; the body is left out further down.
-    pub(crate) fn handler(&self, method: &Method) -> Option<Handler> {
+    pub(crate) fn handler(&self, method: &Method) -> Option<RouteHandler> {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.0.iter().find(|(own, _)| own == method).map(|(_, handler)| *handler)
     }
 
-    pub(crate) fn allowed(&self) -> HeaderValue {
+    pub(crate) fn allow_header(&self) -> HeaderValue {
         let mut words: Vec<&str> = self.0.iter().map(|(method, _)| method.as_str()).collect();
         if words.contains(&"GET") {
             words.push("HEAD");
@@ -242,7 +242,7 @@ impl Door {
 
 /// Whether a path is of a pattern: `{name}` is one piece that is not empty, `{*rest}` everything
 /// that follows.
-pub(crate) fn fits(pattern: &str, path: &str) -> bool {
+pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
     let mut pieces = path.split('/');
     for want in pattern.split('/') {
         if want.starts_with("{*") {
@@ -267,19 +267,19 @@ mod tests {
 
     #[test]
     fn patterns_take_what_they_say_and_nothing_else() {
-        assert!(fits("/v1/responses/{id}/cancel", "/v1/responses/x/cancel"));
-        assert!(fits("/v1/models/{*rest}", "/v1/models/a/b:c"));
+        assert!(path_matches("/v1/responses/{id}/cancel", "/v1/responses/x/cancel"));
+        assert!(path_matches("/v1/models/{*rest}", "/v1/models/a/b:c"));
         for path in ["/v1/responses//cancel", "/v1/responses/x/cancel/", "/v1/responses/x/y"] {
-            assert!(!fits("/v1/responses/{id}/cancel", path), "{path}");
+            assert!(!path_matches("/v1/responses/{id}/cancel", path), "{path}");
         }
         for path in ["/v1/models", "/v1/models/", "/v1/modelsx/a", "//v1/models/a"] {
-            assert!(!fits("/v1/models/{*rest}", path), "{path}");
+            assert!(!path_matches("/v1/models/{*rest}", path), "{path}");
         }
     }
 
     #[test]
     fn exactly_administration_and_metrics_need_an_admin_key() {
-        for route in table() {
+        for route in route_list() {
             let Some(KeyedHandler { paid, scope, .. }) = route.handler.keyed() else { continue };
             let admin = route.path.starts_with("/api/admin/") || route.path == "/metrics";
             let expected = match route.path {
@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn only_the_reviewed_addresses_are_public() {
-        for route in table() {
-            let public = matches!(route.handler, Handler::Public(_));
+        for route in route_list() {
+            let public = matches!(route.handler, RouteHandler::Public(_));
             assert_eq!(public, PUBLIC.contains(&route.path), "{} {}", route.method, route.path);
         }
     }

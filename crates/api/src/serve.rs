@@ -1,8 +1,8 @@
 //! The way of a request to its handler: key, address, limits, idempotency.
 
 use access::idempotency;
-use access::keys::Key;
-use access::{carrier, limits};
+use access::keys::ApiKey;
+use access::{authentication, limits};
 use admin::NewKey;
 use axum::Router;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::HeaderValue;
-use relay::{RequestId, Voice};
+use relay::{RequestId, ErrorFormat};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{Handler, KeyedHandler, Route, RouteTable, fits, table};
+use crate::routes::{RouteHandler, KeyedHandler, ApiRoute, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
 
 /// The API, and behind it the pages of the console.
-pub struct Api {
+pub struct ApiService {
     state: Arc<ApiState>,
     routes: RouteTable,
     fallback: Router,
 }
 
-impl Api {
+impl ApiService {
     /// The API. Paths it does not serve go to `fallback`.
     pub fn new(state: Arc<ApiState>, fallback: Router) -> Self {
         Self { state, routes: RouteTable::new(), fallback }
@@ -58,61 +58,61 @@ impl Api {
                 }
             }
             Some(door) => match door.handler(request.method()) {
-                Some(handler) => run(Arc::clone(&self.state), handler, id, peer, request).await,
-                None => wrong_method(&request, &id, &door.allowed()),
+                Some(handler) => dispatch(Arc::clone(&self.state), handler, id, peer, request).await,
+                None => method_not_allowed(&request, &id, &door.allow_header()),
             },
         }
     }
 }
 
-async fn run(
+async fn dispatch(
     state: Arc<ApiState>,
-    door: Handler,
+    door: RouteHandler,
     id: RequestId,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let voice = Voice::of(request.uri().path(), request.headers());
+    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
     let outcome = match door {
-        Handler::Public(handler) => handler(state, request).await,
-        Handler::Keyed(door) => {
+        RouteHandler::Public(handler) => handler(state, request).await,
+        RouteHandler::Keyed(door) => {
             let keys = &state.engine.keys;
-            return match carrier::key_of(keys, request.uri(), request.headers()).await {
-                Ok(key) => with_key((&state, &key, &id), voice, door, peer, request).await,
-                Err(fault) => refused(fault, voice, &id, request).await,
+            return match authentication::authenticate(keys, request.uri(), request.headers()).await {
+                Ok(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
+                Err(fault) => refuse(fault, voice, &id, request).await,
             };
         }
     };
-    outcome.unwrap_or_else(|fault| voice.answer(&fault, &id.0))
+    outcome.unwrap_or_else(|fault| voice.to_response(&fault, &id.0))
 }
 
 /// Finds the handler of a request whose path begins so.
-fn find(request: &Request<Body>, prefix: &str) -> Option<Handler> {
+fn find_handler(request: &Request<Body>, prefix: &str) -> Option<RouteHandler> {
     let path = request.uri().path();
-    let fits = |route: &Route| {
+    let fits = |route: &ApiRoute| {
         route.path.starts_with(prefix)
             && route.method == *request.method()
-            && fits(route.path, path)
+            && path_matches(route.path, path)
     };
-    table().into_iter().find(fits).map(|route| route.handler)
+    route_list().into_iter().find(fits).map(|route| route.handler)
 }
 
 /// Answers a request of the console's as if it had come with that key.
-pub async fn serve_as(
+pub async fn serve_with_key(
     state: Arc<ApiState>,
     key: &str,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let voice = Voice::of(request.uri().path(), request.headers());
+    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
     let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
-    let door = find(&request, "/");
+    let door = find_handler(&request, "/");
     let key =
         state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
-    let Some(door) = door.and_then(Handler::keyed) else { return nothing_here(request).await };
+    let Some(door) = door.and_then(RouteHandler::keyed) else { return path_not_found(request).await };
     match key {
-        Some(key) => with_key((&state, &key, &id), voice, door, peer, request).await,
-        None => voice.answer(&ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"), &id.0),
+        Some(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
+        None => voice.to_response(&ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"), &id.0),
     }
 }
 
@@ -121,31 +121,31 @@ pub async fn serve_as(
 ///
 /// The handlers get a stand-in key. It exists for this request alone: its text is dropped here, and
 /// it is neither stored nor on the ring, so no request from outside can carry it.
-pub async fn administer(
+pub async fn serve_admin_request(
     state: Arc<ApiState>,
     account: &store::Account,
     request: Request<Body>,
 ) -> Response {
-    let door = find(&request, "/api/admin/").and_then(Handler::keyed);
-    let Some(door) = door else { return nothing_here(request).await };
-    let id = RequestId(state.engine.ids.next(state.clock().now()));
+    let door = find_handler(&request, "/api/admin/").and_then(RouteHandler::keyed);
+    let Some(door) = door else { return path_not_found(request).await };
+    let id = RequestId(state.engine.request_ids.next_id(state.clock().now()));
     let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
-    let answered = match key.make(&account.id, &state.engine.keys, state.clock().now()) {
+    let answered = match key.into_record(&account.id, &state.engine.keys, state.clock().now()) {
         Ok((mut record, _)) => {
             record.scope = KeyScope::Admin;
-            let key = state.engine.keys.stand_in(record);
+            let key = state.engine.keys.session_key(record);
             let allowed = check_scope(&key, door);
-            keyed((&state, &key, &id), allowed, door, request).await
+            run_keyed((&state, &key, &id), allowed, door, request).await
         }
         Err(error) => Err(ApiError::internal(error.to_string())),
     };
-    answered.unwrap_or_else(|fault| Voice::Plain.answer(&fault, &id.0))
+    answered.unwrap_or_else(|fault| ErrorFormat::Plain.to_response(&fault, &id.0))
 }
 
 /// Answers a request whose key is good, and tells what is left of its limits.
-async fn with_key(
-    (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
-    voice: Voice,
+async fn serve_keyed(
+    (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
+    voice: ErrorFormat,
     door: KeyedHandler,
     peer: SocketAddr,
     request: Request<Body>,
@@ -153,17 +153,17 @@ async fn with_key(
     let proxies = &state.config().trusted_proxies;
     let allowed = limits::check_address(proxies, key, peer, request.headers())
         .and_then(|()| check_scope(key, door));
-    let answered = keyed((state, key, id), allowed, door, request).await;
-    let mut response = answered.unwrap_or_else(|fault| voice.answer(&fault, &id.0));
-    let left = state.limiter.left(key);
+    let answered = run_keyed((state, key, id), allowed, door, request).await;
+    let mut response = answered.unwrap_or_else(|fault| voice.to_response(&fault, &id.0));
+    let left = state.limiter.remaining(key);
     if let Some(origin) = voice.origin() {
-        limits::tell(&left, origin, state.clock().now(), response.headers_mut());
+        limits::add_limit_headers(&left, origin, state.clock().now(), response.headers_mut());
     }
     response
 }
 
 /// Refuses a key that was made for something else.
-fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), ApiError> {
+fn check_scope(key: &ApiKey, door: KeyedHandler) -> Result<(), ApiError> {
     let say = match (door.scope, key.record.scope) {
         (None, KeyScope::Call | KeyScope::Admin)
         | (Some(KeyScope::Call), KeyScope::Call)
@@ -181,8 +181,8 @@ fn check_scope(key: &Key, door: KeyedHandler) -> Result<(), ApiError> {
 }
 
 /// A request with a good key: from where it may come, within its limits, and once if it says so.
-async fn keyed(
-    (state, key, id): (&Arc<ApiState>, &Arc<Key>, &RequestId),
+async fn run_keyed(
+    (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
     allowed: Result<(), ApiError>,
     door: KeyedHandler,
     request: Request<Body>,
@@ -191,8 +191,8 @@ async fn keyed(
     let entered = match allowed {
         Ok(()) if paid => {
             // What is shed costs no look at limits, which may ask other nodes, and is not counted.
-            state.engine.running.room(state.config().running)?;
-            state.limiter.enter(key).await
+            state.engine.in_flight.check_room(state.config().max_running_calls)?;
+            state.limiter.admit(key).await
         }
         Ok(()) => Ok(None),
         Err(fault) => Err(fault),
@@ -200,7 +200,7 @@ async fn keyed(
     let pass = match entered {
         Ok(pass) => pass,
         Err(fault) => {
-            drain(request).await;
+            drain_body(request).await;
             return Err(fault);
         }
     };
@@ -208,58 +208,58 @@ async fn keyed(
         state: Arc::clone(state),
         key: Arc::clone(key),
         id: id.clone(),
-        pass,
+        permit: pass,
         request,
     };
     if paid && asked.request.headers().contains_key(idempotency::HEADER) {
         // Boxed: other calls must not carry this future along.
-        return Box::pin(once(asked, handler)).await;
+        return Box::pin(run_once(asked, handler)).await;
     }
     handler(asked).await
 }
 
 /// Runs a call under its idempotency key.
-async fn once(
+async fn run_once(
     asked: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<Response, ApiError> {
-    let ApiRequest { state, key, id, pass, request } = asked;
-    let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().body_limit);
+    let ApiRequest { state, key, id, permit: pass, request } = asked;
+    let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
     let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
-    let run = move |request| handler(ApiRequest { state, key, id, pass, request });
-    idempotency.once(&account, &owner, limit, request, run).await
+    let run = move |request| handler(ApiRequest { state, key, id, permit: pass, request });
+    idempotency.run_once(&account, &owner, limit, request, run).await
 }
 
-async fn refused(fault: ApiError, voice: Voice, id: &RequestId, request: Request<Body>) -> Response {
-    drain(request).await;
-    voice.answer(&fault, &id.0)
+async fn refuse(fault: ApiError, voice: ErrorFormat, id: &RequestId, request: Request<Body>) -> Response {
+    drain_body(request).await;
+    voice.to_response(&fault, &id.0)
 }
 
 /// Reads the rest of a request that is refused, if it is small: a connection that is closed with
 /// bytes unread looks to a client like a failure of the network.
-async fn drain(request: Request<Body>) {
+async fn drain_body(request: Request<Body>) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
     let reading = axum::body::to_bytes(request.into_body(), MAX_DRAIN_BYTES);
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 
-fn wrong_method(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
+fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
     let say = format!(
         "{} is not allowed here; allowed: {}",
         request.method(),
         allowed.to_str().unwrap_or_default()
     );
-    let voice = Voice::of(request.uri().path(), request.headers());
+    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
     let fault = ApiError::new(ErrorKind::MethodNotAllowed, say);
-    relay::allow(voice.answer(&fault, &id.0), allowed)
+    relay::with_allow_header(voice.to_response(&fault, &id.0), allowed)
 }
 
-pub async fn nothing_here(request: Request<Body>) -> Response {
+pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
-    let voice = Voice::of(path, request.headers());
+    let voice = ErrorFormat::for_path(path, request.headers());
     let shown: String = path.chars().take(64).collect();
     let fault =
         ApiError::new(ErrorKind::UnknownPath, format!("there is nothing at {shown}; check the base address"));
     let id = request.extensions().get::<RequestId>();
-    voice.answer(&fault, id.map_or("", |id| &id.0))
+    voice.to_response(&fault, id.map_or("", |id| &id.0))
 }

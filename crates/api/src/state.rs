@@ -1,7 +1,7 @@
 //! Everything the handlers of the API use.
 
-use access::idempotency::Idempotency;
-use access::limits::Pacing;
+use access::idempotency::IdempotencyKeys;
+use access::limits::RateLimiter;
 use admin::Admin;
 use config::Config;
 use ledger::Clock;
@@ -11,8 +11,8 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 use transport::ShutdownPhase;
 
-use crate::memory::Memory;
-use crate::tasks::Tasks;
+use crate::stored_answers::StoredAnswers;
+use crate::tasks::ImageTasks;
 
 /// Silence of the store, in microseconds, after which a node that is not alone is not ready.
 const MAX_STORE_SILENCE_US: i64 = 4_000_000;
@@ -26,13 +26,13 @@ pub struct ApiState {
     /// Accounts, keys, usage.
     pub store: Store,
     /// Rate limits of keys and accounts.
-    pub limiter: Arc<Pacing>,
+    pub limiter: Arc<RateLimiter>,
     /// Idempotency keys.
-    pub idempotency: Arc<Idempotency>,
+    pub idempotency: Arc<IdempotencyKeys>,
     /// Answers kept for later calls.
-    pub memory: Memory,
+    pub stored_answers: StoredAnswers,
     /// Image tasks of this node.
-    pub jobs: Tasks,
+    pub image_tasks: ImageTasks,
     /// Cancelled when the process is to stop.
     pub stop: CancellationToken,
 }
@@ -50,8 +50,8 @@ impl ApiState {
 
     /// Returns true if new work is welcome.
     pub fn is_ready(&self) -> bool {
-        let leases = &self.engine.funds.teller;
+        let leases = &self.engine.funds.lease_client;
         let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;
-        !cut_off && self.engine.connections.order() == ShutdownPhase::Serve
+        !cut_off && self.engine.connections.phase() == ShutdownPhase::Serve
     }
 }

@@ -7,33 +7,33 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{StoreError, Task, TaskState};
 
-use super::query::{decode, pairs};
+use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::tasks::{show, wait};
+use crate::tasks::{task_json, poll_delay_s};
 use relay::json;
 
 /// Which task is asked for, by whom.
-struct Wanted {
+struct TaskLookup {
     state: Arc<ApiState>,
     account: String,
     id: String,
 }
 
-impl Wanted {
-    fn of(asked: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, pass: _, request } = asked;
+impl TaskLookup {
+    fn from_request(asked: ApiRequest) -> Self {
+        let ApiRequest { state, key, id: _, permit: _, request } = asked;
         let path = request.uri().path();
         let rest = path.strip_prefix("/v1/tasks/");
         let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));
-        let id = decode(rest.unwrap_or_default().split('/').next().unwrap_or_default());
+        let id = percent_decode(rest.unwrap_or_default().split('/').next().unwrap_or_default());
         Self { state, account: key.record.account_id.clone(), id }
     }
 
     /// Another account's task is as unknown as one that never was.
     async fn find(&self) -> Result<Task, ApiError> {
         let Self { state, account, id } = self;
-        let found = state.store.task(id, account, state.clock().now()).await.map_err(unreadable)?;
+        let found = state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
         found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
             let say = format!("there is no task `{shown}`; it may have expired");
@@ -43,14 +43,14 @@ impl Wanted {
 }
 
 pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = Wanted::of(asked);
+    let wanted = TaskLookup::from_request(asked);
     let task = wanted.find().await?;
-    Ok(answer(&wanted.state, &task))
+    Ok(task_response(&wanted.state, &task))
 }
 
 pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     let (mut limit, mut after, mut wanted) = (20, None, None);
-    for (name, value) in pairs(asked.request.uri().query().unwrap_or_default()) {
+    for (name, value) in query_pairs(asked.request.uri().query().unwrap_or_default()) {
         match (name.as_str(), value.as_str()) {
             ("limit", text) => match text.parse::<u32>() {
                 Ok(count @ 1..=100) => limit = count,
@@ -71,13 +71,13 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     let (state, account) = (&asked.state, &asked.key.record.account_id);
     let found =
         state.store.tasks(account, after.as_deref(), wanted, limit + 1, state.clock().now());
-    let mut found = found.await.map_err(unreadable)?;
+    let mut found = found.await.map_err(store_unavailable)?;
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = found.len() > most;
     found.truncate(most);
     let named = |task: Option<&Task>| task.map(|task| task.id.clone());
     let (first, last) = (named(found.first()), named(found.last()));
-    let data: Vec<Value> = found.iter().map(|task| show(state, task)).collect();
+    let data: Vec<Value> = found.iter().map(|task| task_json(state, task)).collect();
     let body = json!({
         "object": "list",
         "data": data,
@@ -85,18 +85,18 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
         "last_id": last,
         "has_more": has_more,
     });
-    Ok(json(body.to_string()))
+    Ok(json_response(body.to_string()))
 }
 
 /// Cancelled twice is cancelled; what is done or failed cannot be.
 pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = Wanted::of(asked);
-    let Wanted { state, account, id } = &wanted;
+    let wanted = TaskLookup::from_request(asked);
+    let TaskLookup { state, account, id } = &wanted;
     let now = state.clock().now();
-    let lives = i64::try_from(state.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+    let lives = i64::try_from(state.config().files.retention.as_micros()).unwrap_or(i64::MAX);
     let expires = now.saturating_add(lives);
-    if state.store.cancel_task(id, account, now, expires).await.map_err(unreadable)? {
-        state.jobs.cancelled(id);
+    if state.store.cancel_task(id, account, now, expires).await.map_err(store_unavailable)? {
+        state.image_tasks.cancel_run(id);
     }
     let task = wanted.find().await?;
     if task.state != TaskState::Cancelled {
@@ -104,25 +104,25 @@ pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
         let fault = ApiError::new(ErrorKind::Conflict, say).with_code("task_over").without_retry();
         return Err(fault);
     }
-    Ok(answer(state, &task))
+    Ok(task_response(state, &task))
 }
 
 /// `GET /v1/webhooks/secret`: what the account's webhooks are signed with.
 pub(super) async fn webhook_secret(asked: ApiRequest) -> Result<Response, ApiError> {
-    let secret = asked.state.jobs.webhook_secret(&asked.key.record.account_id);
-    Ok(json(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
+    let secret = asked.state.image_tasks.webhook_secret(&asked.key.record.account_id);
+    Ok(json_response(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
 }
 
 /// A task, and when to ask again if there is more to come.
-fn answer(state: &ApiState, task: &Task) -> Response {
-    let mut response = json(show(state, task).to_string());
-    if let Some(seconds) = wait(task.state) {
+fn task_response(state: &ApiState, task: &Task) -> Response {
+    let mut response = json_response(task_json(state, task).to_string());
+    if let Some(seconds) = poll_delay_s(task.state) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
-fn unreadable(error: StoreError) -> ApiError {
+fn store_unavailable(error: StoreError) -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment, retry shortly")
         .with_log_note(error.to_string())
 }

@@ -11,15 +11,15 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::StoredResponse;
 
-use super::watched::watched;
-use crate::object::{object, set, text};
+use super::observe::observe_response;
+use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use relay::{self, Call};
 
 /// The code on which tool runners send their whole history instead.
-const UNSUPPORTED: &str = "thread_unsupported_request";
+const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
 /// A conversation that is to be gone on with.
-pub(super) struct Thread {
+pub(super) struct MessageThread {
     state: Arc<ApiState>,
     account: String,
     body: Map<String, Value>,
@@ -29,7 +29,7 @@ pub(super) struct Thread {
 
 /// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
 /// says nothing.
-pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<Thread>, ApiError> {
+pub(super) async fn open_thread(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<MessageThread>, ApiError> {
     if memmem::find(&call.body, b"\"thread\"").is_none() {
         return Ok(None);
     }
@@ -45,38 +45,38 @@ pub(super) async fn of(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<
         Some("continue") => {
             let id = word("previous_message_id").unwrap_or_default();
             let account = &call.key.record.account_id;
-            let kept = state.memory.get(id, account, state.clock().now()).await;
+            let kept = state.stored_answers.get(id, account, state.clock().now()).await;
             // A conversation that is gone can still be gone on with, if the client sends it whole.
             let kept = kept.map_err(|fault| {
                 ApiError::invalid("thread.previous_message_id", fault.message().to_owned())
-                    .with_code(UNSUPPORTED)
+                    .with_code(UNSUPPORTED_CODE)
             })?;
-            body = continued(&kept, body);
+            body = continue_conversation(&kept, body);
         }
         _ => {
             return Err(ApiError::invalid(
                 "thread.type",
                 "`thread.type` must be `create` or `continue`",
             )
-            .with_code(UNSUPPORTED));
+            .with_code(UNSUPPORTED_CODE));
         }
     }
     call.body = Bytes::from(Value::Object(body.clone()).to_string());
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    Ok(Some(Thread {
+    Ok(Some(MessageThread {
         state: Arc::clone(state),
         account: call.key.record.account_id.clone(),
         body,
         chat,
-        stamp: relay::stamp(call),
+        stamp: relay::reply_stamp(call),
     }))
 }
 
 /// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
 /// was.
-fn continued(kept: &StoredResponse, mut new: Map<String, Value>) -> Map<String, Value> {
-    let before = object(&kept.request);
-    let reply = object(&kept.reply);
+fn continue_conversation(kept: &StoredResponse, mut new: Map<String, Value>) -> Map<String, Value> {
+    let before = parse_object(&kept.request);
+    let reply = parse_object(&kept.reply);
     let mut messages = match before.get("messages") {
         Some(Value::Array(messages)) => messages.clone(),
         _ => Vec::new(),
@@ -94,15 +94,15 @@ fn continued(kept: &StoredResponse, mut new: Map<String, Value>) -> Map<String, 
     new
 }
 
-impl Thread {
-    fn keep(&self, reply: Map<String, Value>) {
-        let id = text(&reply, "id").to_owned();
+impl MessageThread {
+    fn store_reply(&self, reply: Map<String, Value>) {
+        let id = text_field(&reply, "id").to_owned();
         if id.is_empty() {
             return;
         }
         let now = self.state.clock().now();
-        let span = i64::try_from(self.state.config().keep_answers.as_micros()).unwrap_or(i64::MAX);
-        self.state.memory.put(StoredResponse {
+        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
             request: Value::Object(self.body.clone()).to_string(),
@@ -113,27 +113,27 @@ impl Thread {
     }
 
     /// Keeps the answer before the caller has its last byte.
-    pub(super) async fn remember(self, response: Response) -> Result<Response, ApiError> {
+    pub(super) async fn record_response(self, response: Response) -> Result<Response, ApiError> {
         let gathering =
-            Gathering { reader: MessagesDialect.stream_reader(), events: Vec::new(), thread: Some(self) };
-        let whole = |gathering: &mut Gathering, body: &[u8]| {
+            ThreadRecorder { reader: MessagesDialect.stream_reader(), events: Vec::new(), thread: Some(self) };
+        let whole = |gathering: &mut ThreadRecorder, body: &[u8]| {
             if let Some(thread) = gathering.thread.take() {
-                thread.keep(object(body));
+                thread.store_reply(parse_object(body));
             }
         };
-        watched(response, gathering, whole, Gathering::see).await
+        observe_response(response, gathering, whole, ThreadRecorder::record_event).await
     }
 }
 
 /// A streamed answer that is put together again while it goes by.
-struct Gathering {
+struct ThreadRecorder {
     reader: Box<dyn StreamReader>,
     events: Vec<Event>,
-    thread: Option<Thread>,
+    thread: Option<MessageThread>,
 }
 
-impl Gathering {
-    fn see(&mut self, frame: &StreamFrame) {
+impl ThreadRecorder {
+    fn record_event(&mut self, frame: &StreamFrame) {
         if self.thread.is_some() && self.reader.push(frame, &mut self.events).is_err() {
             self.thread = None;
         }
@@ -149,11 +149,11 @@ impl Gathering {
             let reply = fold.finish();
             let id = reply.id.clone();
             let (body, _) = MessagesDialect.write_reply(reply, &thread.chat, &thread.stamp);
-            let mut message = object(body);
+            let mut message = parse_object(body);
             if let Some(id) = id {
-                set(&mut message, [("id", Value::from(id))]);
+                set_fields(&mut message, [("id", Value::from(id))]);
             }
-            thread.keep(message);
+            thread.store_reply(message);
         }
     }
 }

@@ -6,98 +6,98 @@ use catalog::AuthScheme;
 use serde_json::Value;
 
 use crate::raw::RawAuth;
-use crate::stored::WrongField;
-use crate::usual_auth;
+use crate::stored::FieldError;
+use crate::default_auth;
 
 /// The longest secret; an account of Google's is the longest there is.
-const LONGEST: usize = 8 << 10;
-const ITSELF: &str = "must be the secret itself, as a text";
+const MAX_SECRET_BYTES: usize = 8 << 10;
+const SECRET_EXPECTED: &str = "must be the secret itself, as a text";
 
-fn wrong(field: &str, why: impl Into<String>) -> WrongField {
-    WrongField { field: field.to_owned(), why: why.into() }
+fn field_error(field: &str, why: impl Into<String>) -> FieldError {
+    FieldError { field: field.to_owned(), reason: why.into() }
 }
 
 /// A secret in the provider's usual way.
-pub fn of_value(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, WrongField> {
+pub fn auth_from_secret(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, FieldError> {
     let mut table = toml::Table::new();
-    match usual_auth(name, like) {
+    match default_auth(name, like) {
         None | Some(AuthScheme::Bearer | AuthScheme::None) => {
-            table.insert("bearer".to_owned(), plain("value", value)?);
+            table.insert("bearer".to_owned(), secret_reference("value", value)?);
         }
         Some(AuthScheme::Header(header)) => {
             table.insert("header".to_owned(), header.as_str().into());
-            table.insert("value".to_owned(), plain("value", value)?);
+            table.insert("value".to_owned(), secret_reference("value", value)?);
         }
         Some(AuthScheme::Google) => {
-            table.insert("google".to_owned(), account("value", value)?);
+            table.insert("google".to_owned(), google_account("value", value)?);
         }
         Some(AuthScheme::SigV4(_)) => {
             let why = "this provider takes several: send \"auth\": {\"sigv4\": {\"access_key\": …, \
                        \"secret_key\": …}}";
-            return Err(wrong("value", why));
+            return Err(field_error("value", why));
         }
     }
     Ok(RawAuth(table.into()))
 }
 
 /// A credential of any kind.
-pub fn of_auth(auth: &Value) -> Result<RawAuth, WrongField> {
+pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
     let Value::Object(fields) = auth else {
-        return Err(wrong("auth", "must be an object with bearer, header, google or sigv4"));
+        return Err(field_error("auth", "must be an object with bearer, header, google or sigv4"));
     };
     let mut table = toml::Table::new();
     for (name, value) in fields {
         let field = format!("auth.{name}");
         let read = match (name.as_str(), value) {
-            ("bearer" | "value", value) => plain(&field, value)?,
-            ("google", value) => account(&field, value)?,
+            ("bearer" | "value", value) => secret_reference(&field, value)?,
+            ("google", value) => google_account(&field, value)?,
             ("sigv4", Value::Object(parts)) => {
                 let mut keys = toml::Table::new();
                 for (name, value) in parts {
                     let field = format!("{field}.{name}");
                     let read = match name.as_str() {
-                        "access_key" | "secret_key" | "session_token" => plain(&field, value)?,
-                        _ => word(&field, value)?,
+                        "access_key" | "secret_key" | "session_token" => secret_reference(&field, value)?,
+                        _ => text_value(&field, value)?,
                     };
                     keys.insert(name.clone(), read);
                 }
                 keys.into()
             }
-            (_, value) => word(&field, value)?,
+            (_, value) => text_value(&field, value)?,
         };
         table.insert(name.clone(), read);
     }
     Ok(RawAuth(table.into()))
 }
 
-fn word(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
-    let text = value.as_str().ok_or_else(|| wrong(field, "must be a text"))?;
+fn text_value(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
+    let text = value.as_str().ok_or_else(|| field_error(field, "must be a text"))?;
     Ok(text.into())
 }
 
-fn reference(text: &str) -> toml::Value {
+fn text_reference(text: &str) -> toml::Value {
     toml::Table::from_iter([("text".to_owned(), text.into())]).into()
 }
 
 /// A secret that goes into a header or a signature.
-fn plain(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
-    let text = value.as_str().ok_or_else(|| wrong(field, ITSELF))?;
-    if text.is_empty() || text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
-        let why = format!("must have 1 to {LONGEST} visible ASCII characters, without spaces");
-        return Err(wrong(field, why));
+fn secret_reference(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
+    let text = value.as_str().ok_or_else(|| field_error(field, SECRET_EXPECTED))?;
+    if text.is_empty() || text.len() > MAX_SECRET_BYTES || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        let why = format!("must have 1 to {MAX_SECRET_BYTES} visible ASCII characters, without spaces");
+        return Err(field_error(field, why));
     }
-    Ok(reference(text))
+    Ok(text_reference(text))
 }
 
 /// An account of Google's: its JSON, as such or as a text.
-fn account(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
+fn google_account(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
     let text = match value {
         Value::Object(_) => value.to_string(),
         Value::String(text) if text.trim_start().starts_with('{') => text.clone(),
-        _ => return Err(wrong(field, "must be the JSON of an account")),
+        _ => return Err(field_error(field, "must be the JSON of an account")),
     };
-    if text.len() > LONGEST {
-        return Err(wrong(field, format!("must have at most {LONGEST} bytes")));
+    if text.len() > MAX_SECRET_BYTES {
+        return Err(field_error(field, format!("must have at most {MAX_SECRET_BYTES} bytes")));
     }
     // It is asked for tokens wherever the account says: from here it says Google and nobody else.
     let read: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -110,7 +110,7 @@ fn account(field: &str, value: &Value) -> Result<toml::Value, WrongField> {
     });
     if elsewhere {
         let why = "must be at googleapis.com; others are for the configuration file";
-        return Err(wrong(&format!("{field}.token_uri"), why));
+        return Err(field_error(&format!("{field}.token_uri"), why));
     }
-    Ok(reference(&text))
+    Ok(text_reference(&text))
 }

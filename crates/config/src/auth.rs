@@ -5,22 +5,22 @@ use ledger::{Clock as _, SystemClock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use toml::Value;
-use upstream::{Credential, Google, Now, SigV4};
+use upstream::{Credential, GoogleAuth, ClockFn, SigV4Signer};
 
-use crate::raw::Secret;
-use crate::units::nearest;
+use crate::raw::SecretRef;
+use crate::units::nearest_word;
 
 /// The service of AWS that serves models.
-const BEDROCK: &str = "bedrock";
+const DEFAULT_AWS_SERVICE: &str = "bedrock";
 /// Where Google's own machines are told who they are.
-const METADATA: &str = "metadata.google.internal";
-const HOW: &str = "write \"none\", { bearer = … }, { header = \"…\", value = … }, { google = … } or \
+const METADATA_HOST: &str = "metadata.google.internal";
+const AUTH_FORMS: &str = "write \"none\", { bearer = … }, { header = \"…\", value = … }, { google = … } or \
                    { sigv4 = … }, where … is a reference such as { env = \"NAME\" }";
-const REFERENCE: &str = "must be a reference and not the secret itself: { env = \"NAME\" }, \
+const REFERENCE_FORMS: &str = "must be a reference and not the secret itself: { env = \"NAME\" }, \
                          { file = \"path\" } or, for tests, { text = \"…\" }";
 
 /// What the form of a credential is read with.
-pub(super) struct Surroundings<'a> {
+pub(super) struct AuthContext<'a> {
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
     /// The region of the provider, where it is known already.
     pub(super) region: Option<&'a str>,
@@ -29,11 +29,11 @@ pub(super) struct Surroundings<'a> {
 }
 
 /// The credential an operator wrote. An error begins with the field below the provider.
-pub(super) fn given(auth: &Value, at: &Surroundings<'_>) -> Result<Credential, String> {
+pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
     let table = match auth {
         Value::String(word) if word == "none" => return Ok(Credential::none()),
         Value::Table(table) => table,
-        _ => return Err(format!(".auth: is not understood; {HOW}")),
+        _ => return Err(format!(".auth: is not understood; {AUTH_FORMS}")),
     };
     let kinds = [
         ("bearer", &["bearer"][..]),
@@ -45,51 +45,51 @@ pub(super) fn given(auth: &Value, at: &Surroundings<'_>) -> Result<Credential, S
     let [(kind, fields)] = found[..] else {
         let none =
             if found.is_empty() { "names no known kind" } else { "names more than one kind" };
-        return Err(format!(".auth: {none}; {HOW}"));
+        return Err(format!(".auth: {none}; {AUTH_FORMS}"));
     };
-    only(".auth", table, fields)?;
+    reject_unknown_fields(".auth", table, fields)?;
     let value = |field: &str| table.get(field).unwrap_or(&Value::Boolean(false));
     match *kind {
         "bearer" => {
-            let secret = secret(".auth.bearer", value("bearer"), at.env)?;
-            Credential::bearer(&secret).ok_or_else(|| unfit(".auth.bearer"))
+            let secret = resolve_reference(".auth.bearer", value("bearer"), at.env)?;
+            Credential::bearer(&secret).ok_or_else(|| invalid_header_secret(".auth.bearer"))
         }
         "header" => {
-            let name = text(".auth.header", value("header"))?;
+            let name = nonempty_text(".auth.header", value("header"))?;
             if Credential::header(name, "x").is_none() {
                 return Err(".auth.header: is not the name of a header".to_owned());
             }
             if !table.contains_key("value") {
                 return Err(".auth.value: is missing; write { env = \"NAME\" }".to_owned());
             }
-            let secret = secret(".auth.value", value("value"), at.env)?;
-            Credential::header(name, &secret).ok_or_else(|| unfit(".auth.value"))
+            let secret = resolve_reference(".auth.value", value("value"), at.env)?;
+            Credential::header(name, &secret).ok_or_else(|| invalid_header_secret(".auth.value"))
         }
-        "google" => google(value("google"), at.env),
-        _ => sigv4(value("sigv4"), at),
+        "google" => parse_google(value("google"), at.env),
+        _ => parse_sigv4(value("sigv4"), at),
     }
 }
 
 /// The credential of a header's kind that an environment variable holds.
-pub(super) fn header(name: Option<&str>, secret: &str) -> Result<Credential, String> {
+pub(super) fn header_credential(name: Option<&str>, secret: &str) -> Result<Credential, String> {
     let made = match name {
         None => Credential::bearer(secret),
         Some(name) => Credential::header(name, secret),
     };
-    made.ok_or_else(|| unfit(".auth"))
+    made.ok_or_else(|| invalid_header_secret(".auth"))
 }
 
 /// A Google account, from what its usual variable holds: the file's path, or the JSON itself.
-pub(super) fn google_of(value: &str) -> Result<Credential, String> {
+pub(super) fn google_credential(value: &str) -> Result<Credential, String> {
     if value.trim_start().starts_with('{') {
-        return account(value);
+        return google_account(value);
     }
     let path = PathBuf::from(value);
-    account(&Secret::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?)
+    google_account(&SecretRef::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?)
 }
 
 /// AWS keys, from their usual variables.
-pub(super) fn sigv4_of(at: &Surroundings<'_>) -> Result<Credential, String> {
+pub(super) fn sigv4_from_env(at: &AuthContext<'_>) -> Result<Credential, String> {
     let named = |name: &str| {
         let set = (at.env)(name).filter(|value| !value.trim().is_empty());
         set.map(|value| value.trim().to_owned())
@@ -98,114 +98,114 @@ pub(super) fn sigv4_of(at: &Surroundings<'_>) -> Result<Credential, String> {
     let (access, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
     let session = named("AWS_SESSION_TOKEN");
     let region = at.region.ok_or(".auth: export AWS_REGION=… as well")?;
-    let service = at.service.unwrap_or(BEDROCK);
-    SigV4::new(region, service, &access, &secret, session.as_deref(), now())
+    let service = at.service.unwrap_or(DEFAULT_AWS_SERVICE);
+    SigV4Signer::new(region, service, &access, &secret, session.as_deref(), system_now())
         .map(Credential::sigv4)
         .map_err(|why| format!(".auth: {why}"))
 }
 
 /// The region an operator wrote beside the keys, which is the provider's as well.
-pub(super) fn region_of(auth: Option<&Value>) -> Option<&str> {
+pub(super) fn sigv4_region(auth: Option<&Value>) -> Option<&str> {
     auth?.get("sigv4")?.get("region")?.as_str()
 }
 
-fn google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<Credential, String> {
+fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<Credential, String> {
     const PATH: &str = ".auth.google";
     const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
     let below = |why: String| format!("{PATH}{why}");
     match value {
         Value::String(word) if word == "adc" => {
             if let Some(file) = env(VARIABLE).filter(|file| !file.trim().is_empty()) {
-                return google_of(file.trim()).map_err(below);
+                return google_credential(file.trim()).map_err(below);
             }
             let usual = env("HOME").map(|home| {
                 PathBuf::from(home).join(".config/gcloud/application_default_credentials.json")
             });
             if let Some(file) = usual.filter(|file| file.exists()) {
-                return google_of(&file.display().to_string()).map_err(below);
+                return google_credential(&file.display().to_string()).map_err(below);
             }
-            let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA.to_owned());
-            let machine = Google::of_machine(&host, now()).map_err(|why| format!("{PATH}: {why}"));
+            let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
+            let machine = GoogleAuth::from_metadata_server(&host, system_now()).map_err(|why| format!("{PATH}: {why}"));
             machine.map(Credential::google)
         }
-        Value::String(_) => Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE}")),
+        Value::String(_) => Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE_FORMS}")),
         // A variable usually holds the path of the file, as Google's own tools want it.
         Value::Table(table) if table.contains_key("env") => {
-            google_of(&secret(PATH, value, env)?).map_err(below)
+            google_credential(&resolve_reference(PATH, value, env)?).map_err(below)
         }
-        _ => account(&secret(PATH, value, env)?).map_err(below),
+        _ => google_account(&resolve_reference(PATH, value, env)?).map_err(below),
     }
 }
 
-fn account(json: &str) -> Result<Credential, String> {
-    Google::from_json(json, now()).map(Credential::google).map_err(|why| format!(": {why}"))
+fn google_account(json: &str) -> Result<Credential, String> {
+    GoogleAuth::from_json(json, system_now()).map(Credential::google).map_err(|why| format!(": {why}"))
 }
 
-fn sigv4(value: &Value, at: &Surroundings<'_>) -> Result<Credential, String> {
+fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
     const PATH: &str = ".auth.sigv4";
     let Some(table) = value.as_table() else {
         return Err(format!("{PATH}: must be a table of region, access_key and secret_key"));
     };
-    only(PATH, table, &["region", "service", "access_key", "secret_key", "session_token"])?;
+    reject_unknown_fields(PATH, table, &["region", "service", "access_key", "secret_key", "session_token"])?;
     let word = |field: &str| {
-        table.get(field).map(|value| text(&format!("{PATH}.{field}"), value)).transpose()
+        table.get(field).map(|value| nonempty_text(&format!("{PATH}.{field}"), value)).transpose()
     };
     let secret_of = |field: &str| {
         let path = format!("{PATH}.{field}");
-        table.get(field).map(|value| secret(&path, value, at.env)).transpose()
+        table.get(field).map(|value| resolve_reference(&path, value, at.env)).transpose()
     };
     let missing = |field: &str, how: &str| format!("{PATH}.{field}: is missing; write {how}");
     let region = word("region")?.or(at.region);
     let region = region.ok_or_else(|| missing("region", "for instance \"us-east-1\""))?;
-    let service = word("service")?.or(at.service).unwrap_or(BEDROCK);
+    let service = word("service")?.or(at.service).unwrap_or(DEFAULT_AWS_SERVICE);
     let access = secret_of("access_key")?;
     let access = access.ok_or_else(|| missing("access_key", "{ env = \"AWS_ACCESS_KEY_ID\" }"))?;
     let key = secret_of("secret_key")?;
     let key = key.ok_or_else(|| missing("secret_key", "{ env = \"AWS_SECRET_ACCESS_KEY\" }"))?;
     let session = secret_of("session_token")?;
-    SigV4::new(region, service, &access, &key, session.as_deref(), now())
+    SigV4Signer::new(region, service, &access, &key, session.as_deref(), system_now())
         .map(Credential::sigv4)
         .map_err(|why| format!("{PATH}.{why}"))
 }
 
 /// No field but these.
-fn only(path: &str, table: &toml::Table, known: &[&str]) -> Result<(), String> {
+fn reject_unknown_fields(path: &str, table: &toml::Table, known: &[&str]) -> Result<(), String> {
     let Some(unknown) = table.keys().find(|key| !known.contains(&key.as_str())) else {
         return Ok(());
     };
-    let near = nearest(unknown, known.iter().copied());
+    let near = nearest_word(unknown, known.iter().copied());
     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Err(format!("{path}: unknown field `{unknown}`{near}"))
 }
 
-fn text<'a>(path: &str, value: &'a Value) -> Result<&'a str, String> {
+fn nonempty_text<'a>(path: &str, value: &'a Value) -> Result<&'a str, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.ok_or_else(|| format!("{path}: must be a text that is not empty"))
 }
 
 /// What a reference leads to.
-fn secret(
+fn resolve_reference(
     path: &str,
     value: &Value,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let table = value.as_table().filter(|table| table.len() == 1);
     let Some((key, Value::String(word))) = table.and_then(|table| table.iter().next()) else {
-        return Err(format!("{path}: {REFERENCE}"));
+        return Err(format!("{path}: {REFERENCE_FORMS}"));
     };
     let secret = match key.as_str() {
-        "env" => Secret::Env { env: word.clone() },
-        "file" => Secret::File { file: PathBuf::from(word) },
-        "text" => Secret::Text { text: word.clone() },
-        _ => return Err(format!("{path}: {REFERENCE}")),
+        "env" => SecretRef::Env { env: word.clone() },
+        "file" => SecretRef::File { file: PathBuf::from(word) },
+        "text" => SecretRef::Text { text: word.clone() },
+        _ => return Err(format!("{path}: {REFERENCE_FORMS}")),
     };
     secret.resolve(env).map_err(|why| format!("{path}: {why}"))
 }
 
-fn unfit(path: &str) -> String {
+fn invalid_header_secret(path: &str) -> String {
     format!("{path}: the secret holds characters no header can carry")
 }
 
-fn now() -> Now {
+fn system_now() -> ClockFn {
     Arc::new(|| SystemClock.now())
 }

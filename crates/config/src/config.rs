@@ -12,72 +12,72 @@ use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
 use crate::error::ConfigError;
-use crate::files::KeptFiles;
+use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
-use crate::mail::Post;
-use crate::net::Net;
-use crate::outbound::{self, Media};
-use crate::overlay::{self, Ground, Look, Places, Troubles};
-use crate::providers::{self, AllWays};
+use crate::mail::Mailer;
+use crate::ip_range::IpRange;
+use crate::outbound::{self, MediaSettings};
+use crate::overlay::{self, FileLayer, CheckMode, MergedConfig, ConfigIssues};
+use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
 use crate::routes::Route;
-use crate::shared::{self, Valkey};
-use crate::stored::Stored;
-use crate::tasks::{self, TaskTerms};
-use crate::telemetry::{self, Collector};
+use crate::valkey::{self, ValkeySettings};
+use crate::stored::StoredEntries;
+use crate::tasks::{self, TaskLimits};
+use crate::telemetry::{self, OtlpTarget};
 use crate::timeouts::{DEFAULT_TIMEOUTS, overlay as timeouts_over};
-use crate::units::{self, duration, nearest};
+use crate::units::{self, parse_duration, nearest_word};
 use crate::{files, listener, overrides};
 
 /// A configuration in which nothing is missing and nothing can be wrong.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to listen.
-    pub listen: SocketAddr,
+    pub listen_address: SocketAddr,
     /// The address callers and browsers know us by.
     pub public_url: String,
     /// Where to tell metrics, if apart.
-    pub metrics: Option<SocketAddr>,
+    pub metrics_address: Option<SocketAddr>,
     /// Where things are kept on disk.
-    pub data: PathBuf,
+    pub data_folder: PathBuf,
     /// The database.
-    pub store: String,
+    pub store_url: String,
     /// How long keys without a cap may go on while the database is away.
-    pub store_away: Duration,
+    pub store_outage_grace: Duration,
     /// What keys are hashed with, if not kept in the database.
-    pub secret: Option<String>,
+    pub key_hash_secret: Option<String>,
     /// What secrets in the store are sealed by, if not by a key of our own.
-    pub vault: Option<VaultKeys>,
+    pub vault_keys: Option<VaultKeys>,
     /// What nodes tell each other through.
-    pub valkey: Option<Valkey>,
+    pub valkey: Option<ValkeySettings>,
     /// Proxies whose word on where a caller is counts.
-    pub trusted_proxies: Vec<Net>,
+    pub trusted_proxies: Vec<IpRange>,
     /// Whether a call waits for the platter.
-    pub power_safe: bool,
+    pub sync_every_write: bool,
     /// How large a request may be.
-    pub body_limit: usize,
+    pub max_body_bytes: usize,
     /// Media that callers name by address.
-    pub media: Media,
+    pub media: MediaSettings,
     /// Files that are kept for callers.
-    pub files: KeptFiles,
+    pub files: FileStorage,
     /// Work that goes on without its caller.
-    pub tasks: TaskTerms,
+    pub tasks: TaskLimits,
     /// What a connection may take of us.
-    pub http: HttpLimits,
+    pub http_limits: HttpLimits,
     /// How we prove ourselves to callers; `None` for plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// How long answers are kept for later calls.
-    pub keep_answers: Duration,
+    pub answer_retention: Duration,
     /// How connections leave.
-    pub way: Outbound,
+    pub outbound: Outbound,
     /// Where traces and metrics are reported to.
-    pub telemetry: Option<Collector>,
+    pub telemetry: Option<OtlpTarget>,
     /// How many calls may run at once.
-    pub running: usize,
+    pub max_running_calls: usize,
     /// Whether a call whose fate at a provider is unknown is sent again.
-    pub resend: bool,
+    pub resend_uncertain_calls: bool,
     /// How long running calls may go on after the order to stop.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// The places that serve models.
     pub providers: Vec<Arc<Provider>>,
     /// The models.
@@ -85,33 +85,33 @@ pub struct Config {
     /// Who serves each model.
     pub routes: HashMap<String, Arc<Route>>,
     /// Where mail goes.
-    pub mail: Option<Post>,
+    pub mailer: Option<Mailer>,
     /// The providers of identities to sign in with.
-    pub identities: Vec<IdentityProvider>,
+    pub identity_providers: Vec<IdentityProvider>,
     /// What the operator should know.
     pub warnings: Vec<String>,
     /// How requests to each provider differ from the usual ones.
-    pub ways: AllWays,
+    pub endpoints: EndpointsByProvider,
     /// What is stored and cannot be used.
-    pub troubles: Troubles,
+    pub issues: ConfigIssues,
     /// What the file says of providers and models.
-    pub ground: Arc<Ground>,
+    pub file_layer: Arc<FileLayer>,
 }
 
 /// What the command line says besides the file.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct LoadOptions {
     /// The configuration file.
     pub file: Option<PathBuf>,
     /// Where to listen.
-    pub listen: Option<String>,
+    pub listen_address: Option<String>,
     /// Where things are kept on disk.
-    pub data: PathBuf,
+    pub data_folder: PathBuf,
 }
 
 impl Config {
     /// Reads and checks the configuration.
-    pub fn load(given: &Given) -> Result<Self, ConfigError> {
+    pub fn load(given: &LoadOptions) -> Result<Self, ConfigError> {
         let text = match &given.file {
             None => String::new(),
             Some(file) => std::fs::read_to_string(file).map_err(|e| {
@@ -119,14 +119,14 @@ impl Config {
             })?,
         };
         let name = given.file.as_deref().unwrap_or(Path::new("the configuration"));
-        Self::read(&text, name, given, &|name| std::env::var(name).ok())
+        Self::parse(&text, name, given, &|name| std::env::var(name).ok())
     }
 
     /// Checks a configuration text. The environment is passed in, so that a test can set it.
-    pub fn read(
+    pub fn parse(
         text: &str,
         name: &Path,
-        given: &Given,
+        given: &LoadOptions,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let mut raw = parse(text, name)?;
@@ -135,19 +135,19 @@ impl Config {
     }
 
     /// Lays what is stored over what the file says of providers and models.
-    pub fn lay(&mut self, stored: &Stored) -> Result<(), ConfigError> {
-        let Places { providers, ways, catalog, routes, fetches, warnings, troubles } =
-            self.judge(stored, Look::Serve)?;
-        self.media.fetches = fetches;
-        (self.providers, self.ways, self.catalog, self.routes) = (providers, ways, catalog, routes);
-        (self.warnings, self.troubles) = (warnings, troubles);
+    pub fn overlay(&mut self, stored: &StoredEntries) -> Result<(), ConfigError> {
+        let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
+            self.validate(stored, CheckMode::Serve)?;
+        self.media.provider_fetch = fetches;
+        (self.providers, self.endpoints, self.catalog, self.routes) = (providers, ways, catalog, routes);
+        (self.warnings, self.issues) = (warnings, troubles);
         Ok(())
     }
 
     /// What the file and what is stored come to together.
-    pub fn judge(&self, stored: &Stored, look: Look) -> Result<Places, ConfigError> {
-        let env = |name: &str| self.ground.env.get(name).cloned();
-        overlay::check(&self.ground, &env, stored, look).map_err(ConfigError)
+    pub fn validate(&self, stored: &StoredEntries, look: CheckMode) -> Result<MergedConfig, ConfigError> {
+        let env = |name: &str| self.file_layer.recorded_env.get(name).cloned();
+        overlay::merge(&self.file_layer, &env, stored, look).map_err(ConfigError)
     }
 }
 
@@ -158,22 +158,22 @@ fn parse(text: &str, name: &Path) -> Result<RawConfig, ConfigError> {
         });
         let place = line.map_or_else(String::new, |line| format!(":{line}"));
         let message = e.message();
-        let hint = hint(message).unwrap_or_default();
+        let hint = spelling_hint(message).unwrap_or_default();
         ConfigError(format!("{}{place}: {message}{hint}", name.display()))
     })
 }
 
 /// A remedy for an unknown key: serde names the key and those it would have taken.
-fn hint(message: &str) -> Option<String> {
+fn spelling_hint(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = quoted.next()?;
-    let near = nearest(unknown, quoted)?;
+    let near = nearest_word(unknown, quoted)?;
     Some(format!("; did you mean `{near}`?"))
 }
 
 fn check(
     raw: RawConfig,
-    given: &Given,
+    given: &LoadOptions,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, String> {
     let RawConfig {
@@ -201,12 +201,12 @@ fn check(
         }
         value
     };
-    let mail = mail.map(identity::mail).transpose()?;
-    let identities = identity::identities(identity, env)?;
+    let mail = mail.map(identity::mailer).transpose()?;
+    let identities = identity::identity_providers(identity, env)?;
     let listen =
-        given.listen.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let listen = address("server.listen", &listen)?;
-    let metrics = server.metrics.map(|text| address("server.metrics", &text)).transpose()?;
+        given.listen_address.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let listen = parse_address("server.listen", &listen)?;
+    let metrics = server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
     let scheme = if server.tls.is_some() { "https" } else { "http" };
     let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen}"));
     let public_url = public_url.trim_end_matches('/').to_owned();
@@ -227,9 +227,9 @@ fn check(
     let trusted_proxies = server
         .trusted_proxies
         .iter()
-        .map(|text| Net::read(text).map_err(|why| format!("server.trusted_proxies: {why}")))
+        .map(|text| IpRange::parse(text).map_err(|why| format!("server.trusted_proxies: {why}")))
         .collect::<Result<_, _>>()?;
-    let valkey = shared.map(shared::check).transpose()?;
+    let valkey = shared.map(valkey::check).transpose()?;
     let power_safe = match server.durability.as_deref() {
         None | Some("process") => false,
         Some("power") => true,
@@ -239,78 +239,78 @@ fn check(
             ));
         }
     };
-    let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), duration);
+    let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
     let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
     let store =
-        store.url.unwrap_or_else(|| format!("sqlite:{}", given.data.join("portunus.db").display()));
-    let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), units::size);
+        store.url.unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
+    let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
-    let http = listener::limits(&limits)?;
-    let tls = server.tls.as_ref().map(listener::tls).transpose()?;
+    let http = listener::http_limits(&limits)?;
+    let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
     let keep_answers =
-        limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), duration);
+        limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
     let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
-    let running = limits.running.unwrap_or(RUNNING);
+    let running = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
     if running == 0 {
         return Err("limits.running: must be at least one call".to_owned());
     }
-    let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), duration);
+    let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), parse_duration);
     let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
     let times = timeouts_over(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
 
     let telemetry = telemetry::check(telemetry, env)?;
     let demo = server.demo.unwrap_or(true);
     let (way, guard) = outbound::check(outbound, env)?;
-    let guard = guard.not_ourselves(&public_url);
-    let files = files::check(files, &given.data, &way, env)?;
+    let guard = guard.refusing_own_host(&public_url);
+    let files = files::check(files, &given.data_folder, &way, env)?;
     let tasks = tasks::check(&tasks)?;
-    providers::ask_usual(env);
+    providers::record_default_variables(env);
     let mut ground =
-        Ground { providers, models, times, demo, way: way.clone(), guard, env: asked.take() };
-    let Places { providers, ways, catalog, routes, fetches, warnings, troubles } =
-        overlay::check(&ground, env, &Stored::default(), Look::Serve)?;
+        FileLayer { providers, models, timeouts: times, demo_enabled: demo, outbound: way.clone(), guard, recorded_env: asked.take() };
+    let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
+        overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
     // What the secrets of the file were found by counts as well.
-    ground.env.append(&mut asked.take());
-    let media = outbound::media(media, fetches, &public_url, &way)?;
+    ground.recorded_env.append(&mut asked.take());
+    let media = outbound::media_settings(media, fetches, &public_url, &way)?;
     Ok(Config {
-        listen,
+        listen_address: listen,
         public_url,
-        metrics,
-        data: given.data.clone(),
-        store,
-        store_away,
-        secret,
-        vault,
+        metrics_address: metrics,
+        data_folder: given.data_folder.clone(),
+        store_url: store,
+        store_outage_grace: store_away,
+        key_hash_secret: secret,
+        vault_keys: vault,
         valkey,
         trusted_proxies,
-        power_safe,
-        body_limit,
+        sync_every_write: power_safe,
+        max_body_bytes: body_limit,
         media,
         files,
         tasks,
-        http,
+        http_limits: http,
         tls,
-        keep_answers,
-        way,
+        answer_retention: keep_answers,
+        outbound: way,
         telemetry,
-        running,
-        resend: limits.resend.unwrap_or(true),
-        drain,
+        max_running_calls: running,
+        resend_uncertain_calls: limits.resend.unwrap_or(true),
+        drain_timeout: drain,
         providers,
         catalog,
         routes,
-        mail,
-        identities,
+        mailer: mail,
+        identity_providers: identities,
         warnings,
-        ways,
-        troubles,
-        ground: Arc::new(ground),
+        endpoints: ways,
+        issues: troubles,
+        file_layer: Arc::new(ground),
     })
 }
 
 /// How many calls may run at once, unless told otherwise: more than any machine does well.
-const RUNNING: usize = 20_000;
-fn address(path: &str, text: &str) -> Result<SocketAddr, String> {
+const DEFAULT_MAX_RUNNING_CALLS: usize = 20_000;
+fn parse_address(path: &str, text: &str) -> Result<SocketAddr, String> {
     text.replace("localhost", "127.0.0.1").parse().map_err(|_| {
         format!("{path}: `{text}` is not an address; write for instance \"127.0.0.1:8080\"")
     })

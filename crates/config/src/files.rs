@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use transport::Outbound;
 
-use crate::bucket::OwnConnector;
+use crate::bucket_client::BucketConnector;
 use crate::raw::RawFiles;
-use crate::units::{self, duration};
+use crate::units::{self, parse_duration};
 
 /// The usual variables of S3 clients that count where the configuration is silent.
-const USUAL: [&str; 13] = [
+const AWS_VARIABLES: [&str; 13] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -31,24 +31,24 @@ const USUAL: [&str; 13] = [
 ];
 
 /// How long a bucket that fails is tried again: somebody waits.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Files that are kept for callers.
 #[derive(Clone, Debug)]
-pub struct KeptFiles {
+pub struct FileStorage {
     /// The place.
-    pub shelf: Shelf,
+    pub store: BlobStore,
     /// How the place is written, to notice a change.
     pub url: String,
     /// How long a file and its link live.
-    pub keep: Duration,
+    pub retention: Duration,
     /// The largest file.
-    pub size: usize,
+    pub max_file_bytes: usize,
 }
 
 /// Where they lie.
 #[derive(Clone)]
-pub enum Shelf {
+pub enum BlobStore {
     /// In a folder.
     Folder(PathBuf),
     /// In a bucket.
@@ -56,7 +56,7 @@ pub enum Shelf {
 }
 
 /// A bucket knows its credentials.
-impl fmt::Debug for Shelf {
+impl fmt::Debug for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(folder) => write!(f, "Folder({})", folder.display()),
@@ -71,13 +71,13 @@ pub(super) fn check(
     data: &Path,
     way: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<KeptFiles, String> {
-    let keep = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), duration);
+) -> Result<FileStorage, String> {
+    let keep = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), parse_duration);
     let keep = keep.map_err(|why| format!("files.keep: {why}"))?;
     if keep < Duration::from_secs(1) {
         return Err("files.keep: must be at least a second".to_owned());
     }
-    let size = raw.size.as_deref().map_or(Ok(64 << 20), units::size);
+    let size = raw.size.as_deref().map_or(Ok(64 << 20), units::parse_size);
     let size = size.map_err(|why| format!("files.size: {why}"))?;
     let url = raw.url.clone().unwrap_or_else(|| format!("file:{}", data.join("files").display()));
     let shelf = if let Some(folder) = url.strip_prefix("file:") {
@@ -94,18 +94,18 @@ pub(super) fn check(
         if let Some((name, _)) = set.iter().find(|(_, set)| *set) {
             return Err(format!("files.{name}: only a bucket (s3://…) has one"));
         }
-        Shelf::Folder(folder.into())
+        BlobStore::Folder(folder.into())
     } else if let Some(place) = url.strip_prefix("s3://") {
-        Shelf::Bucket(bucket(&raw, place, way, env)?)
+        BlobStore::Bucket(open_bucket(&raw, place, way, env)?)
     } else {
         return Err(format!(
             "files.url: `{url}` is no place; write \"file:data/files\" or \"s3://bucket/prefix\""
         ));
     };
-    Ok(KeptFiles { shelf, url, keep, size })
+    Ok(FileStorage { store: shelf, url, retention: keep, max_file_bytes: size })
 }
 
-fn bucket(
+fn open_bucket(
     raw: &RawFiles,
     place: &str,
     way: &Outbound,
@@ -118,7 +118,7 @@ fn bucket(
     let prefix =
         path::Path::parse(prefix.trim_matches('/')).map_err(|e| format!("files.url: {e}"))?;
     let mut builder = AmazonS3Builder::new();
-    for variable in USUAL {
+    for variable in AWS_VARIABLES {
         let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
         if let (Some(value), Ok(key)) = (env(variable).filter(|v| !v.trim().is_empty()), key) {
             builder = builder.with_config(key, value.trim());
@@ -142,8 +142,8 @@ fn bucket(
         .with_bucket_name(name)
         // Whether an endpoint of the operator's has TLS is the operator's word.
         .with_allow_http(true)
-        .with_http_connector(OwnConnector(way.clone()))
-        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY, ..RetryConfig::default() })
+        .with_http_connector(BucketConnector(way.clone()))
+        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() })
         .build()
         .map_err(|e| format!("files: {e}"))?;
     Ok(Arc::new(PrefixStore::new(made, prefix)))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::AccountRole;
 
-use crate::mail::Post;
+use crate::mail::Mailer;
 use crate::raw::{RawIdentity, RawMail};
 
 /// A provider of identities that speaks OpenID Connect.
@@ -21,7 +21,7 @@ pub struct IdentityProvider {
     /// Our secret there.
     pub client_secret: String,
     /// The role of those it vouches for who have no account yet; `None` makes them none.
-    pub admits: Option<AccountRole>,
+    pub default_role: Option<AccountRole>,
 }
 
 /// The secret is never printed.
@@ -35,10 +35,10 @@ impl std::fmt::Debug for IdentityProvider {
 }
 
 /// How long a mail server may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where mail goes. The address may hold a password, so it is not repeated.
-pub(super) fn mail(raw: RawMail) -> Result<Post, String> {
+pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
     let RawMail { url, from } = raw;
     let way = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
         "mail.url: not an address; write for instance \"smtp://127.0.0.1:25\" or \
@@ -48,11 +48,11 @@ pub(super) fn mail(raw: RawMail) -> Result<Post, String> {
     let from: Mailbox = from.parse().map_err(|_| {
         format!("mail.from: `{from}` is no sender; write \"Portunus <no-reply@example.com>\"")
     })?;
-    Ok(Post { way: way.timeout(Some(PATIENCE)).build(), from })
+    Ok(Mailer { smtp: way.timeout(Some(SMTP_TIMEOUT)).build(), from })
 }
 
 /// The providers of identities.
-pub(super) fn identities(
+pub(super) fn identity_providers(
     raw: BTreeMap<String, RawIdentity>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<IdentityProvider>, String> {
@@ -84,7 +84,7 @@ pub(super) fn identities(
                 }
             };
             let admits = admits.map(role).transpose()?;
-            Ok(IdentityProvider { name: name.clone(), issuer, client_id, client_secret, admits })
+            Ok(IdentityProvider { name: name.clone(), issuer, client_id, client_secret, default_role: admits })
         })
         .collect()
 }

@@ -4,21 +4,21 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use upstream::{Account, Health};
+use upstream::{CredentialHealth, HealthTracker};
 
 use crate::config::Config;
-use crate::routes::{LiveLane, Route, Seat};
+use crate::routes::{LiveLane, Route, CredentialSlot};
 
 /// The lanes of the last configuration.
-struct Past<'a> {
+struct PreviousLanes<'a> {
     /// By their names.
     lanes: HashMap<&'a str, &'a LiveLane>,
     /// Any lane of each provider.
     providers: HashMap<&'a str, &'a LiveLane>,
 }
 
-impl<'a> Past<'a> {
-    fn of(old: &'a Config) -> Self {
+impl<'a> PreviousLanes<'a> {
+    fn new(old: &'a Config) -> Self {
         let (mut lanes, mut providers) = (HashMap::new(), HashMap::new());
         for lane in old.routes.values().flat_map(|route| &route.lanes) {
             lanes.insert(lane.name.as_str(), &**lane);
@@ -28,30 +28,30 @@ impl<'a> Past<'a> {
     }
 
     /// What was known of the credential in that place.
-    fn account(&self, lane: &LiveLane, place: usize) -> Option<Arc<Account>> {
+    fn credential_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<CredentialHealth>> {
         let known = self.providers.get(lane.provider.name.as_str())?;
-        let place = lane.provider.place_in(&known.provider, place)?;
-        known.seats.get(place).map(|seat| Arc::clone(seat.health.account()))
+        let place = lane.provider.index_in(&known.provider, place)?;
+        known.slots.get(place).map(|seat| Arc::clone(seat.health.credential()))
     }
 
     /// What was known of the lane with the credential in that place.
-    fn health(&self, lane: &LiveLane, place: usize) -> Option<Arc<Health>> {
+    fn lane_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<HealthTracker>> {
         let known = self.lanes.get(lane.name.as_str())?;
-        let place = lane.provider.place_in(&known.provider, place)?;
-        known.seats.get(place).map(|seat| Arc::clone(&seat.health))
+        let place = lane.provider.index_in(&known.provider, place)?;
+        known.slots.get(place).map(|seat| Arc::clone(&seat.health))
     }
 }
 
 impl Config {
     /// Keeps what the last configuration knew of lanes that are still there.
-    pub fn inherit(&mut self, old: &Self) {
-        let past = Past::of(old);
+    pub fn inherit_health(&mut self, old: &Self) {
+        let past = PreviousLanes::new(old);
         // Models that lead to the same lane share its health, and a model and its aliases a route.
-        let mut healths: HashMap<*const Health, Arc<Health>> = HashMap::new();
+        let mut healths: HashMap<*const HealthTracker, Arc<HealthTracker>> = HashMap::new();
         let mut routes: HashMap<*const Route, Arc<Route>> = HashMap::new();
         for route in self.routes.values_mut() {
             let heir = routes.entry(Arc::as_ptr(route)).or_insert_with(|| {
-                let lanes = route.lanes.iter().map(|lane| heir(lane, &past, &mut healths));
+                let lanes = route.lanes.iter().map(|lane| inherit_lane(lane, &past, &mut healths));
                 Arc::new(Route { lanes: lanes.map(Arc::new).collect(), ..Route::clone(route) })
             });
             *route = Arc::clone(heir);
@@ -59,27 +59,27 @@ impl Config {
     }
 }
 
-fn heir(
+fn inherit_lane(
     lane: &LiveLane,
-    past: &Past<'_>,
-    healths: &mut HashMap<*const Health, Arc<Health>>,
+    past: &PreviousLanes<'_>,
+    healths: &mut HashMap<*const HealthTracker, Arc<HealthTracker>>,
 ) -> LiveLane {
-    let seats = lane.seats.iter().enumerate().map(|(place, seat)| {
+    let seats = lane.slots.iter().enumerate().map(|(place, seat)| {
         let health = healths.entry(Arc::as_ptr(&seat.health)).or_insert_with(|| {
-            let known = past.health(lane, place);
-            known.unwrap_or_else(|| match past.account(lane, place) {
-                Some(account) => Arc::new(Health::new(account)),
+            let known = past.lane_health(lane, place);
+            known.unwrap_or_else(|| match past.credential_health(lane, place) {
+                Some(account) => Arc::new(HealthTracker::new(account)),
                 None => Arc::clone(&seat.health),
             })
         });
-        Seat { health: Arc::clone(health), print: seat.print }
+        CredentialSlot { health: Arc::clone(health), hash_key: seat.hash_key }
     });
-    let mut heir = LiveLane { seats: seats.collect(), ..lane.clone() };
+    let mut heir = LiveLane { slots: seats.collect(), ..lane.clone() };
     // Both belong to the place, whoever we are there.
     let known = past.providers.get(lane.provider.name.as_str());
-    if let Some(known) = known.filter(|known| known.provider.is_at(&lane.provider)) {
-        heir.budget = Arc::clone(&known.budget);
-        heir.running = Arc::clone(&known.running);
+    if let Some(known) = known.filter(|known| known.provider.has_same_address(&lane.provider)) {
+        heir.retry_budget = Arc::clone(&known.retry_budget);
+        heir.in_flight = Arc::clone(&known.in_flight);
     }
     heir
 }

@@ -2,11 +2,11 @@
 //!
 //! The file is parsed into [`raw::RawConfig`], overridden by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved. Providers and
-//! models that administrators stored are laid over it ([`Stored`]).
+//! models that administrators stored are laid over it ([`StoredEntries`]).
 
 mod admin_auth;
 mod auth;
-mod bucket;
+mod bucket_client;
 mod config;
 mod error;
 mod files;
@@ -15,7 +15,7 @@ mod inherit;
 mod listener;
 mod mail;
 mod models;
-mod net;
+mod ip_range;
 mod outbound;
 mod overlay;
 mod overrides;
@@ -23,7 +23,7 @@ mod providers;
 mod raw;
 mod routes;
 mod secret;
-mod shared;
+mod valkey;
 mod stored;
 mod tasks;
 mod telemetry;
@@ -31,21 +31,21 @@ mod timeouts;
 mod units;
 mod watch;
 
-pub use admin_auth::{of_auth, of_value};
-pub use config::{Config, Given};
+pub use admin_auth::{auth_from_json, auth_from_secret};
+pub use config::{Config, LoadOptions};
 pub use error::ConfigError;
-pub use files::{KeptFiles, Shelf};
+pub use files::{FileStorage, BlobStore};
 pub use identity::IdentityProvider;
-pub use mail::{Mail, Post};
-pub use net::Net;
-pub use outbound::Media;
-pub use overlay::{Entry, Look, Places, Troubles};
-pub use providers::{DEMO, usual_auth};
+pub use mail::{MailMessage, Mailer};
+pub use ip_range::IpRange;
+pub use outbound::MediaSettings;
+pub use overlay::{EntryName, CheckMode, MergedConfig, ConfigIssues};
+pub use providers::{DEMO_PROVIDER, default_auth};
 pub use raw::RawAuth;
-pub use routes::{LaneHealth, LiveLane, Order, Route, Seat};
-pub use shared::Valkey;
-pub use stored::{Stored, StoredAuth, StoredModel, StoredProvider, WrongField};
-pub use tasks::TaskTerms;
-pub use telemetry::Collector;
-pub use units::{duration, nearest};
-pub use watch::watch;
+pub use routes::{LaneHealth, LiveLane, LaneOrder, Route, CredentialSlot};
+pub use valkey::ValkeySettings;
+pub use stored::{StoredEntries, StoredAuth, StoredModel, StoredProvider, FieldError};
+pub use tasks::TaskLimits;
+pub use telemetry::OtlpTarget;
+pub use units::{parse_duration, nearest_word};
+pub use watch::watch_config;

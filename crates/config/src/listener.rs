@@ -10,17 +10,17 @@ use transport::HttpLimits;
 use transport::server::MAX_HEADERS;
 
 use crate::raw::{RawLimits, RawTls};
-use crate::units::{duration, size};
+use crate::units::{parse_duration, parse_size};
 
 /// The given limits, and for the rest our own.
-pub(super) fn limits(raw: &RawLimits) -> Result<HttpLimits, String> {
+pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, String> {
     let count = |name: &str, given: Option<u32>, own: u32| match given {
         Some(0) => Err(format!("limits.{name}: must be at least 1")),
         given => Ok(given.unwrap_or(own)),
     };
     let time = |name: &str, given: &Option<String>, own: u64| match given.as_deref() {
         None => Ok(Duration::from_secs(own)),
-        Some(text) => match duration(text) {
+        Some(text) => match parse_duration(text) {
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("limits.{name}: must be longer than nothing")),
             Err(why) => Err(format!("limits.{name}: {why}")),
@@ -30,7 +30,7 @@ pub(super) fn limits(raw: &RawLimits) -> Result<HttpLimits, String> {
     if headers > MAX_HEADERS {
         return Err(format!("limits.headers: {headers} is more than {MAX_HEADERS}, the most"));
     }
-    let header_bytes = raw.header_bytes.as_deref().map_or(Ok(64 << 10), size);
+    let header_bytes = raw.header_bytes.as_deref().map_or(Ok(64 << 10), parse_size);
     let header_bytes = header_bytes.map_err(|why| format!("limits.header_bytes: {why}"))?;
     if !((1 << 10)..=(1 << 20)).contains(&header_bytes) {
         return Err("limits.header_bytes: must be between 1KiB and 1MiB".to_owned());
@@ -54,7 +54,7 @@ pub(super) fn limits(raw: &RawLimits) -> Result<HttpLimits, String> {
 }
 
 /// Reads certificate and key. TLS 1.2 and 1.3, no early data, `h2` before `http/1.1`.
-pub(super) fn tls(raw: &RawTls) -> Result<Arc<ServerConfig>, String> {
+pub(super) fn server_tls(raw: &RawTls) -> Result<Arc<ServerConfig>, String> {
     let RawTls { cert, key } = raw;
     let chain = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
-use crate::overlay::{Entry, Wrong};
-use crate::providers::AllWays;
+use crate::overlay::{EntryName, EntryError};
+use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
-use crate::units::nearest;
+use crate::units::nearest_word;
 
 /// Checks the models. Only models that have a lane are in the catalog.
 pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
-    ways: &AllWays,
+    ways: &EndpointsByProvider,
     warnings: &mut Vec<String>,
-) -> Result<Catalog, Wrong> {
+) -> Result<Catalog, EntryError> {
     let mut models = Vec::new();
     for (id, raw) in raw {
-        let wrong = |why: String| Wrong::about(Entry::Model(id.clone()), why);
+        let wrong = |why: String| EntryError::for_entry(EntryName::Model(id.clone()), why);
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
             return Err(wrong(": this id cannot be used".to_owned()));
         }
-        models.push(model(id, raw, providers, ways, warnings).map_err(wrong)?);
+        models.push(build_model(id, raw, providers, ways, warnings).map_err(wrong)?);
     }
     for entry in ModelDirectory::embedded().models() {
         if raw.contains_key(&entry.id) {
@@ -38,13 +38,13 @@ pub(super) fn check(
 
 /// Every alias stands for one model. Those in the file must be free; those of the directory give
 /// way.
-fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), Wrong> {
+fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), EntryError> {
     let mut taken: HashSet<String> = models.iter().map(|model| model.id.clone()).collect();
     for (id, raw) in raw {
         for alias in &raw.aliases {
             if alias.is_empty() || !taken.insert(alias.clone()) {
                 let why = format!(".aliases: `{alias}` is already taken");
-                return Err(Wrong::about(Entry::Model(id.clone()), why));
+                return Err(EntryError::for_entry(EntryName::Model(id.clone()), why));
             }
         }
     }
@@ -57,11 +57,11 @@ fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Resu
     Ok(())
 }
 
-fn model(
+fn build_model(
     id: &str,
     raw: &RawModel,
     providers: &[Arc<Provider>],
-    ways: &AllWays,
+    ways: &EndpointsByProvider,
     warnings: &mut Vec<String>,
 ) -> Result<Model, String> {
     let RawModel {
@@ -84,7 +84,7 @@ fn model(
     let price =
         price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
     let lanes: Vec<Lane> =
-        lanes.iter().map(|raw| lane(raw, providers)).collect::<Result<_, _>>()?;
+        lanes.iter().map(|raw| parse_lane(raw, providers)).collect::<Result<_, _>>()?;
     let known = ModelDirectory::embedded().model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
             let known_as = &ways.get(&lane.provider)?.provider;
@@ -151,7 +151,7 @@ fn model(
     Ok(model)
 }
 
-fn lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
+fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
     let (text, weight) = match raw {
         RawLane::Name(text) => (text, 1),
         RawLane::Table(table) => (&table.lane, table.weight.unwrap_or(1)),
@@ -165,7 +165,7 @@ fn lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);
     }
-    let near = nearest(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
+    let near = nearest_word(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
     let near = near.map_or_else(
         || format!("; add [providers.{}]", lane.provider),
         |near| format!("; did you mean `{near}`?"),

@@ -3,30 +3,30 @@
 use catalog::{ModelDirectory, MediaFetch};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use transport::{Guard, Outbound, Proxies};
-use upstream::{FetchLimits, Fetcher};
+use transport::{AddressGuard, Outbound, ProxySettings};
+use upstream::{FetchLimits, MediaFetcher};
 
-use crate::overlay::{Entry, Wrong};
+use crate::overlay::{EntryName, EntryError};
 use crate::raw::{OneOrMany, RawMedia, RawOutbound, RawProvider};
-use crate::units::{self, duration};
+use crate::units::{self, parse_duration};
 
 /// The word for no proxy, whatever the environment says.
-const NONE: &str = "none";
+const DIRECT: &str = "none";
 
 /// Media that callers name by address.
 #[derive(Clone, Debug)]
-pub struct Media {
+pub struct MediaSettings {
     /// Whether it is fetched here for lanes that cannot.
-    pub fetch: bool,
+    pub is_fetch_enabled: bool,
     /// Who fetches it, and who judges addresses.
-    pub fetcher: Fetcher,
-    pub(super) fetches: HashMap<String, MediaFetch>,
+    pub fetcher: MediaFetcher,
+    pub(super) provider_fetch: HashMap<String, MediaFetch>,
 }
 
-impl Media {
+impl MediaSettings {
     /// What a provider gets by itself.
-    pub fn got_by(&self, provider: &str) -> MediaFetch {
-        self.fetches.get(provider).copied().unwrap_or_default()
+    pub fn provider_fetch(&self, provider: &str) -> MediaFetch {
+        self.provider_fetch.get(provider).copied().unwrap_or_default()
     }
 }
 
@@ -34,9 +34,9 @@ impl Media {
 pub(super) fn check(
     raw: RawOutbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Outbound, Guard), String> {
+) -> Result<(Outbound, AddressGuard), String> {
     let RawOutbound { proxy, no_proxy, allow, ca } = raw;
-    let guard = Guard::new(allow.iter().map(String::as_str));
+    let guard = AddressGuard::new(allow.iter().map(String::as_str));
     let guard = guard.map_err(|why| format!("outbound.allow: {why}"))?;
     let usual = |names: [&str; 2]| {
         names.iter().find_map(|name| env(name)).filter(|value| !value.trim().is_empty())
@@ -44,16 +44,16 @@ pub(super) fn check(
     let except = no_proxy.map(|list| list.into_vec().join(","));
     let except = except.or_else(|| usual(["NO_PROXY", "no_proxy"]));
     let (proxies, named) = match proxy {
-        Some(word) if word == NONE => (Proxies::default(), "outbound.proxy"),
+        Some(word) if word == DIRECT => (ProxySettings::default(), "outbound.proxy"),
         Some(proxy) => {
             let (http, https) = (Some(proxy.clone()), Some(proxy));
-            (Proxies { http, https, except }, "outbound.proxy")
+            (ProxySettings { http, https, no_proxy: except }, "outbound.proxy")
         }
         None => {
             let all = usual(["ALL_PROXY", "all_proxy"]);
             let http = usual(["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
             let https = usual(["HTTPS_PROXY", "https_proxy"]).or(all);
-            (Proxies { http, https, except }, "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY")
+            (ProxySettings { http, https, no_proxy: except }, "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY")
         }
     };
     let mut trusted = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn check(
         let pem = std::fs::read(&file)
             .map_err(|e| format!("{name}: the file {file} cannot be read: {e}"))?;
         // Read alone first, so that the file that is wrong can be named.
-        Outbound::new(&Proxies::default(), std::slice::from_ref(&pem))
+        Outbound::new(&ProxySettings::default(), std::slice::from_ref(&pem))
             .map_err(|e| format!("{name}: {file}: {e}"))?;
         trusted.push(pem);
     }
@@ -72,31 +72,31 @@ pub(super) fn check(
 }
 
 /// Checks what is fetched for callers.
-pub(super) fn media(
+pub(super) fn media_settings(
     raw: RawMedia,
     fetches: HashMap<String, MediaFetch>,
     public_url: &str,
     way: &Outbound,
-) -> Result<Media, String> {
+) -> Result<MediaSettings, String> {
     let RawMedia { fetch, allow, ports, size, time } = raw;
-    let guard = Guard::new(allow.iter().map(String::as_str));
-    let guard = guard.map_err(|why| format!("media.allow: {why}"))?.not_ourselves(public_url);
+    let guard = AddressGuard::new(allow.iter().map(String::as_str));
+    let guard = guard.map_err(|why| format!("media.allow: {why}"))?.refusing_own_host(public_url);
     let guard = match ports {
-        Some(ports) => guard.on_ports(ports),
+        Some(ports) => guard.with_ports(ports),
         None => guard,
     };
-    let size = size.as_deref().map_or(Ok(20 << 20), units::size);
+    let size = size.as_deref().map_or(Ok(20 << 20), units::parse_size);
     let size = size.map_err(|why| format!("media.size: {why}"))?;
-    let time = time.as_deref().map_or(Ok(Duration::from_secs(10)), duration);
+    let time = time.as_deref().map_or(Ok(Duration::from_secs(10)), parse_duration);
     let time = time.map_err(|why| format!("media.time: {why}"))?;
-    let fetcher = Fetcher::new(guard, way, FetchLimits { size, time });
-    Ok(Media { fetch: fetch.unwrap_or(true), fetcher, fetches })
+    let fetcher = MediaFetcher::new(guard, way, FetchLimits { max_bytes: size, timeout: time });
+    Ok(MediaSettings { is_fetch_enabled: fetch.unwrap_or(true), fetcher, provider_fetch: fetches })
 }
 
 /// What each provider gets by itself.
-pub(super) fn fetches(
+pub(super) fn provider_fetches(
     providers: &BTreeMap<String, RawProvider>,
-) -> Result<HashMap<String, MediaFetch>, Wrong> {
+) -> Result<HashMap<String, MediaFetch>, EntryError> {
     let directory = ModelDirectory::embedded().providers();
     let mut fetches: HashMap<String, MediaFetch> =
         directory.map(|known| (known.id.clone(), known.fetches)).collect();
@@ -109,7 +109,7 @@ pub(super) fn fetches(
                 let why = format!(
                     ".fetches: `{word}` is not known; write \"all\", \"typed\" or \"nothing\""
                 );
-                Wrong::about(Entry::Provider(name.clone()), why)
+                EntryError::for_entry(EntryName::Provider(name.clone()), why)
             })?;
             fetches.insert(name.clone(), known);
         }

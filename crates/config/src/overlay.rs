@@ -8,31 +8,31 @@
 use catalog::{Catalog, MediaFetch};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use transport::{Guard, Outbound};
+use transport::{AddressGuard, Outbound};
 use upstream::{Provider, Timeouts};
 
-use crate::providers::{self, AllWays, Env};
+use crate::providers::{self, EndpointsByProvider, EnvLookup};
 use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
 use crate::routes::{self, Route};
-use crate::stored::{Stored, StoredProvider};
+use crate::stored::{StoredEntries, StoredProvider};
 use crate::{models, outbound};
 
 /// What the file and the environment say of places.
 #[derive(Clone)]
-pub struct Ground {
+pub struct FileLayer {
     pub(super) providers: BTreeMap<String, RawProvider>,
     pub(super) models: BTreeMap<String, RawModel>,
-    pub(super) times: Timeouts,
-    pub(super) demo: bool,
-    pub(super) way: Outbound,
+    pub(super) timeouts: Timeouts,
+    pub(super) demo_enabled: bool,
+    pub(super) outbound: Outbound,
     /// Where administrators may let providers be.
-    pub(super) guard: Guard,
+    pub(super) guard: AddressGuard,
     /// The variables that were asked for when the file was read.
-    pub(super) env: BTreeMap<String, String>,
+    pub(super) recorded_env: BTreeMap<String, String>,
 }
 
 /// The variables hold secrets.
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for FileLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground")
             .field("providers", &self.providers.keys())
@@ -41,27 +41,27 @@ impl std::fmt::Debug for Ground {
     }
 }
 
-impl Ground {
-    pub fn has(&self, entry: &Entry) -> bool {
+impl FileLayer {
+    pub fn contains(&self, entry: &EntryName) -> bool {
         match entry {
-            Entry::Provider(name) => self.providers.contains_key(name),
-            Entry::Model(id) => self.models.contains_key(id),
+            EntryName::Provider(name) => self.providers.contains_key(name),
+            EntryName::Model(id) => self.models.contains_key(id),
         }
     }
 }
 
 /// Everything that is served, and where.
-pub struct Places {
+pub struct MergedConfig {
     pub(super) providers: Vec<Arc<Provider>>,
-    pub(super) ways: AllWays,
+    pub(super) endpoints: EndpointsByProvider,
     pub(super) catalog: Catalog,
     pub(super) routes: HashMap<String, Arc<Route>>,
     pub(super) fetches: HashMap<String, MediaFetch>,
     pub warnings: Vec<String>,
-    pub troubles: Troubles,
+    pub issues: ConfigIssues,
 }
 
-impl Places {
+impl MergedConfig {
     pub fn route(&self, model: &str) -> Option<&Arc<Route>> {
         self.routes.get(model)
     }
@@ -69,12 +69,12 @@ impl Places {
 
 /// One thing that is configured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entry {
+pub enum EntryName {
     Provider(String),
     Model(String),
 }
 
-impl std::fmt::Display for Entry {
+impl std::fmt::Display for EntryName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Provider(name) => write!(f, "providers.{name}"),
@@ -84,64 +84,64 @@ impl std::fmt::Display for Entry {
 }
 
 /// What is wrong with stored entries, each told without its name.
-pub type Troubles = BTreeMap<Entry, String>;
+pub type ConfigIssues = BTreeMap<EntryName, String>;
 
 /// Why places are refused, and which entry is to blame, where one is.
-pub(super) struct Wrong {
-    about: Option<Entry>,
+pub(super) struct EntryError {
+    entry: Option<EntryName>,
     /// Begins with the field below the entry.
-    why: String,
+    reason: String,
 }
 
-impl Wrong {
-    pub(super) fn about(entry: Entry, why: impl Into<String>) -> Self {
-        Self { about: Some(entry), why: why.into() }
+impl EntryError {
+    pub(super) fn for_entry(entry: EntryName, why: impl Into<String>) -> Self {
+        Self { entry: Some(entry), reason: why.into() }
     }
 }
 
-impl From<String> for Wrong {
+impl From<String> for EntryError {
     fn from(why: String) -> Self {
-        Self { about: None, why }
+        Self { entry: None, reason: why }
     }
 }
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for EntryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.about {
-            Some(entry) => write!(f, "{entry}{}", self.why),
-            None => f.write_str(&self.why),
+        match &self.entry {
+            Some(entry) => write!(f, "{entry}{}", self.reason),
+            None => f.write_str(&self.reason),
         }
     }
 }
 
 /// What places are looked at for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum CheckMode {
     /// To serve by them: a provider without the credential it needs is left out.
     Serve,
     /// To judge a change: such a provider is looked at as if it needed none, because the credential
     /// may come later.
-    Judge,
+    Validate,
 }
 
 /// Checks the file with what is stored laid over it. `Err` is about the file.
-pub(super) fn check(
-    ground: &Ground,
-    env: Env<'_>,
-    stored: &Stored,
-    look: Look,
-) -> Result<Places, String> {
-    let mut troubles = Troubles::new();
+pub(super) fn merge(
+    ground: &FileLayer,
+    env: EnvLookup<'_>,
+    stored: &StoredEntries,
+    look: CheckMode,
+) -> Result<MergedConfig, String> {
+    let mut troubles = ConfigIssues::new();
     loop {
-        let (providers, models) = lay((ground, env), stored, look, &mut troubles);
-        match whole((ground, env), &providers, models, stored) {
+        let (providers, models) = overlay((ground, env), stored, look, &mut troubles);
+        match build((ground, env), &providers, models, stored) {
             Ok(mut places) => {
-                places.troubles.append(&mut troubles);
+                places.issues.append(&mut troubles);
                 return Ok(places);
             }
             // Each turn leaves one more out, so this ends.
-            Err(Wrong { about: Some(entry), why })
-                if !ground.has(&entry) && !troubles.contains_key(&entry) =>
+            Err(EntryError { entry: Some(entry), reason: why })
+                if !ground.contains(&entry) && !troubles.contains_key(&entry) =>
             {
                 troubles.insert(entry, why.trim_start_matches(['.', ':', ' ']).to_owned());
             }
@@ -150,27 +150,27 @@ pub(super) fn check(
     }
 }
 
-const IN_FILE: &str = "the configuration file has one of this name, which is the one that counts";
+const DEFINED_IN_FILE: &str = "the configuration file has one of this name, which is the one that counts";
 
-type Raw = (BTreeMap<String, RawProvider>, BTreeMap<String, RawModel>);
+type RawEntries = (BTreeMap<String, RawProvider>, BTreeMap<String, RawModel>);
 
 /// The file, and over it what is stored and in no trouble.
-fn lay(
-    (ground, env): (&Ground, Env<'_>),
-    stored: &Stored,
-    look: Look,
-    troubles: &mut Troubles,
-) -> Raw {
+fn overlay(
+    (ground, env): (&FileLayer, EnvLookup<'_>),
+    stored: &StoredEntries,
+    look: CheckMode,
+    troubles: &mut ConfigIssues,
+) -> RawEntries {
     let (mut providers, mut models) = (ground.providers.clone(), ground.models.clone());
     for (name, own) in &stored.providers {
-        let entry = Entry::Provider(name.clone());
+        let entry = EntryName::Provider(name.clone());
         if troubles.contains_key(&entry) {
             continue;
         }
         let made = if providers.contains_key(name) {
-            Err(IN_FILE.to_owned())
+            Err(DEFINED_IN_FILE.to_owned())
         } else {
-            provider(name, own, env, look)
+            raw_provider(name, own, env, look)
         };
         match made {
             Ok(raw) => drop(providers.insert(name.clone(), raw)),
@@ -178,12 +178,12 @@ fn lay(
         }
     }
     for (id, own) in &stored.models {
-        let entry = Entry::Model(id.clone());
+        let entry = EntryName::Model(id.clone());
         if troubles.contains_key(&entry) {
             continue;
         }
         let made = if models.contains_key(id) {
-            Err(IN_FILE.to_owned())
+            Err(DEFINED_IN_FILE.to_owned())
         } else {
             own.raw.clone().map_err(|wrong| wrong.to_string())
         };
@@ -196,22 +196,22 @@ fn lay(
 }
 
 /// A stored provider as the file would have it.
-fn provider(
+fn raw_provider(
     name: &str,
     own: &StoredProvider,
-    env: Env<'_>,
-    look: Look,
+    env: EnvLookup<'_>,
+    look: CheckMode,
 ) -> Result<RawProvider, String> {
     let mut raw = own.raw.clone().map_err(|wrong| wrong.to_string())?;
-    let open: Vec<toml::Value> = own.open().map(|auth| auth.0.clone()).collect();
+    let open: Vec<toml::Value> = own.usable_credentials().map(|auth| auth.0.clone()).collect();
     let none = || Some(RawAuth(toml::Value::String("none".to_owned())));
-    let wanted = providers::usual_auth(name, raw.like.as_deref());
+    let wanted = providers::default_auth(name, raw.like.as_deref());
     let wants = wanted.is_some_and(|auth| *auth != catalog::AuthScheme::None);
     // The environment's credential was given for the address the directory knows, and no other.
-    let usual = || !own.is_moved() && providers::has_usual(name, env);
+    let usual = || !own.has_own_address() && providers::has_default_variable(name, env);
     raw.auth = if !open.is_empty() {
         Some(RawAuth(toml::Value::Array(open)))
-    } else if look == Look::Judge {
+    } else if look == CheckMode::Validate {
         none()
     } else if !own.credentials.is_empty() {
         return Err("none of its credentials can be used; give it another".to_owned());
@@ -225,54 +225,54 @@ fn provider(
     Ok(raw)
 }
 
-fn whole(
-    (ground, env): (&Ground, Env<'_>),
+fn build(
+    (ground, env): (&FileLayer, EnvLookup<'_>),
     providers: &BTreeMap<String, RawProvider>,
     mut models: BTreeMap<String, RawModel>,
-    stored: &Stored,
-) -> Result<Places, Wrong> {
+    stored: &StoredEntries,
+) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
-    let fetches = outbound::fetches(providers)?;
+    let fetches = outbound::provider_fetches(providers)?;
     let (made, ways) =
-        providers::check(providers, ground.times, ground.demo, &ground.way, env, &mut warnings)?;
-    let guarded = ground.way.guarded(&ground.guard);
+        providers::check(providers, ground.timeouts, ground.demo_enabled, &ground.outbound, env, &mut warnings)?;
+    let guarded = ground.outbound.guarded(&ground.guard);
     let mut all: Vec<Arc<Provider>> = Vec::new();
     for provider in made {
-        let entry = Entry::Provider(provider.name.clone());
+        let entry = EntryName::Provider(provider.name.clone());
         let theirs = stored.providers.contains_key(&provider.name)
             && providers.contains_key(&provider.name)
-            && !ground.has(&entry);
+            && !ground.contains(&entry);
         if !theirs {
             all.push(Arc::new(provider));
             continue;
         }
         let address = provider.address();
-        if ground.guard.look(&address).is_err() {
+        if ground.guard.check(&address).is_err() {
             let why = format!(
                 ".base: `{address}` is not a public HTTPS address; others are for the operator \
                  to allow, with `allow` of `[outbound]`"
             );
-            return Err(Wrong::about(entry, why));
+            return Err(EntryError::for_entry(entry, why));
         }
-        all.push(Arc::new(provider.by_way_of(&guarded)));
+        all.push(Arc::new(provider.with_outbound(&guarded)));
     }
     let made = all;
-    let troubles = prune(&mut models, &made, ground);
+    let troubles = drop_missing_lanes(&mut models, &made, ground);
     let catalog = models::check(&models, &made, &ways, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &made, &ways)?;
-    Ok(Places { providers: made, ways, catalog, routes, fetches, warnings, troubles })
+    Ok(MergedConfig { providers: made, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles })
 }
 
 /// Takes away the lanes of stored models whose provider is not there, where others are left.
-fn prune(
+fn drop_missing_lanes(
     models: &mut BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
-    ground: &Ground,
-) -> Troubles {
-    let mut troubles = Troubles::new();
+    ground: &FileLayer,
+) -> ConfigIssues {
+    let mut troubles = ConfigIssues::new();
     for (id, raw) in models {
-        let entry = Entry::Model(id.clone());
-        if ground.has(&entry) {
+        let entry = EntryName::Model(id.clone());
+        if ground.contains(&entry) {
             continue;
         }
         let there = |lane: &RawLane| {

@@ -70,10 +70,10 @@ pub(super) fn apply(
         (None, Some(_)) => return Err("PORTUNUS_SERVER_TLS_CERT: is missing".to_owned()),
     }
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
-        raw.server.secret = Some(crate::raw::Secret::Text { text: secret });
+        raw.server.secret = Some(crate::raw::SecretRef::Text { text: secret });
     }
     if let Some(keys) = env("PORTUNUS_SERVER_VAULT") {
-        raw.server.vault = Some(crate::raw::Secret::Text { text: keys });
+        raw.server.vault = Some(crate::raw::SecretRef::Text { text: keys });
     }
     if let Some(list) = env("PORTUNUS_OUTBOUND_ALLOW") {
         raw.outbound.allow = list.split(',').map(|host| host.trim().to_owned()).collect();

@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use transport::{Client, Local, LocalBody, Outbound};
+use transport::{HttpClient, LocalService, LocalBody, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
-use crate::auth::{self, Surroundings};
-use crate::overlay::{Entry, Wrong};
+use crate::auth::{self, AuthContext};
+use crate::overlay::{EntryName, EntryError};
 use crate::raw::{RawAuth, RawProvider};
-use crate::units::nearest;
+use crate::units::nearest_word;
 
 /// The name of the provider of demo models.
-pub const DEMO: &str = "demo";
+pub const DEMO_PROVIDER: &str = "demo";
 
 /// How requests to each provider differ from the usual ones, by its name.
-pub type AllWays = HashMap<String, Arc<Endpoints>>;
+pub type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
-pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Checks the providers.
 pub(super) fn check(
@@ -32,28 +32,28 @@ pub(super) fn check(
     times: Timeouts,
     demo: bool,
     way: &Outbound,
-    env: Env<'_>,
+    env: EnvLookup<'_>,
     warnings: &mut Vec<String>,
-) -> Result<(Vec<Provider>, AllWays), Wrong> {
-    let client = Client::net(times.connect, way);
+) -> Result<(Vec<Provider>, EndpointsByProvider), EntryError> {
+    let client = HttpClient::network(times.connect, way);
     let mut providers = Vec::new();
-    let mut all_ways = AllWays::new();
+    let mut all_ways = EndpointsByProvider::new();
     let mut add = |(provider, ways): (Provider, Endpoints)| {
         all_ways.insert(provider.name.clone(), Arc::new(ways));
         providers.push(provider);
     };
     for (name, raw) in raw {
-        let wrong = |why: String| Wrong::about(Entry::Provider(name.clone()), why);
-        if name == DEMO || name.contains('/') || name.is_empty() {
+        let wrong = |why: String| EntryError::for_entry(EntryName::Provider(name.clone()), why);
+        if name == DEMO_PROVIDER || name.contains('/') || name.is_empty() {
             return Err(wrong(": this name cannot be used".to_owned()));
         }
-        add(provider(name, raw, (times, &client, way), env).map_err(wrong)?);
+        add(build_provider(name, raw, (times, &client, way), env).map_err(wrong)?);
     }
     for known in ModelDirectory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
             continue;
         }
-        match provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
+        match build_provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
             Ok(made) => add(made),
             // The variables may be meant for another program: no reason not to start.
             Err(why) => warnings.push(format!(
@@ -63,18 +63,18 @@ pub(super) fn check(
         }
     }
     if demo {
-        let local = Client::Local(Arc::new(DemoModels));
+        let local = HttpClient::Local(Arc::new(DemoModels));
         let speaks = WireFormat::ALL.to_vec();
         let base = "http://demo.invalid";
-        let made = Provider::new(DEMO, speaks, base, Credential::none(), times, local);
-        let ways = Endpoints { provider: DEMO.to_owned(), ..Endpoints::default() };
+        let made = Provider::new(DEMO_PROVIDER, speaks, base, Credential::none(), times, local);
+        let ways = Endpoints { provider: DEMO_PROVIDER.to_owned(), ..Endpoints::default() };
         add((made.map_err(|e| e.to_string())?, ways));
     }
     Ok((providers, all_ways))
 }
 
 /// Asks for every variable the directory knows, for who remembers the answers.
-pub(super) fn ask_usual(env: Env<'_>) {
+pub(super) fn record_default_variables(env: EnvLookup<'_>) {
     for known in ModelDirectory::embedded().providers() {
         let fill = known.placeholder_env.iter().flat_map(|(_, names)| names);
         known.key_env.iter().chain(fill).for_each(|name| drop(env(name)));
@@ -82,15 +82,15 @@ pub(super) fn ask_usual(env: Env<'_>) {
 }
 
 /// Whether its usual variables say everything there is to say. The project may be the account's.
-fn is_switched_on(known: &ProviderEntry, env: Env<'_>) -> bool {
+fn is_switched_on(known: &ProviderEntry, env: EnvLookup<'_>) -> bool {
     let filled = |(blank, names): &(String, Vec<String>)| {
-        set(names, env).is_some() || (known.auth == AuthScheme::Google && blank == PROJECT)
+        first_set_variable(names, env).is_some() || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
     };
-    set(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
+    first_set_variable(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
 }
 
 /// The first of the variables that is set.
-fn set(names: &[String], env: Env<'_>) -> Option<String> {
+fn first_set_variable(names: &[String], env: EnvLookup<'_>) -> Option<String> {
     names
         .iter()
         .filter_map(|name| env(name))
@@ -99,15 +99,15 @@ fn set(names: &[String], env: Env<'_>) -> Option<String> {
 }
 
 /// More calls at once than any provider takes; who writes more slipped.
-const MOST: usize = 1_000_000;
-const PROJECT: &str = "project";
-const REGION: &str = "region";
+const MAX_IN_FLIGHT_CALLS: usize = 1_000_000;
+const PROJECT_PLACEHOLDER: &str = "project";
+const REGION_PLACEHOLDER: &str = "region";
 
-fn provider(
+fn build_provider(
     name: &str,
     raw: &RawProvider,
-    (times, client, way): (Timeouts, &Client, &Outbound),
-    env: Env<'_>,
+    (times, client, way): (Timeouts, &HttpClient, &Outbound),
+    env: EnvLookup<'_>,
 ) -> Result<(Provider, Endpoints), String> {
     let RawProvider {
         like,
@@ -125,38 +125,38 @@ fn provider(
     if *max_in_flight == Some(0) {
         return Err(".max_in_flight: must be at least one call".to_owned());
     }
-    if max_in_flight.is_some_and(|most| most > MOST) {
-        return Err(format!(".max_in_flight: must be at most {MOST}"));
+    if max_in_flight.is_some_and(|most| most > MAX_IN_FLIGHT_CALLS) {
+        return Err(format!(".max_in_flight: must be at most {MAX_IN_FLIGHT_CALLS}"));
     }
-    let known = known(name, like.as_deref())?;
+    let known = known_provider(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
-        (Some(words), _) => origins(words.into_vec())?,
+        (Some(words), _) => parse_formats(words.into_vec())?,
         (None, Some(known)) => known.formats.clone(),
         (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
     };
     let words = fill;
-    let mut fill = Fill { given: words.clone(), known, env };
-    let several = auth.as_ref().map(RawAuth::several).unwrap_or_default();
+    let mut fill = Placeholders { values: words.clone(), provider: known, env };
+    let several = auth.as_ref().map(RawAuth::credentials).unwrap_or_default();
     if auth.is_some() && several.is_empty() {
         return Err(".auth: the list holds no credential".to_owned());
     }
-    if let Some(region) = several.iter().find_map(|auth| auth::region_of(Some(auth))) {
-        fill.given.entry(REGION.to_owned()).or_insert_with(|| region.to_owned());
+    if let Some(region) = several.iter().find_map(|auth| auth::sigv4_region(Some(auth))) {
+        fill.values.entry(REGION_PLACEHOLDER.to_owned()).or_insert_with(|| region.to_owned());
     }
     let mut several = several.into_iter();
-    let first = credential(several.next(), known, &fill)?;
+    let first = build_credential(several.next(), known, &fill)?;
     let others: Result<Vec<_>, _> =
-        several.map(|auth| credential(Some(auth), known, &fill)).collect();
+        several.map(|auth| build_credential(Some(auth), known, &fill)).collect();
     let (credential, others) = (first, others?);
     if let Some(project) = credential.project()
-        && fill.value(PROJECT).is_none()
+        && fill.value(PROJECT_PLACEHOLDER).is_none()
     {
-        fill.given.insert(PROJECT.to_owned(), project.to_owned());
+        fill.values.insert(PROJECT_PLACEHOLDER.to_owned(), project.to_owned());
     }
     let base = match (base, known) {
         (Some(base), _) => base,
         (None, Some(known)) => {
-            let region = fill.value(REGION).unwrap_or_default();
+            let region = fill.value(REGION_PLACEHOLDER).unwrap_or_default();
             known.regional_bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
         }
         (None, None) => {
@@ -165,46 +165,46 @@ fn provider(
     };
     let mut ways = known.map(|known| known.endpoints.clone()).unwrap_or_default();
     for (word, path) in paths {
-        let origin = origin(word).map_err(|why| format!(".paths: {why}"))?;
+        let origin = parse_format(word).map_err(|why| format!(".paths: {why}"))?;
         ways.paths.retain(|(own, _)| *own != origin);
         ways.paths.push((origin, path.clone()));
     }
     for (word, own) in quirks {
-        let origin = origin(word).map_err(|why| format!(".quirks: {why}"))?;
+        let origin = parse_format(word).map_err(|why| format!(".quirks: {why}"))?;
         ways.quirks.retain(|(known, _)| *known != origin);
         ways.quirks.push((origin, own.clone()));
     }
     let bases = known.map(|known| known.base.as_str()).into_iter().chain([base.as_str()]);
-    check_words(words, bases, &ways)?;
-    let base = fill.filled(base)?;
+    check_placeholders(words, bases, &ways)?;
+    let base = fill.fill_in(base)?;
     ways.paths.retain(|(origin, _)| speaks.contains(origin));
     for (origin, path) in &mut ways.paths {
         let at = |why: String| format!(".paths.{origin}: {why}");
         let EndpointPath { whole, stream } = path;
         for path in [whole, stream] {
-            *path = fill.filled(path)?;
+            *path = fill.fill_in(path)?;
             check_path(path).map_err(at)?;
         }
     }
     let own = crate::timeouts::overlay(times, timeouts, ".timeouts")?;
     let client = match own.connect == times.connect {
         true => client.clone(),
-        false => Client::net(own.connect, way),
+        false => HttpClient::network(own.connect, way),
     };
     let made = Provider::new(name, speaks, &base, credential, own, client);
-    let made = made.map_err(|e| format!(".base: {e}"))?.with_more(others);
+    let made = made.map_err(|e| format!(".base: {e}"))?.with_credentials(others);
     let made = made.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
-    Ok((made.with_at_most(max_in_flight.unwrap_or(usize::MAX)), ways))
+    Ok((made.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), ways))
 }
 
 /// What the directory knows of a provider by its name, or by the name it is said to be like.
-fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
+fn known_provider(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
     let directory = ModelDirectory::embedded();
     let Some(like) = like else { return Ok(directory.provider(name)) };
-    match directory.provider(like).filter(|known| known.id != DEMO) {
+    match directory.provider(like).filter(|known| known.id != DEMO_PROVIDER) {
         Some(known) => Ok(Some(known)),
         None => {
-            let near = nearest(like, directory.providers().map(|known| known.id.as_str()));
+            let near = nearest_word(like, directory.providers().map(|known| known.id.as_str()));
             let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
             Err(format!(".like: the directory knows no provider \"{like}\"{near}"))
         }
@@ -212,35 +212,35 @@ fn known(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry
 }
 
 /// The kind of credential a provider usually takes, where the directory knows it.
-pub fn usual_auth(name: &str, like: Option<&str>) -> Option<&'static AuthScheme> {
-    known(name, like).ok()?.map(|known| &known.auth)
+pub fn default_auth(name: &str, like: Option<&str>) -> Option<&'static AuthScheme> {
+    known_provider(name, like).ok()?.map(|known| &known.auth)
 }
 
 /// Whether the usual variable for a provider's credential is set.
-pub(super) fn has_usual(name: &str, env: Env<'_>) -> bool {
-    known(name, None).is_ok_and(|known| known.is_some_and(|known| set(&known.key_env, env).is_some()))
+pub(super) fn has_default_variable(name: &str, env: EnvLookup<'_>) -> bool {
+    known_provider(name, None).is_ok_and(|known| known.is_some_and(|known| first_set_variable(&known.key_env, env).is_some()))
 }
 
 /// What stands for the words in braces.
-struct Fill<'a> {
-    given: BTreeMap<String, String>,
-    known: Option<&'a ProviderEntry>,
-    env: Env<'a>,
+struct Placeholders<'a> {
+    values: BTreeMap<String, String>,
+    provider: Option<&'a ProviderEntry>,
+    env: EnvLookup<'a>,
 }
 
-impl Fill<'_> {
+impl Placeholders<'_> {
     fn value(&self, blank: &str) -> Option<String> {
-        let usual = || set(self.variables(blank)?, self.env);
-        self.given.get(blank).cloned().or_else(usual)
+        let usual = || first_set_variable(self.variables(blank)?, self.env);
+        self.values.get(blank).cloned().or_else(usual)
     }
 
     fn variables(&self, blank: &str) -> Option<&[String]> {
-        let (_, names) = self.known?.placeholder_env.iter().find(|(known, _)| known == blank)?;
+        let (_, names) = self.provider?.placeholder_env.iter().find(|(known, _)| known == blank)?;
         Some(names)
     }
 
     /// The text with its blanks filled in, but for those that are filled in call by call.
-    fn filled(&self, text: &str) -> Result<String, String> {
+    fn fill_in(&self, text: &str) -> Result<String, String> {
         let mut out = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -266,7 +266,7 @@ impl Fill<'_> {
 }
 
 /// A word that stands for nothing is a slip.
-fn check_words<'a>(
+fn check_placeholders<'a>(
     given: &BTreeMap<String, String>,
     bases: impl Iterator<Item = &'a str>,
     ways: &'a Endpoints,
@@ -293,56 +293,56 @@ fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn credential(
+fn build_credential(
     given: Option<&toml::Value>,
     known: Option<&ProviderEntry>,
-    fill: &Fill<'_>,
+    fill: &Placeholders<'_>,
 ) -> Result<Credential, String> {
-    let region = fill.value(REGION);
+    let region = fill.value(REGION_PLACEHOLDER);
     let service = known.and_then(|known| match &known.auth {
         AuthScheme::SigV4(service) => Some(service.as_str()),
         AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::None => None,
     });
-    let at = Surroundings { env: fill.env, region: region.as_deref(), service };
+    let at = AuthContext { env: fill.env, region: region.as_deref(), service };
     if let Some(given) = given {
-        return auth::given(given, &at);
+        return auth::parse_auth(given, &at);
     }
     let Some(known) = known else { return Ok(Credential::none()) };
     if known.auth == AuthScheme::None {
         return Ok(Credential::none());
     }
-    let Some(secret) = set(&known.key_env, fill.env) else {
+    let Some(secret) = first_set_variable(&known.key_env, fill.env) else {
         let name = known.key_env.first().map_or("its key", String::as_str);
         return Err(format!(".auth: is missing; set it, or export {name}=…"));
     };
     match &known.auth {
-        AuthScheme::Bearer => auth::header(None, &secret),
-        AuthScheme::Header(name) => auth::header(Some(name), &secret),
-        AuthScheme::Google => auth::google_of(&secret).map_err(|why| format!(".auth{why}")),
-        AuthScheme::SigV4(_) => auth::sigv4_of(&at),
+        AuthScheme::Bearer => auth::header_credential(None, &secret),
+        AuthScheme::Header(name) => auth::header_credential(Some(name), &secret),
+        AuthScheme::Google => auth::google_credential(&secret).map_err(|why| format!(".auth{why}")),
+        AuthScheme::SigV4(_) => auth::sigv4_from_env(&at),
         AuthScheme::None => Ok(Credential::none()),
     }
 }
 
-fn origin(word: &str) -> Result<WireFormat, String> {
+fn parse_format(word: &str) -> Result<WireFormat, String> {
     WireFormat::parse(word).ok_or_else(|| {
-        let near = nearest(word, WireFormat::ALL.map(WireFormat::as_str));
+        let near = nearest_word(word, WireFormat::ALL.map(WireFormat::as_str));
         let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
         format!("there is no format \"{word}\"{near}")
     })
 }
 
-fn origins(words: Vec<String>) -> Result<Vec<WireFormat>, String> {
+fn parse_formats(words: Vec<String>) -> Result<Vec<WireFormat>, String> {
     if words.is_empty() {
         return Err(".speaks: names no format".to_owned());
     }
-    words.iter().map(|word| origin(word).map_err(|why| format!(".speaks: {why}"))).collect()
+    words.iter().map(|word| parse_format(word).map_err(|why| format!(".speaks: {why}"))).collect()
 }
 
 /// The demo models as a provider inside this process.
 struct DemoModels;
 
-impl Local for DemoModels {
+impl LocalService for DemoModels {
     fn call(
         &self,
         request: Request<Bytes>,

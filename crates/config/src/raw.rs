@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use crate::secret::Secret;
+pub use crate::secret::SecretRef;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -34,8 +34,8 @@ pub struct RawServer {
     pub public_url: Option<String>,
     pub metrics: Option<String>,
     pub demo: Option<bool>,
-    pub secret: Option<Secret>,
-    pub vault: Option<Secret>,
+    pub secret: Option<SecretRef>,
+    pub vault: Option<SecretRef>,
     pub durability: Option<String>,
     pub tls: Option<RawTls>,
     pub trusted_proxies: Vec<String>,
@@ -72,8 +72,8 @@ pub struct RawFiles {
     pub size: Option<String>,
     pub endpoint: Option<String>,
     pub region: Option<String>,
-    pub access_key: Option<Secret>,
-    pub secret_key: Option<Secret>,
+    pub access_key: Option<SecretRef>,
+    pub secret_key: Option<SecretRef>,
 }
 
 /// Work that goes on without its caller.
@@ -97,7 +97,7 @@ pub struct RawMail {
 pub struct RawIdentity {
     pub issuer: String,
     pub client_id: String,
-    pub client_secret: Secret,
+    pub client_secret: SecretRef,
     pub admits: Option<String>,
 }
 
@@ -156,7 +156,7 @@ pub struct RawMedia {
 #[serde(deny_unknown_fields, default)]
 pub struct RawTelemetry {
     pub otlp: Option<String>,
-    pub headers: BTreeMap<String, Secret>,
+    pub headers: BTreeMap<String, SecretRef>,
     pub service: Option<String>,
 }
 
@@ -255,7 +255,7 @@ pub struct RawAuth(pub toml::Value);
 
 impl RawAuth {
     /// Several credentials that are equally good, or the one.
-    pub fn several(&self) -> Vec<&toml::Value> {
+    pub fn credentials(&self) -> Vec<&toml::Value> {
         match &self.0 {
             toml::Value::Array(several) => several.iter().collect(),
             one => vec![one],

@@ -6,12 +6,12 @@ use catalog::{Catalog, ModelDirectory, Model, ModelPrices, ThinkingRange, Endpoi
 use dialects::ThinkingControls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use upstream::{Account, Budget, Health, Provider, Snapshot, Timeouts};
+use upstream::{CredentialHealth, RetryBudget, HealthTracker, Provider, HealthSnapshot, Timeouts};
 
-use crate::overlay::{Entry, Wrong};
-use crate::providers::AllWays;
+use crate::overlay::{EntryName, EntryError};
+use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
-use crate::units::nearest;
+use crate::units::nearest_word;
 use upstream::InFlight;
 
 /// A model and the lanes that serve it.
@@ -22,18 +22,18 @@ pub struct Route {
     /// Its lanes in order of preference; behind them those of the models it may fall back to.
     pub lanes: Vec<Arc<LiveLane>>,
     /// Which of its lanes go first.
-    pub order: Order,
+    pub order: LaneOrder,
     /// Every price list it may be charged by.
     pub prices: Vec<Arc<ModelPrices>>,
 }
 
 /// Which lanes of a route go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum LaneOrder {
     /// As they are written; those with weights share.
-    Written,
+    AsWritten,
     /// The cheapest.
-    Cheapest,
+    CheapestFirst,
 }
 
 /// One provider serving one model.
@@ -46,43 +46,43 @@ pub struct LiveLane {
     /// The model's name there.
     pub model: String,
     /// The model it serves; another than the one asked for where it is a fallback.
-    pub serves: Arc<Model>,
+    pub served_model: Arc<Model>,
     /// The formats it can be asked in, the best one first.
-    pub speaks: Vec<WireFormat>,
+    pub formats: Vec<WireFormat>,
     /// How the model lets its thinking be steered, where the directory knows it.
-    pub steering: Option<ThinkingControls>,
+    pub thinking_controls: Option<ThinkingControls>,
     /// How requests to its provider differ from the usual ones.
-    pub ways: Arc<Endpoints>,
+    pub endpoints: Arc<Endpoints>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// What it costs.
     pub prices: Arc<ModelPrices>,
     /// Its place in the order of preference; lanes of the same place share by weight.
-    pub run: u32,
+    pub priority: u32,
     /// Its share among those of the same place.
     pub weight: u32,
     /// One for each of the provider's credentials.
-    pub seats: Vec<Seat>,
+    pub slots: Vec<CredentialSlot>,
     /// How much may be tried again at its provider.
-    pub budget: Arc<Budget>,
+    pub retry_budget: Arc<RetryBudget>,
     /// The calls that run at its provider.
-    pub running: Arc<InFlight>,
+    pub in_flight: Arc<InFlight>,
 }
 
 impl LiveLane {
     /// Whether as many calls run at its provider as may.
     pub fn is_full(&self) -> bool {
-        self.running.is_full(self.provider.max_in_flight)
+        self.in_flight.is_full(self.provider.max_in_flight)
     }
 }
 
 /// A lane with one credential.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct CredentialSlot {
     /// Whether it can be expected to answer.
-    pub health: Arc<Health>,
+    pub health: Arc<HealthTracker>,
     /// A number of its own, the same in every process.
-    pub print: u64,
+    pub hash_key: u64,
 }
 
 /// The health of a lane with one credential, for whoever shows it.
@@ -93,35 +93,35 @@ pub struct LaneHealth {
     /// The place of the credential in the configuration, from zero.
     pub credential: usize,
     /// How it stands.
-    pub health: Snapshot,
+    pub health: HealthSnapshot,
 }
 
 /// What all lanes of a provider share.
-struct Shared {
+struct ProviderState {
     provider: Arc<Provider>,
-    ways: Arc<Endpoints>,
-    accounts: Vec<Arc<Account>>,
-    budget: Arc<Budget>,
-    running: Arc<InFlight>,
+    endpoints: Arc<Endpoints>,
+    credential_health: Vec<Arc<CredentialHealth>>,
+    retry_budget: Arc<RetryBudget>,
+    in_flight: Arc<InFlight>,
     /// By the model's name there: models that lead to the same lane share its health.
-    seats: HashMap<String, Vec<Seat>>,
+    slots_by_model: HashMap<String, Vec<CredentialSlot>>,
 }
 
-impl Shared {
-    fn new(provider: &Arc<Provider>, ways: &AllWays) -> Self {
-        let accounts = (0..provider.credentials()).map(|_| Arc::default()).collect();
-        let (budget, running) = (Arc::new(Budget::new(0)), Arc::default());
+impl ProviderState {
+    fn new(provider: &Arc<Provider>, ways: &EndpointsByProvider) -> Self {
+        let accounts = (0..provider.credential_count()).map(|_| Arc::default()).collect();
+        let (budget, running) = (Arc::new(RetryBudget::new(0)), Arc::default());
         let ways = ways.get(&provider.name).cloned().unwrap_or_default();
         let (provider, seats) = (Arc::clone(provider), HashMap::new());
-        Self { provider, ways, accounts, budget, running, seats }
+        Self { provider, endpoints: ways, credential_health: accounts, retry_budget: budget, in_flight: running, slots_by_model: seats }
     }
 
-    fn seats(&mut self, model: &str) -> Vec<Seat> {
-        let Self { provider, accounts, seats, .. } = self;
+    fn slots(&mut self, model: &str) -> Vec<CredentialSlot> {
+        let Self { provider, credential_health: accounts, slots_by_model: seats, .. } = self;
         let made = seats.entry(model.to_owned()).or_insert_with(|| {
-            let seat = |(place, account): (usize, &Arc<Account>)| Seat {
-                health: Arc::new(Health::new(Arc::clone(account))),
-                print: print(&provider.name, model, place),
+            let seat = |(place, account): (usize, &Arc<CredentialHealth>)| CredentialSlot {
+                health: Arc::new(HealthTracker::new(Arc::clone(account))),
+                hash_key: slot_hash(&provider.name, model, place),
             };
             accounts.iter().enumerate().map(seat).collect()
         });
@@ -130,7 +130,7 @@ impl Shared {
 }
 
 /// FNV-1a, because it must not change from one version to the next: conversations would move.
-fn print(provider: &str, model: &str, place: usize) -> u64 {
+fn slot_hash(provider: &str, model: &str, place: usize) -> u64 {
     let name = format!("{provider}/{model}#{place}");
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |print, byte| {
         (print ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -142,21 +142,21 @@ pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     catalog: &Catalog,
     providers: &[Arc<Provider>],
-    ways: &AllWays,
-) -> Result<HashMap<String, Arc<Route>>, Wrong> {
-    let mut shared: HashMap<String, Shared> =
-        providers.iter().map(|p| (p.name.clone(), Shared::new(p, ways))).collect();
+    ways: &EndpointsByProvider,
+) -> Result<HashMap<String, Arc<Route>>, EntryError> {
+    let mut shared: HashMap<String, ProviderState> =
+        providers.iter().map(|p| (p.name.clone(), ProviderState::new(p, ways))).collect();
     let mut own: HashMap<&str, Vec<LiveLane>> = HashMap::new();
     for model in catalog.iter() {
         let given = raw.get(&model.id);
-        let lanes = lanes(model, given, &mut shared)
-            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
+        let lanes = build_lanes(model, given, &mut shared)
+            .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         own.insert(&model.id, lanes);
     }
     let mut routes = HashMap::new();
     for model in catalog.iter() {
-        let route = route(model, raw.get(&model.id), &own)
-            .map_err(|why| Wrong::about(Entry::Model(model.id.clone()), why))?;
+        let route = build_route(model, raw.get(&model.id), &own)
+            .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         let route = Arc::new(route);
         for name in model.aliases.iter().chain([&model.id]) {
             routes.insert(name.clone(), Arc::clone(&route));
@@ -166,10 +166,10 @@ pub(super) fn check(
 }
 
 /// A model's own lanes.
-fn lanes(
+fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
-    shared: &mut HashMap<String, Shared>,
+    shared: &mut HashMap<String, ProviderState>,
 ) -> Result<Vec<LiveLane>, String> {
     let mut lanes: Vec<LiveLane> = Vec::new();
     let mut shares = false;
@@ -179,12 +179,12 @@ fn lanes(
         // Lanes written with weights one after the other share; any other stands alone.
         let weighted = table.is_some_and(|table| table.weight.is_some());
         let run = match lanes.last() {
-            Some(last) if shares && weighted => last.run,
-            Some(last) => last.run + 1,
+            Some(last) if shares && weighted => last.priority,
+            Some(last) => last.priority + 1,
             None => 0,
         };
         shares = weighted;
-        let offer = ModelDirectory::embedded().find_offer(&shared.ways.provider, &lane.model);
+        let offer = ModelDirectory::embedded().find_offer(&shared.endpoints.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
             (Some(list), _) => {
                 Arc::new(list.prices().map_err(|e| format!(".lanes: `{lane}`: price: {e}"))?)
@@ -205,25 +205,25 @@ fn lanes(
         }
         lanes.push(LiveLane {
             name: lane.name(),
-            speaks: speaks(&provider, &shared.ways.provider, &lane.model),
-            steering: steering(&shared.ways.provider, &lane.model),
-            ways: Arc::clone(&shared.ways),
+            formats: lane_formats(&provider, &shared.endpoints.provider, &lane.model),
+            thinking_controls: thinking_controls(&shared.endpoints.provider, &lane.model),
+            endpoints: Arc::clone(&shared.endpoints),
             provider,
             model: lane.model.clone(),
-            serves: Arc::clone(model),
+            served_model: Arc::clone(model),
             timeouts,
             prices,
-            run,
+            priority: run,
             weight: lane.weight,
-            seats: shared.seats(&lane.model),
-            budget: Arc::clone(&shared.budget),
-            running: Arc::clone(&shared.running),
+            slots: shared.slots(&lane.model),
+            retry_budget: Arc::clone(&shared.retry_budget),
+            in_flight: Arc::clone(&shared.in_flight),
         });
     }
     Ok(lanes)
 }
 
-fn route(
+fn build_route(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
     own: &HashMap<&str, Vec<LiveLane>>,
@@ -231,19 +231,19 @@ fn route(
     let mut lanes = own.get(model.id.as_str()).cloned().unwrap_or_default();
     for other in raw.map(|raw| raw.fallback.as_slice()).unwrap_or_default() {
         let Some(others) = own.get(other.as_str()) else {
-            let near = nearest(other, own.keys().copied());
+            let near = nearest_word(other, own.keys().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             return Err(format!(".fallback: there is no model `{other}`{near}"));
         };
-        if *other == model.id || others.iter().any(|lane| lane.serves.kind != model.kind) {
+        if *other == model.id || others.iter().any(|lane| lane.served_model.kind != model.kind) {
             return Err(format!(".fallback: `{other}` cannot stand in for `{}`", model.id));
         }
-        let next = lanes.last().map_or(0, |last| last.run + 1);
-        lanes.extend(others.iter().map(|lane| LiveLane { run: next + lane.run, ..lane.clone() }));
+        let next = lanes.last().map_or(0, |last| last.priority + 1);
+        lanes.extend(others.iter().map(|lane| LiveLane { priority: next + lane.priority, ..lane.clone() }));
     }
     let order = match raw.and_then(|raw| raw.order.as_deref()) {
-        None | Some("written") => Order::Written,
-        Some("cheapest") => Order::Cheapest,
+        None | Some("written") => LaneOrder::AsWritten,
+        Some("cheapest") => LaneOrder::CheapestFirst,
         Some(word) => {
             return Err(format!(
                 ".order: `{word}` is not known; write \"written\" or \"cheapest\""
@@ -261,14 +261,14 @@ fn route(
 }
 
 /// What the directory knows of this very model there, else what the provider speaks.
-fn speaks(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
+fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
     let mut known = ModelDirectory::embedded().formats(known_as, model);
-    known.retain(|origin| provider.speaks.contains(origin));
-    if known.is_empty() { provider.speaks.clone() } else { known }
+    known.retain(|origin| provider.formats.contains(origin));
+    if known.is_empty() { provider.formats.clone() } else { known }
 }
 
 /// What the directory knows of the model a lane leads to, which may be another than the callers'.
-fn steering(provider: &str, model: &str) -> Option<ThinkingControls> {
+fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
     let directory = ModelDirectory::embedded();
     let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
     let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
@@ -284,10 +284,10 @@ fn steering(provider: &str, model: &str) -> Option<ThinkingControls> {
 
 impl crate::config::Config {
     /// The health of every lane with every credential, in the order of their names.
-    pub fn health(&self, now: i64) -> Vec<LaneHealth> {
+    pub fn lane_health(&self, now: i64) -> Vec<LaneHealth> {
         let mut all = BTreeMap::new();
         for lane in self.routes.values().flat_map(|route| &route.lanes) {
-            for (credential, seat) in lane.seats.iter().enumerate() {
+            for (credential, seat) in lane.slots.iter().enumerate() {
                 all.entry((lane.name.as_str(), credential))
                     .or_insert_with(|| seat.health.snapshot(now));
             }

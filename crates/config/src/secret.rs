@@ -9,13 +9,13 @@ use std::path::PathBuf;
     untagged,
     expecting = "a reference: { env = \"NAME\" }, { file = \"path\" } or, for tests, { text = \"…\" }"
 )]
-pub enum Secret {
+pub enum SecretRef {
     Env { env: String },
     File { file: PathBuf },
     Text { text: String },
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Env { env } => write!(f, "Secret(env {env})"),
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-impl Secret {
+impl SecretRef {
     /// The secret itself; `Err` says what is missing and what would help.
     pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
         match self {

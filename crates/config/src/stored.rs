@@ -9,11 +9,11 @@ use store::{ConfigSnapshot, ConfigEntryKind, Vault};
 use crate::raw::{RawAuth, RawModel, RawProvider};
 
 /// The fields that say where a provider is: a credential is for there and for nowhere else.
-const WHERE: [&str; 5] = ["like", "base", "hosts", "fill", "paths"];
+const ADDRESS_FIELDS: [&str; 5] = ["like", "base", "hosts", "fill", "paths"];
 
 /// Everything that is stored.
 #[derive(Clone, Debug, Default)]
-pub struct Stored {
+pub struct StoredEntries {
     /// The number of this state.
     pub revision: i64,
     pub providers: BTreeMap<String, StoredProvider>,
@@ -22,17 +22,17 @@ pub struct Stored {
 
 /// A field that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrongField {
+pub struct FieldError {
     pub field: String,
-    pub why: String,
+    pub reason: String,
 }
 
-impl std::fmt::Display for WrongField {
+impl std::fmt::Display for FieldError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.field.is_empty() {
-            return f.write_str(&self.why);
+            return f.write_str(&self.reason);
         }
-        write!(f, "{}: {}", self.field, self.why)
+        write!(f, "{}: {}", self.field, self.reason)
     }
 }
 
@@ -41,8 +41,8 @@ impl std::fmt::Display for WrongField {
 pub struct StoredProvider {
     /// As it was said.
     pub settings: Map<String, Value>,
-    pub raw: Result<RawProvider, WrongField>,
-    pub created: i64,
+    pub raw: Result<RawProvider, FieldError>,
+    pub created_at: i64,
     pub credentials: Vec<StoredAuth>,
 }
 
@@ -51,7 +51,7 @@ pub struct StoredProvider {
 pub struct StoredAuth {
     pub id: String,
     pub name: String,
-    pub added: i64,
+    pub added_at: i64,
     /// As the file would have it, or why it cannot be used.
     pub auth: Result<RawAuth, String>,
 }
@@ -61,29 +61,29 @@ pub struct StoredAuth {
 pub struct StoredModel {
     /// As it was said.
     pub settings: Map<String, Value>,
-    pub raw: Result<RawModel, WrongField>,
-    pub created: i64,
+    pub raw: Result<RawModel, FieldError>,
+    pub created_at: i64,
 }
 
 impl StoredProvider {
     pub fn new(settings: Map<String, Value>, created: i64) -> Self {
-        let raw = read(&settings);
-        Self { settings, raw, created, credentials: Vec::new() }
+        let raw = parse_settings(&settings);
+        Self { settings, raw, created_at: created, credentials: Vec::new() }
     }
 
     /// The credentials that can be used, in the order of their places.
-    pub fn open(&self) -> impl Iterator<Item = &RawAuth> {
+    pub fn usable_credentials(&self) -> impl Iterator<Item = &RawAuth> {
         self.credentials.iter().filter_map(|own| own.auth.as_ref().ok())
     }
 
     /// Whether it may be elsewhere than where the directory knows it.
-    pub(super) fn is_moved(&self) -> bool {
-        WHERE.iter().any(|field| self.settings.contains_key(*field))
+    pub(super) fn has_own_address(&self) -> bool {
+        ADDRESS_FIELDS.iter().any(|field| self.settings.contains_key(*field))
     }
 
     /// What says where it is, as one text.
-    pub fn place(&self) -> String {
-        let said = WHERE.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
+    pub fn address_key(&self) -> String {
+        let said = ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
         let said: BTreeMap<&str, &Value> = said.collect();
         serde_json::to_string(&said).unwrap_or_default()
     }
@@ -91,23 +91,23 @@ impl StoredProvider {
 
 impl StoredModel {
     pub fn new(settings: Map<String, Value>, created: i64) -> Self {
-        let raw = read(&settings);
-        Self { settings, raw, created }
+        let raw = parse_settings(&settings);
+        Self { settings, raw, created_at: created }
     }
 }
 
 /// Settings in the type of the file.
-fn read<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<T, WrongField> {
+fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<T, FieldError> {
     serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|wrong| {
         let path = wrong.path().to_string();
         let field = if path == "." { String::new() } else { path };
-        WrongField { field, why: wrong.into_inner().to_string() }
+        FieldError { field, reason: wrong.into_inner().to_string() }
     })
 }
 
-impl Stored {
+impl StoredEntries {
     /// Reads what the store has, and opens what is sealed.
-    pub fn read(all: ConfigSnapshot, vault: &Vault) -> Self {
+    pub fn open(all: ConfigSnapshot, vault: &Vault) -> Self {
         let ConfigSnapshot { revision, entries, credentials } = all;
         let mut stored = Self { revision, ..Self::default() };
         for entry in entries {
@@ -128,7 +128,7 @@ impl Stored {
             let Some(provider) = stored.providers.get_mut(&credential.provider_id) else {
                 continue;
             };
-            let auth = if credential.place == provider.place() {
+            let auth = if credential.place == provider.address_key() {
                 let open = vault.open(&credential.label(), &credential.sealed);
                 open.map_err(|why| why.to_string()).and_then(|json| {
                     let read = serde_json::from_slice(&json);
@@ -141,7 +141,7 @@ impl Stored {
             provider.credentials.push(StoredAuth {
                 id: credential.id,
                 name: credential.name,
-                added: credential.created,
+                added_at: credential.created,
                 auth,
             });
         }

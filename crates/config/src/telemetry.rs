@@ -7,20 +7,20 @@ use crate::raw::RawTelemetry;
 
 /// Where to report to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collector {
+pub struct OtlpTarget {
     /// What comes before `/v1/traces` and `/v1/metrics`.
-    pub base: String,
+    pub base_url: String,
     /// Headers of every report, such as a key.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The name this gateway goes by.
-    pub service: String,
+    pub service_name: String,
 }
 
 /// The collector to report to, if any.
 pub(super) fn check(
     raw: Option<RawTelemetry>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<Collector>, String> {
+) -> Result<Option<OtlpTarget>, String> {
     let RawTelemetry { otlp, headers: told, service } = raw.unwrap_or_default();
     let Some(base) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(super) fn check(
         headers.push(known.ok_or("OTEL_EXPORTER_OTLP_HEADERS: write name=value,name=value")?);
     }
     let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
-    Ok(Some(Collector { base, headers, service: service.unwrap_or_else(|| "portunus".to_owned()) }))
+    Ok(Some(OtlpTarget { base_url: base, headers, service_name: service.unwrap_or_else(|| "portunus".to_owned()) }))
 }
 
 fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {

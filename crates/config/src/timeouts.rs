@@ -4,10 +4,10 @@ use std::time::Duration;
 use upstream::Timeouts;
 
 use crate::raw::RawTimeouts;
-use crate::units::duration;
+use crate::units::parse_duration;
 
 /// No step of a call takes longer than that; who writes more slipped.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
 pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
@@ -20,9 +20,9 @@ pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
 pub fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
-        Some(text) => match duration(text) {
-            Ok(time) if time > LONGEST => {
-                Err(format!("{path}.{name}: must be at most {} days", LONGEST.as_secs() / 86_400))
+        Some(text) => match parse_duration(text) {
+            Ok(time) if time > MAX_TIMEOUT => {
+                Err(format!("{path}.{name}: must be at most {} days", MAX_TIMEOUT.as_secs() / 86_400))
             }
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),

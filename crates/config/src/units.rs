@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `500ms`, `5s`, `10m`, `2h`, `30d`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("`{text}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
@@ -21,7 +21,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `1024`, `64KiB`, `32MiB`, `1GiB`, and the same with `KB`, `MB`, `GB` as powers of ten.
-pub fn size(text: &str) -> Result<usize, String> {
+pub fn parse_size(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a size; write for instance \"32MiB\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
@@ -40,18 +40,18 @@ pub fn size(text: &str) -> Result<usize, String> {
 }
 
 /// The known word nearest to a misspelt one; `None` when nothing is near.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let budget = (word.chars().count() / 3).max(1) + 1;
     known
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
+        .map(|candidate| (edit_distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= budget)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
 /// How many letters must change to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {
@@ -75,24 +75,24 @@ mod tests {
 
     #[test]
     fn durations_and_sizes_are_read_as_people_write_them() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(duration("30d"), Ok(Duration::from_secs(2_592_000)));
-        assert_eq!(size("32MiB"), Ok(32 << 20));
-        assert_eq!(size("1000"), Ok(1000));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(2_592_000)));
+        assert_eq!(parse_size("32MiB"), Ok(32 << 20));
+        assert_eq!(parse_size("1000"), Ok(1000));
         for wrong in ["", "5", "s", "5 s", "-5s", "5x", "99999999999999999999s"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
         for wrong in ["", "MiB", "0", "-1", "5XB"] {
-            assert!(size(wrong).is_err(), "{wrong}");
+            assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn the_nearest_word_is_found() {
         let known = ["listen", "public_url", "demo"];
-        assert_eq!(nearest("lisen", known), Some("listen"));
-        assert_eq!(nearest("publicurl", known), Some("public_url"));
-        assert_eq!(nearest("zzzz", known), None);
+        assert_eq!(nearest_word("lisen", known), Some("listen"));
+        assert_eq!(nearest_word("publicurl", known), Some("public_url"));
+        assert_eq!(nearest_word("zzzz", known), None);
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::config::{Config, Given};
+use crate::config::{Config, LoadOptions};
 
 /// Calls `apply` with every new good configuration, for ever.
-pub async fn watch(given: Given, apply: impl Fn(Config)) {
+pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     // Kept for as long as we watch; dropping it ends the watch.
-    let _watcher = given.file.as_deref().and_then(|file| watcher(file, changed.clone()));
+    let _watcher = given.file.as_deref().and_then(|file| watch_folder(file, changed.clone()));
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
         Err(e) => {
@@ -41,7 +41,7 @@ pub async fn watch(given: Given, apply: impl Fn(Config)) {
     }
 }
 
-fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
+fn watch_folder(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let file = file.canonicalize().ok()?;
     // The folder is watched, because many editors replace the file instead of writing into it.
     let folder = file.parent()?.to_owned();

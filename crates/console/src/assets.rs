@@ -7,18 +7,18 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::header;
 
-use crate::trouble::Trouble;
+use crate::page_error::PageError;
 use admin::random;
 
 /// A file in the binary.
-pub(crate) struct Asset {
+pub(crate) struct StaticAsset {
     name: String,
     path: String,
     mime: &'static str,
     text: &'static str,
 }
 
-impl Asset {
+impl StaticAsset {
     fn new(stem: &str, ending: &str, mime: &'static str, text: &'static str) -> Self {
         let hash: String = random::hex(&random::digest(text)).chars().take(16).collect();
         let name = format!("{stem}-{hash}.{ending}");
@@ -31,38 +31,38 @@ impl Asset {
     }
 }
 
-static STYLE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("console", "css", "text/css; charset=utf-8", include_str!("../assets/console.css"))
+static STYLE: LazyLock<StaticAsset> = LazyLock::new(|| {
+    StaticAsset::new("console", "css", "text/css; charset=utf-8", include_str!("../assets/console.css"))
 });
-static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+static SCRIPT: LazyLock<StaticAsset> = LazyLock::new(|| {
     let text = include_str!("../assets/console.js");
-    Asset::new("console", "js", "text/javascript; charset=utf-8", text)
+    StaticAsset::new("console", "js", "text/javascript; charset=utf-8", text)
 });
 
-static PLAYGROUND: LazyLock<Asset> = LazyLock::new(|| {
+static PLAYGROUND: LazyLock<StaticAsset> = LazyLock::new(|| {
     let text = include_str!("../assets/playground.js");
-    Asset::new("playground", "js", "text/javascript; charset=utf-8", text)
+    StaticAsset::new("playground", "js", "text/javascript; charset=utf-8", text)
 });
 
 /// The script of the playground.
-pub(crate) fn playground() -> &'static Asset {
+pub(crate) fn playground() -> &'static StaticAsset {
     &PLAYGROUND
 }
 
 /// The stylesheet.
-pub(crate) fn style() -> &'static Asset {
+pub(crate) fn style() -> &'static StaticAsset {
     &STYLE
 }
 
 /// The script.
-pub(crate) fn script() -> &'static Asset {
+pub(crate) fn script() -> &'static StaticAsset {
     &SCRIPT
 }
 
 /// `GET /assets/{name}`
-pub(crate) async fn serve(Path(name): Path<String>) -> Result<Response, Trouble> {
+pub(crate) async fn serve(Path(name): Path<String>) -> Result<Response, PageError> {
     let asset = [style(), script(), playground()].into_iter().find(|asset| asset.name == name);
-    let asset = asset.ok_or(Trouble::NotFound)?;
+    let asset = asset.ok_or(PageError::NotFound)?;
     let headers = [
         (header::CONTENT_TYPE, asset.mime),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),

@@ -4,19 +4,19 @@ use canon::Price;
 use catalog::{LongPromptPrices, Model, ModelPrices, TokenRates, BilledTier, TierPrices, ThinkingRange};
 use maud::{Markup, html};
 
-use crate::show;
+use crate::display;
 
 /// What something costs.
 pub(crate) struct PriceRow {
-    pub(crate) what: String,
+    pub(crate) label: String,
     pub(crate) price: String,
     pub(crate) unit: &'static str,
 }
 
-const MILLION: &str = "per million tokens";
+const PER_MILLION_TOKENS: &str = "per million tokens";
 
-fn row(what: impl Into<String>, price: String, unit: &'static str) -> PriceRow {
-    PriceRow { what: what.into(), price, unit }
+fn price_row(what: impl Into<String>, price: String, unit: &'static str) -> PriceRow {
+    PriceRow { label: what.into(), price, unit }
 }
 
 /// The plain prices of a model.
@@ -57,7 +57,7 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Image output", output_image),
     ];
     for (what, price) in tokens {
-        rows.extend(price.map(|price| row(what, show::per_million(price), MILLION)));
+        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
     }
     let units = [
         ("Request", per_request, "each"),
@@ -66,13 +66,13 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Search", per_search, "each"),
     ];
     for (what, price, unit) in units {
-        rows.extend(price.map(|price| row(what, show::per_unit(price), unit)));
+        rows.extend(price.map(|price| price_row(what, display::per_unit(price), unit)));
     }
     // One that is billed by its tokens alone has no price of its own to show.
     for picture in pictures.iter().filter(|picture| picture.price > Price::FREE) {
         let words = [&picture.size, &picture.quality].into_iter().flatten().cloned();
         let what = std::iter::once("Image".to_owned()).chain(words).collect::<Vec<_>>().join(", ");
-        rows.push(row(what, show::per_unit(picture.price), "each"));
+        rows.push(price_row(what, display::per_unit(picture.price), "each"));
     }
     rows
 }
@@ -80,8 +80,8 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
 fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
     let TokenRates { input, output, cached_input, cache_write, cache_write_long } = rates;
     let mut rows = vec![
-        row("Input", show::per_million(*input), MILLION),
-        row("Output", show::per_million(*output), MILLION),
+        price_row("Input", display::per_million(*input), PER_MILLION_TOKENS),
+        price_row("Output", display::per_million(*output), PER_MILLION_TOKENS),
     ];
     let more = [
         ("Cached input", cached_input),
@@ -89,7 +89,7 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
         ("Cache write, long", cache_write_long),
     ];
     for (what, price) in more {
-        rows.extend(price.map(|price| row(what, show::per_million(price), MILLION)));
+        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
     }
     rows
 }
@@ -97,7 +97,7 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
 /// The prices that replace the plain ones: for long prompts, for other service tiers.
 pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
     let long = |long: &LongPromptPrices| {
-        (format!("Prompts above {} tokens", show::count(long.above_tokens)), rate_rows(&long.rates))
+        (format!("Prompts above {} tokens", display::count(long.above_tokens)), rate_rows(&long.rates))
     };
     let mut groups: Vec<_> = prices.long_prompts.iter().map(long).collect();
     for TierPrices { tier: service, rates, long_prompts: longs } in &prices.tiers {
@@ -122,10 +122,10 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     let mut parts = Vec::new();
     match (min, max) {
         (Some(min), Some(max)) => {
-            parts.push(format!("budget {} to {} tokens", show::count(*min), show::count(*max)));
+            parts.push(format!("budget {} to {} tokens", display::count(*min), display::count(*max)));
         }
-        (None, Some(max)) => parts.push(format!("budget up to {} tokens", show::count(*max))),
-        (Some(min), None) => parts.push(format!("budget from {} tokens", show::count(*min))),
+        (None, Some(max)) => parts.push(format!("budget up to {} tokens", display::count(*max))),
+        (Some(min), None) => parts.push(format!("budget from {} tokens", display::count(*min))),
         (None, None) => {}
     }
     if !levels.is_empty() {

@@ -6,10 +6,10 @@ use maud::{Markup, html};
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 240.0;
 /// Room for the labels below, and for those on the left.
-const BELOW: f64 = 24.0;
-const LEFT: f64 = 64.0;
+const LABEL_ROW_HEIGHT: f64 = 24.0;
+const LABEL_COLUMN_WIDTH: f64 = 64.0;
 /// How many labels fit below.
-const LABELS: usize = 8;
+const MAX_AXIS_LABELS: usize = 8;
 
 /// What is drawn: some rows of values, one value of each for every step.
 pub(crate) struct Chart<'a> {
@@ -17,45 +17,45 @@ pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     /// The name of each step: for the axis, and in full.
     pub(crate) steps: &'a [(String, String)],
-    pub(crate) rows: &'a [Row],
+    pub(crate) series: &'a [ChartSeries],
     /// A value as people read it.
-    pub(crate) show: fn(i64) -> String,
+    pub(crate) format_value: fn(i64) -> String,
 }
 
 /// One row of values.
-pub(crate) struct Row {
+pub(crate) struct ChartSeries {
     pub(crate) name: String,
     pub(crate) values: Vec<i64>,
 }
 
-impl Row {
+impl ChartSeries {
     pub(crate) fn total(&self) -> i64 {
         self.values.iter().fold(0, |sum, value| sum.saturating_add(*value))
     }
 
-    fn at(&self, step: usize) -> i64 {
+    fn value_at(&self, step: usize) -> i64 {
         self.values.get(step).copied().unwrap_or_default()
     }
 }
 
 impl Chart<'_> {
     /// The rows on top of each other.
-    pub(crate) fn bars(&self) -> Markup {
-        let sum = |step| self.rows.iter().fold(0, |sum: i64, row| sum.saturating_add(row.at(step)));
-        let top = nice((0..self.steps.len()).map(sum).max().unwrap_or_default());
-        let slot = (WIDTH - LEFT) / self.steps.len().max(1) as f64;
+    pub(crate) fn stacked_bars(&self) -> Markup {
+        let sum = |step| self.series.iter().fold(0, |sum: i64, row| sum.saturating_add(row.value_at(step)));
+        let top = round_up_axis((0..self.steps.len()).map(sum).max().unwrap_or_default());
+        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
         let width = (slot * 0.78).max(1.0);
         let body = html! {
             @for (step, (_, name)) in self.steps.iter().enumerate() {
-                @let x = LEFT + slot * step as f64 + (slot - width) / 2.0;
+                @let x = LABEL_COLUMN_WIDTH + slot * step as f64 + (slot - width) / 2.0;
                 g.step {
-                    title { (self.told(step, name)) }
-                    rect.touch x=(px(LEFT + slot * step as f64)) y="0" width=(px(slot))
+                    title { (self.tooltip(step, name)) }
+                    rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
                         height=(px(HEIGHT)) {}
                     @for (place, low, high) in self.stacked(step) {
                         rect.{ "s" (place) } x=(px(x)) width=(px(width))
-                            y=(px(height_of(high, top)))
-                            height=(px((height_of(low, top) - height_of(high, top)).max(0.5))) {}
+                            y=(px(y_of(high, top)))
+                            height=(px((y_of(low, top) - y_of(high, top)).max(0.5))) {}
                     }
                 }
             }
@@ -65,25 +65,25 @@ impl Chart<'_> {
 
     /// The rows beside each other.
     pub(crate) fn lines(&self) -> Markup {
-        let largest = self.rows.iter().flat_map(|row| row.values.iter().copied()).max();
-        let top = nice(largest.unwrap_or_default());
-        let slot = (WIDTH - LEFT) / self.steps.len().max(1) as f64;
-        let middle = |step: usize| LEFT + slot * (step as f64 + 0.5);
-        let path = |row: &Row| {
+        let largest = self.series.iter().flat_map(|row| row.values.iter().copied()).max();
+        let top = round_up_axis(largest.unwrap_or_default());
+        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
+        let middle = |step: usize| LABEL_COLUMN_WIDTH + slot * (step as f64 + 0.5);
+        let path = |row: &ChartSeries| {
             let points = row.values.iter().enumerate();
             let points: Vec<String> = points
-                .map(|(step, value)| format!("{},{}", px(middle(step)), px(height_of(*value, top))))
+                .map(|(step, value)| format!("{},{}", px(middle(step)), px(y_of(*value, top))))
                 .collect();
             points.join(" ")
         };
         let body = html! {
-            @for (place, row) in self.rows.iter().enumerate() {
+            @for (place, row) in self.series.iter().enumerate() {
                 polyline.line.{ "s" (place) } points=(path(row)) {}
             }
             @for (step, (_, name)) in self.steps.iter().enumerate() {
                 g.step {
-                    title { (self.told(step, name)) }
-                    rect.touch x=(px(LEFT + slot * step as f64)) y="0" width=(px(slot))
+                    title { (self.tooltip(step, name)) }
+                    rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
                         height=(px(HEIGHT)) {}
                 }
             }
@@ -95,8 +95,8 @@ impl Chart<'_> {
     fn stacked(&self, step: usize) -> Vec<(usize, i64, i64)> {
         let mut parts = Vec::new();
         let mut low = 0_i64;
-        for (place, row) in self.rows.iter().enumerate() {
-            let high = low.saturating_add(row.at(step).max(0));
+        for (place, row) in self.series.iter().enumerate() {
+            let high = low.saturating_add(row.value_at(step).max(0));
             if high > low {
                 parts.push((place, low, high));
             }
@@ -105,37 +105,37 @@ impl Chart<'_> {
         parts
     }
 
-    fn told(&self, step: usize, name: &str) -> String {
+    fn tooltip(&self, step: usize, name: &str) -> String {
         let mut text = name.to_owned();
-        for row in self.rows.iter().filter(|row| row.at(step) != 0) {
-            text.push_str(&format!("\n{}: {}", row.name, (self.show)(row.at(step))));
+        for row in self.series.iter().filter(|row| row.value_at(step) != 0) {
+            text.push_str(&format!("\n{}: {}", row.name, (self.format_value)(row.value_at(step))));
         }
         text
     }
 
     /// Axes, the drawing, what the colours mean, and the figures as a table.
     fn frame(&self, top: i64, body: &Markup) -> Markup {
-        let every = self.steps.len().div_ceil(LABELS).max(1);
-        let slot = (WIDTH - LEFT) / self.steps.len().max(1) as f64;
+        let every = self.steps.len().div_ceil(MAX_AXIS_LABELS).max(1);
+        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
         html! {
             figure.chart {
-                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + BELOW) } role="img" aria-label=(self.title) {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + LABEL_ROW_HEIGHT) } role="img" aria-label=(self.title) {
                     @for quarter in 0..=4_i64 {
                         @let value = top / 4 * quarter;
-                        @let y = height_of(value, top);
-                        line.grid x1=(LEFT) x2=(WIDTH) y1=(px(y)) y2=(px(y)) {}
-                        text.axis x=(LEFT - 8.0) y=(px((y + 4.0).clamp(10.0, HEIGHT))) text-anchor="end" {
-                            ((self.show)(value))
+                        @let y = y_of(value, top);
+                        line.grid x1=(LABEL_COLUMN_WIDTH) x2=(WIDTH) y1=(px(y)) y2=(px(y)) {}
+                        text.axis x=(LABEL_COLUMN_WIDTH - 8.0) y=(px((y + 4.0).clamp(10.0, HEIGHT))) text-anchor="end" {
+                            ((self.format_value)(value))
                         }
                     }
                     (body)
                     @for (step, (label, _)) in self.steps.iter().enumerate().step_by(every) {
-                        text.axis x=(px(LEFT + slot * (step as f64 + 0.5))) y=(HEIGHT + 17.0)
+                        text.axis x=(px(LABEL_COLUMN_WIDTH + slot * (step as f64 + 0.5))) y=(HEIGHT + 17.0)
                             text-anchor="middle" { (label) }
                     }
                 }
                 ul.legend {
-                    @for (place, row) in self.rows.iter().enumerate() {
+                    @for (place, row) in self.series.iter().enumerate() {
                         li { span.swatch.{ "s" (place) } {} bdi { (row.name) } }
                     }
                 }
@@ -154,14 +154,14 @@ impl Chart<'_> {
             table {
                 thead { tr {
                     th scope="col" { "Time" }
-                    @for row in self.rows { th.num scope="col" { (row.name) } }
+                    @for row in self.series { th.num scope="col" { (row.name) } }
                 } }
                 tbody {
                     @for (step, (_, name)) in self.steps.iter().enumerate() {
-                        @if self.rows.iter().any(|row| row.at(step) != 0) {
+                        @if self.series.iter().any(|row| row.value_at(step) != 0) {
                             tr {
                                 th scope="row" { (name) }
-                                @for row in self.rows { td.num { ((self.show)(row.at(step))) } }
+                                @for row in self.series { td.num { ((self.format_value)(row.value_at(step))) } }
                             }
                         }
                     }
@@ -172,7 +172,7 @@ impl Chart<'_> {
 }
 
 /// How far from the top a value stands.
-fn height_of(value: i64, top: i64) -> f64 {
+fn y_of(value: i64, top: i64) -> f64 {
     HEIGHT - (HEIGHT - 8.0) * value as f64 / top.max(1) as f64
 }
 
@@ -183,7 +183,7 @@ fn px(length: f64) -> String {
 }
 
 /// The next round number that has four whole quarters, at or above the value.
-fn nice(value: i64) -> i64 {
+fn round_up_axis(value: i64) -> i64 {
     let mut unit = 1_i64;
     while let Some(next) = unit.checked_mul(10) {
         for factor in [4, 8, 12, 20, 40] {
@@ -204,18 +204,18 @@ mod tests {
     #[test]
     fn the_top_is_round_and_never_below_the_highest_value() {
         for value in [0, 1, 4, 5, 13, 99, 1_000, 123_456_789, i64::MAX / 2, i64::MAX] {
-            assert!(nice(value) >= value, "{value}");
+            assert!(round_up_axis(value) >= value, "{value}");
         }
-        assert_eq!([nice(3), nice(7), nice(81), nice(1_100)], [4, 8, 120, 1_200]);
+        assert_eq!([round_up_axis(3), round_up_axis(7), round_up_axis(81), round_up_axis(1_100)], [4, 8, 120, 1_200]);
     }
 
     #[test]
     fn a_name_cannot_leave_its_place() {
-        let rows = [Row { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
+        let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
         let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
         let chart =
-            Chart { title: "Spent", steps: &steps, rows: &rows, show: |value| value.to_string() };
-        for drawn in [chart.bars(), chart.lines()] {
+            Chart { title: "Spent", steps: &steps, series: &rows, format_value: |value| value.to_string() };
+        for drawn in [chart.stacked_bars(), chart.lines()] {
             let text = drawn.into_string();
             assert!(!text.contains("<script>"), "{text}");
             assert!(text.contains("first\n"));

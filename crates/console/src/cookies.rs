@@ -4,22 +4,22 @@ use axum::response::Response;
 use cookie::{Cookie, SameSite};
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::desk::Desk;
+use crate::state::ConsoleState;
 
 /// What a cookie holds. Each is a random word of which the store has the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Jar {
+pub(crate) enum CookieKind {
     /// A session.
     Session,
     /// A one-time link that is being used.
     Link,
     /// A sign-in whose second factor is to come.
-    Second,
+    SecondFactor,
     /// A sign-in that went to a provider of identities.
-    Flow,
+    IdentityFlow,
 }
 
-impl Jar {
+impl CookieKind {
     /// The prefix makes browsers refuse the cookie from anything but this very host over HTTPS.
     const fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
@@ -27,17 +27,17 @@ impl Jar {
             (Self::Session, false) => "portunus_session",
             (Self::Link, true) => "__Host-portunus-link",
             (Self::Link, false) => "portunus_link",
-            (Self::Second, true) => "__Host-portunus-second",
-            (Self::Second, false) => "portunus_second",
-            (Self::Flow, true) => "__Host-portunus-flow",
-            (Self::Flow, false) => "portunus_flow",
+            (Self::SecondFactor, true) => "__Host-portunus-second",
+            (Self::SecondFactor, false) => "portunus_second",
+            (Self::IdentityFlow, true) => "__Host-portunus-flow",
+            (Self::IdentityFlow, false) => "portunus_flow",
         }
     }
 }
 
 /// The word a request brings in that cookie, if it looks like one of ours.
-pub(crate) fn sent(desk: &Desk, headers: &HeaderMap, jar: Jar) -> Option<String> {
-    let name = jar.name(secure(desk));
+pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) -> Option<String> {
+    let name = jar.name(uses_https(desk));
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
     let found = cookies.find(|cookie| cookie.name() == name)?;
@@ -46,8 +46,8 @@ pub(crate) fn sent(desk: &Desk, headers: &HeaderMap, jar: Jar) -> Option<String>
 }
 
 /// Gives the browser a word to bring back for so many seconds.
-pub(crate) fn set(desk: &Desk, response: &mut Response, jar: Jar, word: &str, seconds: i64) {
-    let secure = secure(desk);
+pub(crate) fn set(desk: &ConsoleState, response: &mut Response, jar: CookieKind, word: &str, seconds: i64) {
+    let secure = uses_https(desk);
     let cookie = Cookie::build((jar.name(secure), word.to_owned()))
         .path("/")
         .http_only(true)
@@ -62,10 +62,10 @@ pub(crate) fn set(desk: &Desk, response: &mut Response, jar: Jar, word: &str, se
 }
 
 /// Takes a word back from the browser.
-pub(crate) fn clear(desk: &Desk, response: &mut Response, jar: Jar) {
+pub(crate) fn clear(desk: &ConsoleState, response: &mut Response, jar: CookieKind) {
     set(desk, response, jar, "", 0);
 }
 
-fn secure(desk: &Desk) -> bool {
+fn uses_https(desk: &ConsoleState) -> bool {
     desk.host.public_url().starts_with("https://")
 }

@@ -2,12 +2,12 @@
 
 /// A line of such a file.
 pub fn csv_line<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
-    let cells: Vec<String> = cells.into_iter().map(|cell| quoted(cell.as_ref())).collect();
+    let cells: Vec<String> = cells.into_iter().map(|cell| quote_cell(cell.as_ref())).collect();
     format!("{}\r\n", cells.join(","))
 }
 
 /// A cell. What a spreadsheet would take for a formula is kept from being one.
-fn quoted(cell: &str) -> String {
+fn quote_cell(cell: &str) -> String {
     let formula =
         cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let guard = if formula { "'" } else { "" };

@@ -7,18 +7,18 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use http::request::Parts;
 use maud::{Markup, html};
 
-use crate::trouble::Trouble;
+use crate::page_error::PageError;
 
 /// The largest form, in bytes.
-pub(crate) const LARGEST: usize = 16 * 1_024;
+pub(crate) const MAX_FORM_BYTES: usize = 16 * 1_024;
 
 /// The fields of a form. Unknown ones are ignored; of two with one name the first counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields(Vec<(String, String)>);
+pub(crate) struct FormFields(Vec<(String, String)>);
 
-impl Fields {
+impl FormFields {
     /// The fields of a form that nobody sent yet.
-    pub(crate) fn of(fields: Vec<(&str, String)>) -> Self {
+    pub(crate) fn prefilled(fields: Vec<(&str, String)>) -> Self {
         Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
@@ -29,66 +29,66 @@ impl Fields {
     }
 
     /// Whether a box was ticked.
-    pub(crate) fn ticked(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(own, _)| own == name)
     }
 
     /// Everything that was sent under that name.
-    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn get_all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_str()).collect()
     }
 
     /// What was sent under that name, trimmed, unless it is longer than any honest value.
-    pub(crate) fn short(&self, name: &str, longest: usize) -> Result<&str, Trouble> {
+    pub(crate) fn get_trimmed(&self, name: &str, longest: usize) -> Result<&str, PageError> {
         let value = self.get(name).trim();
         if value.len() > longest {
-            return Err(Trouble::Bad("A field holds far more text than it can take."));
+            return Err(PageError::BadRequest("A field holds far more text than it can take."));
         }
         Ok(value)
     }
 }
 
-impl Fields {
+impl FormFields {
     /// The one value sent under that name, trimmed: two could be read differently by two readers.
-    pub(crate) fn one(&self, name: &str, longest: usize) -> Result<&str, Trouble> {
+    pub(crate) fn get_single(&self, name: &str, longest: usize) -> Result<&str, PageError> {
         if self.0.iter().filter(|(own, _)| own == name).count() > 1 {
-            return Err(Trouble::Bad("A field was sent twice."));
+            return Err(PageError::BadRequest("A field was sent twice."));
         }
-        self.short(name, longest)
+        self.get_trimmed(name, longest)
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Fields {
-    type Rejection = Trouble;
+impl<S: Send + Sync> FromRequest<S> for FormFields {
+    type Rejection = PageError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Trouble> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, PageError> {
         match Form::<Vec<(String, String)>>::from_request(request, state).await {
             Ok(Form(fields)) => Ok(Self(fields)),
-            Err(_) => Err(Trouble::Bad("The form could not be read, or it is far too long.")),
+            Err(_) => Err(PageError::BadRequest("The form could not be read, or it is far too long.")),
         }
     }
 }
 
 /// The parameters behind the question mark, read like a form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked(pub(crate) Fields);
+pub(crate) struct QueryFields(pub(crate) FormFields);
 
-impl<S: Send + Sync> FromRequestParts<S> for Asked {
-    type Rejection = Trouble;
+impl<S: Send + Sync> FromRequestParts<S> for QueryFields {
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
         match Query::<Vec<(String, String)>>::from_request_parts(parts, state).await {
-            Ok(Query(fields)) => Ok(Self(Fields(fields))),
-            Err(_) => Err(Trouble::Bad("The address holds parameters that cannot be read.")),
+            Ok(Query(fields)) => Ok(Self(FormFields(fields))),
+            Err(_) => Err(PageError::BadRequest("The address holds parameters that cannot be read.")),
         }
     }
 }
 
 /// What is wrong with which field.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wrongs(BTreeMap<String, String>);
+pub(crate) struct FieldErrors(BTreeMap<String, String>);
 
-impl Wrongs {
+impl FieldErrors {
     /// Objects to a field, or to the whole under an empty name; the first objection stands.
     pub(crate) fn add(&mut self, field: &str, why: impl Into<String>) {
         self.0.entry(field.to_owned()).or_insert_with(|| why.into());
@@ -112,29 +112,29 @@ impl Wrongs {
         self.0.is_empty()
     }
 
-    pub(crate) fn of(&self, field: &str) -> Option<&str> {
+    pub(crate) fn get(&self, field: &str) -> Option<&str> {
         self.0.get(field).map(String::as_str)
     }
 }
 
 /// One labelled input.
-pub(crate) struct Input<'a> {
+pub(crate) struct FormInput<'a> {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) value: &'a str,
     pub(crate) help: Option<&'a str>,
-    pub(crate) complete: &'static str,
-    pub(crate) mode: Option<&'static str>,
+    pub(crate) autocomplete: &'static str,
+    pub(crate) input_mode: Option<&'static str>,
     pub(crate) required: bool,
     /// Whether to say that it may stay empty, where it may.
-    pub(crate) optional: bool,
-    pub(crate) focus: bool,
+    pub(crate) mark_optional: bool,
+    pub(crate) autofocus: bool,
     /// Whether the script says how good a password this would be.
-    pub(crate) strength: bool,
+    pub(crate) show_strength: bool,
 }
 
-impl Default for Input<'_> {
+impl Default for FormInput<'_> {
     fn default() -> Self {
         Self {
             name: "",
@@ -142,33 +142,33 @@ impl Default for Input<'_> {
             kind: "text",
             value: "",
             help: None,
-            complete: "off",
-            mode: None,
+            autocomplete: "off",
+            input_mode: None,
             required: false,
-            optional: true,
-            focus: false,
-            strength: false,
+            mark_optional: true,
+            autofocus: false,
+            show_strength: false,
         }
     }
 }
 
-impl Input<'_> {
+impl FormInput<'_> {
     /// The field with its help and, if there is one, its objection.
-    pub(crate) fn show(&self, wrongs: &Wrongs) -> Markup {
+    pub(crate) fn render(&self, wrongs: &FieldErrors) -> Markup {
         let Self {
             name,
             label,
             kind,
             value,
             help,
-            complete,
-            mode,
+            autocomplete: complete,
+            input_mode: mode,
             required,
-            optional,
-            focus,
-            strength,
+            mark_optional: optional,
+            autofocus: focus,
+            show_strength: strength,
         } = self;
-        let wrong = wrongs.of(name);
+        let wrong = wrongs.get(name);
         html! {
             div.field.wrong[wrong.is_some()] {
                 label for=(name) {
@@ -179,15 +179,15 @@ impl Input<'_> {
                     autocapitalize="none" spellcheck="false" inputmode=[mode]
                     required[*required] autofocus[*focus] data-strength[*strength]
                     aria-invalid=[wrong.map(|_| "true")]
-                    aria-describedby=[described(name, wrong, *help)];
-                (notes(name, wrong, *help))
+                    aria-describedby=[note_ids(name, wrong, *help)];
+                (field_notes(name, wrong, *help))
             }
         }
     }
 }
 
 /// The ids of the notes below a field.
-pub(crate) fn described(name: &str, wrong: Option<&str>, help: Option<&str>) -> Option<String> {
+pub(crate) fn note_ids(name: &str, wrong: Option<&str>, help: Option<&str>) -> Option<String> {
     let ids: Vec<String> = [wrong.map(|_| "wrong"), help.map(|_| "help")]
         .into_iter()
         .flatten()
@@ -197,7 +197,7 @@ pub(crate) fn described(name: &str, wrong: Option<&str>, help: Option<&str>) -> 
 }
 
 /// The objection to a field and its help.
-pub(crate) fn notes(name: &str, wrong: Option<&str>, help: Option<&str>) -> Markup {
+pub(crate) fn field_notes(name: &str, wrong: Option<&str>, help: Option<&str>) -> Markup {
     html! {
         @if let Some(wrong) = wrong { p.objection id={ (name) "-wrong" } { (wrong) } }
         @if let Some(help) = help { p.help id={ (name) "-help" } { (help) } }

@@ -12,13 +12,13 @@ use http::Request;
 use ledger::Micros;
 use store::{Account, Vault};
 
-pub use config::{IdentityProvider, Mail};
+pub use config::{IdentityProvider, MailMessage};
 
 /// Something that takes its time.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub type HostFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The gateway as the console sees it.
-pub trait Host: Send + Sync + 'static {
+pub trait ConsoleHost: Send + Sync + 'static {
     /// Shows the catalog in force: calls `look` once, with one snapshot.
     fn with_catalog(&self, look: &mut dyn FnMut(&Catalog));
 
@@ -30,19 +30,19 @@ pub trait Host: Send + Sync + 'static {
     fn formats(&self) -> Vec<&'static str>;
 
     /// The description of the API, as OpenAPI has it.
-    fn description(&self) -> serde_json::Map<String, serde_json::Value>;
+    fn openapi(&self) -> serde_json::Map<String, serde_json::Value>;
 
     /// Serves a request for the API as if it had come with that key, from that address.
-    fn call(
+    fn call_api(
         self: Arc<Self>,
         key: String,
         peer: SocketAddr,
         request: Request<Body>,
-    ) -> Later<Response>;
+    ) -> HostFuture<Response>;
 
     /// Serves a request for administration (`/api/admin/…`) in the name of somebody signed in, with
     /// the rights of their account.
-    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response>;
+    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response>;
 
     /// The time.
     fn now(&self) -> Micros;
@@ -57,12 +57,12 @@ pub trait Host: Send + Sync + 'static {
     fn can_mail(&self) -> bool;
 
     /// Sends a mail. The error is for the log.
-    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>>;
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>>;
 
     /// The providers of identities to sign in with.
-    fn identities(&self) -> Vec<IdentityProvider>;
+    fn identity_providers(&self) -> Vec<IdentityProvider>;
 
     /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
     /// small. The error is for the log.
-    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>>;
+    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>>;
 }

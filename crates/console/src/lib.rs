@@ -2,21 +2,21 @@
 //!
 //! Pages are made on the server, need no script to work and fetch nothing from elsewhere. The
 //! whole of it is a [`router`] built from the list in [`routes`], where every address stands with
-//! its guard. What the pages need of the gateway around them is the [`Host`]; everything else is in
-//! the store. No page ever looks at the `Host` header: addresses come from [`Host::public_url`].
+//! its guard. What the pages need of the gateway around them is the [`ConsoleHost`]; everything else is in
+//! the store. No page ever looks at the `ConsoleHost` header: addresses come from [`ConsoleHost::public_url`].
 
-mod acting;
-mod address;
+mod acting_for;
+mod urls;
 mod assets;
 mod catalog_view;
 mod chart;
-mod clerk;
+mod admin_client;
 mod cookies;
 mod csv;
-mod desk;
-mod fields;
+mod state;
+mod shared_fields;
 mod form;
-mod generators;
+mod totp_secrets;
 mod guard;
 mod host;
 mod links;
@@ -28,22 +28,22 @@ mod passkey;
 mod password;
 mod routes;
 mod session;
-mod shell;
-mod show;
+mod layout;
+mod display;
 mod signin;
 mod signup;
 mod snippet;
 mod throttle;
 mod totp;
-mod trouble;
+mod page_error;
 
 pub use csv::csv_line;
-pub use host::{Host, IdentityProvider, Later, Mail};
+pub use host::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
 pub use routes::{Guard, Route, router, routes};
 
 use axum::response::{IntoResponse, Response};
 
 /// The page that says that nothing is here, for whoever owns the router's fallback.
 pub fn not_found() -> Response {
-    shell::with_headers(trouble::Trouble::NotFound.into_response())
+    layout::with_security_headers(page_error::PageError::NotFound.into_response())
 }

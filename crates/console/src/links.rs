@@ -12,92 +12,92 @@ use http::{HeaderMap, HeaderValue, header};
 use ledger::Micros;
 use store::{Link, LinkPurpose};
 
-use crate::cookies::{self, Jar};
-use crate::desk::Desk;
-use crate::shell::see_other;
-use crate::trouble::Trouble;
+use crate::cookies::{self, CookieKind};
+use crate::state::ConsoleState;
+use crate::layout::see_other;
+use crate::page_error::PageError;
 use admin::random;
 
-pub(crate) use admin::one_time_link::{LIFE, Note, new, note};
+pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, new_link, link_data};
 
 /// Makes a link and returns its word.
-pub(crate) async fn make(
-    desk: &Desk,
+pub(crate) async fn create(
+    desk: &ConsoleState,
     purpose: LinkPurpose,
     account_id: Option<&str>,
-    note: &Note,
+    note: &LinkData,
     life: Micros,
-) -> Result<String, Trouble> {
-    let word = random::word().map_err(|_| Trouble::Broken)?;
+) -> Result<String, PageError> {
+    let word = random::random_token().map_err(|_| PageError::Internal)?;
     add(desk, random::digest(&word), purpose, account_id, note, life).await?;
     Ok(word)
 }
 
 /// Adds a link whose digest is known.
 pub(crate) async fn add(
-    desk: &Desk,
+    desk: &ConsoleState,
     hash: Vec<u8>,
     purpose: LinkPurpose,
     account_id: Option<&str>,
-    note: &Note,
+    note: &LinkData,
     life: Micros,
-) -> Result<(), Trouble> {
+) -> Result<(), PageError> {
     let now = desk.now();
     if let Err(error) = desk.store.sweep_links(now).await {
         tracing::warn!("old links could not be cleared away: {error}");
     }
-    Ok(desk.store.add_link(&new(hash, purpose, account_id, note, (now, life))).await?)
+    Ok(desk.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }
 
 /// The address of a link.
-pub(crate) fn url(desk: &Desk, word: &str) -> String {
-    format!("{}/link/{word}", desk.url())
+pub(crate) fn url(desk: &ConsoleState, word: &str) -> String {
+    format!("{}/link/{word}", desk.base_url())
 }
 
 /// `GET /link/{token}`
 pub(crate) async fn open(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     Path(word): Path<String>,
-) -> Result<Response, Trouble> {
-    let link = desk.store.link(&random::digest(&word)).await?.filter(|link| alive(&desk, link));
-    let page = match link.ok_or(Trouble::DeadLink)?.purpose {
+) -> Result<Response, PageError> {
+    let link = desk.store.link(&random::digest(&word)).await?.filter(|link| is_valid(&desk, link));
+    let page = match link.ok_or(PageError::InvalidLink)?.purpose {
         LinkPurpose::SignUp | LinkPurpose::Invite => "/signup/new",
         LinkPurpose::Reset => "/reset/new",
         LinkPurpose::Email => "/confirm",
         LinkPurpose::Second | LinkPurpose::Challenge | LinkPurpose::Return | LinkPurpose::Proof => {
-            return Err(Trouble::DeadLink);
+            return Err(PageError::InvalidLink);
         }
     };
     let mut response = see_other(page);
     response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    cookies::set(&desk, &mut response, Jar::Link, &word, LIFE.reset / 1_000_000);
+    cookies::set(&desk, &mut response, CookieKind::Link, &word, LINK_LIFETIMES.reset / 1_000_000);
     Ok(response)
 }
 
 /// The link that the request's browser opened, if it is one of these and still good.
-pub(crate) async fn opened(
-    desk: &Desk,
+pub(crate) async fn from_cookie(
+    desk: &ConsoleState,
     headers: &HeaderMap,
     purposes: &[LinkPurpose],
-) -> Result<Link, Trouble> {
-    let word = cookies::sent(desk, headers, Jar::Link).ok_or(Trouble::DeadLink)?;
+) -> Result<Link, PageError> {
+    let word = cookies::read(desk, headers, CookieKind::Link).ok_or(PageError::InvalidLink)?;
     let link = desk.store.link(&random::digest(&word)).await?;
-    let fits = |link: &Link| purposes.contains(&link.purpose) && alive(desk, link);
-    link.filter(fits).ok_or(Trouble::DeadLink)
+    let fits = |link: &Link| purposes.contains(&link.purpose) && is_valid(desk, link);
+    link.filter(fits).ok_or(PageError::InvalidLink)
 }
 
 /// Uses a link up. Of all who try at once, one goes on.
-pub(crate) async fn take(desk: &Desk, link: &Link) -> Result<(), Trouble> {
+pub(crate) async fn consume(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
     let taken = desk.store.take_link(&link.hash, link.purpose).await?;
-    taken.filter(|link| alive(desk, link)).map(|_| ()).ok_or(Trouble::DeadLink)
+    taken.filter(|link| is_valid(desk, link)).map(|_| ()).ok_or(PageError::InvalidLink)
 }
 
 /// Puts a link back that was taken for nothing.
-pub(crate) async fn put_back(desk: &Desk, link: &Link) -> Result<(), Trouble> {
+pub(crate) async fn restore(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
     Ok(desk.store.add_link(link).await?)
 }
 
 /// Whether a link can still be used.
-pub(crate) fn alive(desk: &Desk, link: &Link) -> bool {
+pub(crate) fn is_valid(desk: &ConsoleState, link: &Link) -> bool {
     desk.now() < link.expires
 }

@@ -3,44 +3,44 @@
 use maud::{Markup, html};
 use store::AccountRole;
 
-use crate::acting::Who;
+use crate::acting_for::PageViewer;
 
 /// A place of the console.
-struct Place {
+struct NavEntry {
     path: &'static str,
     title: &'static str,
     /// Who finds it in the list. What a page shows and does is decided by the page.
-    seen_by: &'static [AccountRole],
+    visible_to: &'static [AccountRole],
 }
 
 const EVERYONE: &[AccountRole] = &AccountRole::ALL;
 const SPENDERS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin, AccountRole::Member];
 const ADMINISTRATORS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin];
 
-const PLACES: [Place; 12] = [
-    Place { path: "/console", title: "Overview", seen_by: EVERYONE },
-    Place { path: "/console/usage", title: "Usage", seen_by: EVERYONE },
-    Place { path: "/console/calls", title: "Calls", seen_by: EVERYONE },
-    Place { path: "/console/playground", title: "Playground", seen_by: SPENDERS },
-    Place { path: "/console/teams", title: "Teams", seen_by: EVERYONE },
-    Place { path: "/console/people", title: "People", seen_by: ADMINISTRATORS },
-    Place { path: "/console/providers", title: "Providers", seen_by: ADMINISTRATORS },
-    Place { path: "/console/models", title: "Models & prices", seen_by: ADMINISTRATORS },
-    Place { path: "/console/settings", title: "Settings", seen_by: ADMINISTRATORS },
-    Place { path: "/console/audit", title: "Audit log", seen_by: ADMINISTRATORS },
-    Place { path: "/console/system", title: "System", seen_by: ADMINISTRATORS },
-    Place { path: "/console/account", title: "Your account", seen_by: EVERYONE },
+const NAV_ENTRIES: [NavEntry; 12] = [
+    NavEntry { path: "/console", title: "Overview", visible_to: EVERYONE },
+    NavEntry { path: "/console/usage", title: "Usage", visible_to: EVERYONE },
+    NavEntry { path: "/console/calls", title: "Calls", visible_to: EVERYONE },
+    NavEntry { path: "/console/playground", title: "Playground", visible_to: SPENDERS },
+    NavEntry { path: "/console/teams", title: "Teams", visible_to: EVERYONE },
+    NavEntry { path: "/console/people", title: "People", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/providers", title: "Providers", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/models", title: "Models & prices", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/settings", title: "Settings", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/audit", title: "Audit log", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/system", title: "System", visible_to: ADMINISTRATORS },
+    NavEntry { path: "/console/account", title: "Your account", visible_to: EVERYONE },
 ];
 
 /// The list for somebody who is at that place.
-pub(crate) fn bar(who: Who<'_>, here: &str) -> Markup {
+pub(crate) fn render_nav(who: PageViewer<'_>, here: &str) -> Markup {
     let role = who.account.role;
     html! {
         nav.places aria-label="Console" {
             ul {
-                @for place in PLACES.iter().filter(|place| place.seen_by.contains(&role)) {
+                @for place in NAV_ENTRIES.iter().filter(|place| place.visible_to.contains(&role)) {
                     li {
-                        a href=(who.place(place.path))
+                        a href=(who.link_to(place.path))
                             aria-current=[(place.path == here).then_some("page")] {
                             (place.title)
                         }

@@ -29,32 +29,32 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::{Link, LinkPurpose};
 
-use crate::cookies::{self, Jar};
-use crate::desk::Desk;
-use crate::form::Fields;
-use crate::links::{self, LIFE, Note};
-use crate::shell::{Shell, good};
-use crate::trouble::Trouble;
-use crate::{IdentityProvider, address};
+use crate::cookies::{self, CookieKind};
+use crate::state::ConsoleState;
+use crate::form::FormFields;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::layout::{Layout, ok_page};
+use crate::page_error::PageError;
+use crate::{IdentityProvider, urls};
 use admin::random;
 
 /// How long a provider's description and keys are good, and how often at most they are fetched.
-const FRESH: Micros = 300 * 1_000_000;
+const DISCOVERY_TTL: Micros = 300 * 1_000_000;
 /// How far a provider's clock may differ from ours.
-const SKEW: Micros = 60 * 1_000_000;
-const LONGEST: usize = 4_096;
+const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
+const MAX_PARAMETER_BYTES: usize = 4_096;
 
 /// What we want to know of a provider beyond what the crate reads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct Further {
+struct ExtraMetadata {
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
 }
 
-impl AdditionalProviderMetadata for Further {}
+impl AdditionalProviderMetadata for ExtraMetadata {}
 
-type Metadata = ProviderMetadata<
-    Further,
+type DiscoveryDocument = ProviderMetadata<
+    ExtraMetadata,
     CoreAuthDisplay,
     CoreClientAuthMethod,
     CoreClaimName,
@@ -70,10 +70,10 @@ type Metadata = ProviderMetadata<
 
 /// Providers' descriptions, with the time they were fetched.
 #[derive(Default)]
-pub(crate) struct Described(Mutex<HashMap<String, (Micros, Metadata)>>);
+pub(crate) struct DiscoveryCache(Mutex<HashMap<String, (Micros, DiscoveryDocument)>>);
 
 /// Who came back.
-pub(crate) struct Person {
+pub(crate) struct IdentityClaims {
     pub(crate) issuer: String,
     pub(crate) subject: String,
     pub(crate) email: Option<String>,
@@ -82,58 +82,58 @@ pub(crate) struct Person {
 }
 
 /// Someone who came back, the provider they come from, and what they left with.
-pub(crate) struct Return {
+pub(crate) struct IdentityReturn {
     pub(crate) provider: IdentityProvider,
-    pub(crate) person: Person,
+    pub(crate) claims: IdentityClaims,
     pub(crate) link: Link,
 }
 
 /// Why a request to a provider failed; for the log.
 #[derive(Debug)]
-struct Unanswered(String);
+struct IdentityFetchError(String);
 
-impl std::fmt::Display for Unanswered {
+impl std::fmt::Display for IdentityFetchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unanswered {}
+impl std::error::Error for IdentityFetchError {}
 
-fn provider(desk: &Desk, name: &str) -> Result<IdentityProvider, Trouble> {
-    let found = desk.host.identities().into_iter().find(|provider| provider.name == name);
-    found.ok_or(Trouble::NotFound)
+fn provider(desk: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
+    let found = desk.host.identity_providers().into_iter().find(|provider| provider.name == name);
+    found.ok_or(PageError::NotFound)
 }
 
 fn fetcher(
-    desk: &Desk,
-) -> impl Fn(HttpRequest) -> crate::Later<Result<HttpResponse, Unanswered>> + use<> {
+    desk: &ConsoleState,
+) -> impl Fn(HttpRequest) -> crate::HostFuture<Result<HttpResponse, IdentityFetchError>> + use<> {
     let host = Arc::clone(&desk.host);
     move |request| {
         let answer = host.fetch(request);
-        Box::pin(async move { answer.await.map_err(Unanswered) })
+        Box::pin(async move { answer.await.map_err(IdentityFetchError) })
     }
 }
 
 /// The provider's description of itself and its keys.
-async fn described(desk: &Desk, provider: &IdentityProvider) -> Result<Metadata, Trouble> {
+async fn discover(desk: &ConsoleState, provider: &IdentityProvider) -> Result<DiscoveryDocument, PageError> {
     let now = desk.now();
-    let known = desk.described.0.lock().get(&provider.issuer).cloned();
+    let known = desk.discovery.0.lock().get(&provider.issuer).cloned();
     if let Some((at, metadata)) = known
-        && now.saturating_sub(at) < FRESH
+        && now.saturating_sub(at) < DISCOVERY_TTL
     {
         return Ok(metadata);
     }
-    let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| Trouble::Broken)?;
-    let metadata = Metadata::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
-        away(provider, &error);
-        Trouble::ProviderAway
+    let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
+    let metadata = DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+        log_provider_error(provider, &error);
+        PageError::IdentityProviderUnavailable
     })?;
-    desk.described.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
+    desk.discovery.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
     Ok(metadata)
 }
 
-fn away(provider: &IdentityProvider, error: &dyn std::error::Error) {
+fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error) {
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
     tracing::error!(
         identity = provider.name,
@@ -142,28 +142,28 @@ fn away(provider: &IdentityProvider, error: &dyn std::error::Error) {
     );
 }
 
-fn redirect(desk: &Desk, provider: &IdentityProvider) -> Result<RedirectUrl, Trouble> {
-    let url = format!("{}/auth/{}/callback", desk.url(), address::value(&provider.name));
-    RedirectUrl::new(url).map_err(|_| Trouble::Broken)
+fn callback_url(desk: &ConsoleState, provider: &IdentityProvider) -> Result<RedirectUrl, PageError> {
+    let url = format!("{}/auth/{}/callback", desk.base_url(), urls::escape_value(&provider.name));
+    RedirectUrl::new(url).map_err(|_| PageError::Internal)
 }
 
 /// Sends a browser to a provider: to sign in, or, with an account, to link it.
-pub(crate) async fn depart(
-    desk: &Desk,
+pub(crate) async fn begin_sign_in(
+    desk: &ConsoleState,
     name: &str,
     account_id: Option<&str>,
     next: &str,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let provider = provider(desk, name)?;
-    let metadata = described(desk, &provider).await?;
+    let metadata = discover(desk, &provider).await?;
     let client = CoreClient::from_provider_metadata(
         metadata,
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(redirect(desk, &provider)?);
-    let words = [random::word(), random::word(), random::word()];
-    let [Ok(state), Ok(nonce), Ok(cookie)] = words else { return Err(Trouble::Broken) };
+    .set_redirect_uri(callback_url(desk, &provider)?);
+    let words = [random::random_token(), random::random_token(), random::random_token()];
+    let [Ok(state), Ok(nonce), Ok(cookie)] = words else { return Err(PageError::Internal) };
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
     let (url, state, nonce) = client
         .authorize_url(
@@ -175,30 +175,30 @@ pub(crate) async fn depart(
         .add_scope(Scope::new("profile".to_owned()))
         .set_pkce_challenge(challenge)
         .url();
-    let note = Note {
+    let note = LinkData {
         identity: Some(provider.name.clone()),
         nonce: Some(nonce.secret().clone()),
         verifier: Some(verifier.secret().clone()),
         next: Some(next.to_owned()),
-        ..Note::default()
+        ..LinkData::default()
     };
-    let hash = way_back(state.secret(), &cookie);
-    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LIFE.step).await?;
-    let mut response = onward(&provider.name, url.as_str());
-    cookies::set(desk, &mut response, Jar::Flow, &cookie, LIFE.step / 1_000_000);
+    let hash = state_hash(state.secret(), &cookie);
+    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step).await?;
+    let mut response = forward_page(&provider.name, url.as_str());
+    cookies::set(desk, &mut response, CookieKind::IdentityFlow, &cookie, LINK_LIFETIMES.sign_in_step / 1_000_000);
     Ok(response)
 }
 
 /// The page that sends a browser on to a provider. Not a redirect: our forms may lead to our own
 /// pages only, and browsers hold redirects to that too.
-fn onward(name: &str, url: &str) -> Response {
+fn forward_page(name: &str, url: &str) -> Response {
     let body = html! {
         section.card {
             h1 { "On to " (name) }
             p.actions { a.button href=(url) { "Go on" } }
         }
     };
-    let mut response = good(&Shell::outside("On your way"), &body);
+    let mut response = ok_page(&Layout::signed_out("On your way"), &body);
     if let Ok(value) = HeaderValue::try_from(format!("0; url={url}")) {
         response.headers_mut().insert(header::REFRESH, value);
     }
@@ -206,40 +206,40 @@ fn onward(name: &str, url: &str) -> Response {
 }
 
 /// What the store keeps of a way back: good only for the browser and the state together.
-fn way_back(state: &str, cookie: &str) -> Vec<u8> {
+fn state_hash(state: &str, cookie: &str) -> Vec<u8> {
     random::digest(&format!("{cookie}.{state}"))
 }
 
 /// Takes somebody in who comes back from a provider. Everything is checked before anything is
 /// believed.
-pub(crate) async fn arrive(
-    desk: &Desk,
+pub(crate) async fn finish_sign_in(
+    desk: &ConsoleState,
     name: &str,
     headers: &http::HeaderMap,
-    asked: &Fields,
-) -> Result<Return, Trouble> {
-    const STALE: Trouble = Trouble::Bad(
+    asked: &FormFields,
+) -> Result<IdentityReturn, PageError> {
+    const STALE: PageError = PageError::BadRequest(
         "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
     );
     let provider = provider(desk, name)?;
-    let state = asked.one("state", LONGEST)?;
-    let cookie = cookies::sent(desk, headers, Jar::Flow).ok_or(STALE)?;
-    let link = desk.store.take_link(&way_back(state, &cookie), LinkPurpose::Return).await?;
-    let link = link.filter(|link| links::alive(desk, link)).ok_or(STALE)?;
-    let note = links::note(&link);
+    let state = asked.get_single("state", MAX_PARAMETER_BYTES)?;
+    let cookie = cookies::read(desk, headers, CookieKind::IdentityFlow).ok_or(STALE)?;
+    let link = desk.store.take_link(&state_hash(state, &cookie), LinkPurpose::Return).await?;
+    let link = link.filter(|link| links::is_valid(desk, link)).ok_or(STALE)?;
+    let note = links::link_data(&link);
     if note.identity.as_deref() != Some(name) {
         return Err(STALE);
     }
-    let refused = || Trouble::Refused("The identity provider did not let you in.");
-    let metadata = described(desk, &provider).await?;
+    let refused = || PageError::SignInRefused("The identity provider did not let you in.");
+    let metadata = discover(desk, &provider).await?;
     // RFC 9207: an answer that names its issuer must name the one that was asked.
-    let issuer = asked.one("iss", LONGEST)?;
+    let issuer = asked.get_single("iss", MAX_PARAMETER_BYTES)?;
     let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
     if (must || !issuer.is_empty()) && issuer != provider.issuer {
         tracing::warn!(identity = name, "an answer of `{name}` names another issuer");
         return Err(refused());
     }
-    let code = asked.one("code", LONGEST)?;
+    let code = asked.get_single("code", MAX_PARAMETER_BYTES)?;
     if code.is_empty() {
         tracing::info!(identity = name, "`{name}` refused a sign-in");
         return Err(refused());
@@ -250,7 +250,7 @@ pub(crate) async fn arrive(
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(redirect(desk, &provider)?);
+    .set_redirect_uri(callback_url(desk, &provider)?);
     let fetch = fetcher(desk);
     let exchange = client
         .exchange_code(AuthorizationCode::new(code.to_owned()))
@@ -258,7 +258,7 @@ pub(crate) async fn arrive(
         .set_pkce_verifier(PkceCodeVerifier::new(verifier))
         .request_async(&fetch);
     let tokens = exchange.await.map_err(|error| {
-        away(&provider, &error);
+        log_provider_error(&provider, &error);
         refused()
     })?;
     let token = tokens.id_token().ok_or_else(refused)?;
@@ -275,16 +275,16 @@ pub(crate) async fn arrive(
             CoreJwsSigningAlgorithm::EcdsaP384Sha384,
             CoreJwsSigningAlgorithm::EdDsa,
         ])
-        .set_time_fn(move || time(now.saturating_sub(SKEW)).into());
+        .set_time_fn(move || system_time(now.saturating_sub(MAX_CLOCK_SKEW)).into());
     let claims = token.claims(&verifier, &Nonce::new(nonce)).map_err(|error| {
         tracing::warn!(identity = name, "a token of `{name}` was refused: {error}");
         refused()
     })?;
-    if !of_now(token, now) {
+    if !is_from_the_past(token, now) {
         tracing::warn!(identity = name, "a token of `{name}` is from the future");
         return Err(refused());
     }
-    let mut person = Person {
+    let mut person = IdentityClaims {
         issuer: claims.issuer().to_string(),
         subject: claims.subject().to_string(),
         email: claims.email().map(|email| email.to_string()),
@@ -303,26 +303,26 @@ pub(crate) async fn arrive(
                 person.email_verified = told.email_verified().unwrap_or(false);
                 person.name = person.name.or(told.preferred_username().map(|n| n.to_string()));
             }
-            Err(error) => away(&provider, &error),
+            Err(error) => log_provider_error(&provider, &error),
         }
     }
-    Ok(Return { provider, person, link })
+    Ok(IdentityReturn { provider, claims: person, link })
 }
 
-fn time(at: Micros) -> SystemTime {
+fn system_time(at: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(at).unwrap_or(0))
 }
 
 /// Whether neither `nbf` nor `iat` lies ahead; the crate leaves both to us.
-fn of_now(token: &CoreIdToken, now: Micros) -> bool {
+fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     #[derive(Deserialize)]
-    struct Times {
+    struct TokenTimes {
         nbf: Option<f64>,
         iat: Option<f64>,
     }
     let text = token.to_string();
     let payload = text.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    let times = payload.and_then(|bytes| serde_json::from_slice::<Times>(&bytes).ok());
-    let latest = (now.saturating_add(SKEW) / 1_000_000) as f64;
+    let times = payload.and_then(|bytes| serde_json::from_slice::<TokenTimes>(&bytes).ok());
+    let latest = (now.saturating_add(MAX_CLOCK_SKEW) / 1_000_000) as f64;
     times.is_some_and(|times| [times.nbf, times.iat].into_iter().flatten().all(|at| at <= latest))
 }

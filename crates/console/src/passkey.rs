@@ -14,30 +14,30 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use store::{FactorKind, LinkPurpose};
 
-use crate::address;
-use crate::desk::Desk;
-use crate::form::Fields;
-use crate::links::{self, LIFE, Note};
-use crate::trouble::Trouble;
+use crate::urls;
+use crate::state::ConsoleState;
+use crate::form::FormFields;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::page_error::PageError;
 use admin::random;
 
 /// What a challenge is to be used for: to make a passkey, or to show one.
-pub(crate) const CREATE: &str = "webauthn.create";
-pub(crate) const GET: &str = "webauthn.get";
+pub(crate) const CREATE_CEREMONY: &str = "webauthn.create";
+pub(crate) const GET_CEREMONY: &str = "webauthn.get";
 
 /// The algorithms asked for: ES256, EdDSA, RS256, by their COSE numbers.
 pub(crate) const ALGORITHMS: [i64; 3] = [-7, -8, -257];
 
-const PRESENT: u8 = 0x01;
-const VERIFIED: u8 = 0x04;
-const ATTESTED: u8 = 0x40;
+const USER_PRESENT_FLAG: u8 = 0x01;
+const USER_VERIFIED_FLAG: u8 = 0x04;
+const ATTESTED_DATA_FLAG: u8 = 0x40;
 
 /// The largest credential id the standard allows.
-const LONGEST_ID: usize = 1_023;
+const MAX_CREDENTIAL_ID_BYTES: usize = 1_023;
 
 /// The host a passkey belongs to.
-pub(crate) fn place(desk: &Desk) -> String {
-    let url = desk.url();
+pub(crate) fn relying_party_id(desk: &ConsoleState) -> String {
+    let url = desk.base_url();
     let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -49,33 +49,33 @@ pub(crate) fn place(desk: &Desk) -> String {
 
 /// Something to sign, good once and for one kind of deed.
 pub(crate) async fn challenge(
-    desk: &Desk,
+    desk: &ConsoleState,
     account_id: Option<&str>,
     deed: &str,
-) -> Result<String, Trouble> {
-    let note = Note { next: Some(deed.to_owned()), ..Note::default() };
-    let word = links::make(desk, LinkPurpose::Challenge, account_id, &note, LIFE.step).await?;
+) -> Result<String, PageError> {
+    let note = LinkData { next: Some(deed.to_owned()), ..LinkData::default() };
+    let word = links::create(desk, LinkPurpose::Challenge, account_id, &note, LINK_LIFETIMES.sign_in_step).await?;
     Ok(URL_SAFE_NO_PAD.encode(word))
 }
 
 /// What a browser sends of a passkey, each part in base64url.
-pub(crate) struct Shown<'a> {
+pub(crate) struct PasskeyResponse<'a> {
     id: &'a str,
-    client: &'a str,
-    authenticator: &'a str,
+    client_data: &'a str,
+    authenticator_data: &'a str,
     signature: &'a str,
-    key: &'a str,
+    public_key: &'a str,
     algorithm: &'a str,
 }
 
-impl<'a> Shown<'a> {
-    pub(crate) fn read(fields: &'a Fields) -> Self {
+impl<'a> PasskeyResponse<'a> {
+    pub(crate) fn read(fields: &'a FormFields) -> Self {
         Self {
             id: fields.get("id"),
-            client: fields.get("client"),
-            authenticator: fields.get("authenticator"),
+            client_data: fields.get("client"),
+            authenticator_data: fields.get("authenticator"),
             signature: fields.get("signature"),
-            key: fields.get("key"),
+            public_key: fields.get("key"),
             algorithm: fields.get("algorithm"),
         }
     }
@@ -84,7 +84,7 @@ impl<'a> Shown<'a> {
 /// What the browser says it was asked to have signed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Client {
+struct ClientData {
     #[serde(rename = "type")]
     kind: String,
     challenge: String,
@@ -94,29 +94,29 @@ struct Client {
 }
 
 /// What the device says of itself.
-struct Authenticator {
-    place: Vec<u8>,
+struct AuthenticatorData {
+    rp_id_hash: Vec<u8>,
     flags: u8,
-    count: u32,
+    sign_count: u32,
     rest: Vec<u8>,
 }
 
-impl Authenticator {
+impl AuthenticatorData {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (place, rest) = bytes.split_at_checked(32)?;
         let (flags, rest) = rest.split_first()?;
         let (count, rest) = rest.split_first_chunk::<4>()?;
         Some(Self {
-            place: place.to_vec(),
+            rp_id_hash: place.to_vec(),
             flags: *flags,
-            count: u32::from_be_bytes(*count),
+            sign_count: u32::from_be_bytes(*count),
             rest: rest.to_vec(),
         })
     }
 
     /// The id of the passkey that was just made.
-    fn new_id(&self) -> Option<&[u8]> {
-        if self.flags & ATTESTED == 0 {
+    fn credential_id(&self) -> Option<&[u8]> {
+        if self.flags & ATTESTED_DATA_FLAG == 0 {
             return None;
         }
         let (_, rest) = self.rest.split_at_checked(16)?;
@@ -125,49 +125,49 @@ impl Authenticator {
     }
 }
 
-fn decoded(text: &str) -> Option<Vec<u8>> {
+fn decode_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
 
 /// The account a challenge was made for, if the browser's answer is to a challenge of ours that is
 /// good, for that deed and from our own page. The challenge is used up, whatever comes after.
-async fn answered(
-    desk: &Desk,
+async fn take_challenge(
+    desk: &ConsoleState,
     client: &[u8],
     deed: &str,
-) -> Result<Option<Option<String>>, Trouble> {
-    let Ok(client) = serde_json::from_slice::<Client>(client) else { return Ok(None) };
-    let word = decoded(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
+) -> Result<Option<Option<String>>, PageError> {
+    let Ok(client) = serde_json::from_slice::<ClientData>(client) else { return Ok(None) };
+    let word = decode_base64url(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
     let Some(word) = word else { return Ok(None) };
     let link = desk.store.take_link(&random::digest(&word), LinkPurpose::Challenge).await?;
-    let Some(link) = link.filter(|link| links::alive(desk, link)) else { return Ok(None) };
+    let Some(link) = link.filter(|link| links::is_valid(desk, link)) else { return Ok(None) };
     let ours = client.kind == deed
-        && links::note(&link).next.as_deref() == Some(deed)
-        && address::origin(&desk.url()) == Some(client.origin)
+        && links::link_data(&link).next.as_deref() == Some(deed)
+        && urls::origin(&desk.base_url()) == Some(client.origin)
         && !client.cross_origin;
     Ok(ours.then_some(link.account_id))
 }
 
 /// Whether the device was here, at our place, with somebody in front of it.
-fn present(desk: &Desk, authenticator: &Authenticator, verified: bool) -> bool {
-    let place = digest::digest(&digest::SHA256, place(desk).as_bytes());
-    let wanted = if verified { PRESENT | VERIFIED } else { PRESENT };
-    authenticator.place == place.as_ref() && authenticator.flags & wanted == wanted
+fn user_was_present(desk: &ConsoleState, authenticator: &AuthenticatorData, verified: bool) -> bool {
+    let place = digest::digest(&digest::SHA256, relying_party_id(desk).as_bytes());
+    let wanted = if verified { USER_PRESENT_FLAG | USER_VERIFIED_FLAG } else { USER_PRESENT_FLAG };
+    authenticator.rp_id_hash == place.as_ref() && authenticator.flags & wanted == wanted
 }
 
 /// The account whose passkey this is, if it signed a challenge made for that account, or for nobody
 /// in particular.
-pub(crate) async fn signed(
-    desk: &Desk,
-    shown: &Shown<'_>,
+pub(crate) async fn verify_assertion(
+    desk: &ConsoleState,
+    shown: &PasskeyResponse<'_>,
     account: Option<&str>,
     verified: bool,
-) -> Result<Option<String>, Trouble> {
-    let parts = (decoded(shown.client), decoded(shown.authenticator), decoded(shown.signature));
+) -> Result<Option<String>, PageError> {
+    let parts = (decode_base64url(shown.client_data), decode_base64url(shown.authenticator_data), decode_base64url(shown.signature));
     let (Some(client), Some(bytes), Some(signature)) = parts else { return Ok(None) };
-    let Some(made_for) = answered(desk, &client, GET).await? else { return Ok(None) };
-    let Some(authenticator) = Authenticator::read(&bytes) else { return Ok(None) };
-    if made_for.as_deref() != account || !present(desk, &authenticator, verified) {
+    let Some(made_for) = take_challenge(desk, &client, GET_CEREMONY).await? else { return Ok(None) };
+    let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
+    if made_for.as_deref() != account || !user_was_present(desk, &authenticator, verified) {
         return Ok(None);
     }
     let found = desk.store.factor(shown.id).await?;
@@ -176,29 +176,29 @@ pub(crate) async fn signed(
     };
     let mut message = bytes;
     message.extend_from_slice(digest::digest(&digest::SHA256, &client).as_ref());
-    if !verifies(&factor.secret, &message, &signature) {
+    if !verify_signature(&factor.secret, &message, &signature) {
         return Ok(None);
     }
     // A count that does not grow is the mark of a copied device.
-    let fresh = desk.store.use_factor(&factor.id, authenticator.count.into(), desk.now()).await?;
+    let fresh = desk.store.use_factor(&factor.id, authenticator.sign_count.into(), desk.now()).await?;
     Ok(fresh.then_some(factor.account_id))
 }
 
 /// A passkey that was just made for an account: its id, and its key as the store keeps it.
-pub(crate) async fn made(
-    desk: &Desk,
-    shown: &Shown<'_>,
+pub(crate) async fn verify_registration(
+    desk: &ConsoleState,
+    shown: &PasskeyResponse<'_>,
     account: &str,
-) -> Result<Option<(String, Vec<u8>)>, Trouble> {
-    let parts = (decoded(shown.client), decoded(shown.authenticator), decoded(shown.key));
+) -> Result<Option<(String, Vec<u8>)>, PageError> {
+    let parts = (decode_base64url(shown.client_data), decode_base64url(shown.authenticator_data), decode_base64url(shown.public_key));
     let (Some(client), Some(bytes), Some(key)) = parts else { return Ok(None) };
-    let Some(made_for) = answered(desk, &client, CREATE).await? else { return Ok(None) };
-    let Some(authenticator) = Authenticator::read(&bytes) else { return Ok(None) };
-    let id = decoded(shown.id).filter(|id| (1..=LONGEST_ID).contains(&id.len()));
+    let Some(made_for) = take_challenge(desk, &client, CREATE_CEREMONY).await? else { return Ok(None) };
+    let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
+    let id = decode_base64url(shown.id).filter(|id| (1..=MAX_CREDENTIAL_ID_BYTES).contains(&id.len()));
     let fits = made_for.as_deref() == Some(account)
-        && present(desk, &authenticator, false)
+        && user_was_present(desk, &authenticator, false)
         && id.is_some()
-        && authenticator.new_id() == id.as_deref();
+        && authenticator.credential_id() == id.as_deref();
     let algorithm = shown.algorithm.parse::<i64>().ok();
     let known = ALGORITHMS.iter().position(|known| Some(*known) == algorithm);
     let (true, Some(id), Some(tag)) = (fits, id, known.and_then(|n| u8::try_from(n).ok())) else {
@@ -210,7 +210,7 @@ pub(crate) async fn made(
 }
 
 /// Whether a key of ours (its algorithm's place in the list, then the key) signed a message.
-fn verifies(secret: &[u8], message: &[u8], signature: &[u8]) -> bool {
+fn verify_signature(secret: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let Some((tag, key)) = secret.split_first() else { return false };
     let algorithm: &'static dyn VerificationAlgorithm =
         match ALGORITHMS.get(usize::from(*tag)).copied() {
@@ -239,33 +239,33 @@ mod tests {
         let mut secret = vec![0];
         secret.extend_from_slice(der.as_ref());
         let signature = pair.sign(&random, b"door").unwrap();
-        assert!(verifies(&secret, b"door", signature.as_ref()));
-        assert!(!verifies(&secret, b"floor", signature.as_ref()));
+        assert!(verify_signature(&secret, b"door", signature.as_ref()));
+        assert!(!verify_signature(&secret, b"floor", signature.as_ref()));
 
         let pair = Ed25519KeyPair::generate().unwrap();
         let der: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
         let mut other = vec![1];
         other.extend_from_slice(der.as_ref());
         let signature = pair.sign(b"door");
-        assert!(verifies(&other, b"door", signature.as_ref()));
-        assert!(!verifies(&secret, b"door", signature.as_ref()));
+        assert!(verify_signature(&other, b"door", signature.as_ref()));
+        assert!(!verify_signature(&secret, b"door", signature.as_ref()));
         for broken in [&[][..], &[0], &[9, 1, 2], &[2, 0, 0]] {
-            assert!(!verifies(broken, b"door", signature.as_ref()));
+            assert!(!verify_signature(broken, b"door", signature.as_ref()));
         }
     }
 
     #[test]
     fn torn_authenticator_data_is_no_answer() {
         for length in 0..37 {
-            assert!(Authenticator::read(&vec![0; length]).is_none());
+            assert!(AuthenticatorData::read(&vec![0; length]).is_none());
         }
         let mut bytes = vec![7; 32];
-        bytes.extend([PRESENT | ATTESTED, 0, 0, 0, 5]);
+        bytes.extend([USER_PRESENT_FLAG | ATTESTED_DATA_FLAG, 0, 0, 0, 5]);
         bytes.extend([0; 16]);
         bytes.extend([0, 3, 1, 2, 3, 99]);
-        let read = Authenticator::read(&bytes).unwrap();
-        assert_eq!((read.count, read.new_id()), (5, Some(&[1, 2, 3][..])));
+        let read = AuthenticatorData::read(&bytes).unwrap();
+        assert_eq!((read.sign_count, read.credential_id()), (5, Some(&[1, 2, 3][..])));
         bytes.truncate(56);
-        assert_eq!(Authenticator::read(&bytes).unwrap().new_id(), None);
+        assert_eq!(AuthenticatorData::read(&bytes).unwrap().credential_id(), None);
     }
 }

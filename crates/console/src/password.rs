@@ -8,38 +8,38 @@ use argon2::password_hash::PasswordVerifier;
 use argon2::password_hash::phc::PasswordHash;
 use tokio::sync::Semaphore;
 
-use crate::trouble::Trouble;
+use crate::page_error::PageError;
 
 /// How many hashes are computed at the same time: each takes a core and 19 MiB.
-const AT_ONCE: usize = 2;
+const MAX_CONCURRENT_HASHES: usize = 2;
 /// How many may wait for their turn.
-const WAITING: usize = 32;
+const MAX_QUEUED_HASHES: usize = 32;
 
 /// Verified against when there is nothing to verify against, so that both take the same time.
-const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$I03n6TrPLsiEEPY8csOPFQ$IbBjWDkrjeEWc98vkm2gBc7WWUuvtu7vWCF78/FXACg";
+const DECOY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$I03n6TrPLsiEEPY8csOPFQ$IbBjWDkrjeEWc98vkm2gBc7WWUuvtu7vWCF78/FXACg";
 
 /// The workers.
-pub(crate) struct Passwords {
+pub(crate) struct PasswordWorkers {
     queue: Semaphore,
     workers: Arc<Semaphore>,
 }
 
-impl Default for Passwords {
+impl Default for PasswordWorkers {
     fn default() -> Self {
         Self {
-            queue: Semaphore::new(AT_ONCE + WAITING),
-            workers: Arc::new(Semaphore::new(AT_ONCE)),
+            queue: Semaphore::new(MAX_CONCURRENT_HASHES + MAX_QUEUED_HASHES),
+            workers: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES)),
         }
     }
 }
 
-impl Passwords {
+impl PasswordWorkers {
     /// The hash to store.
-    pub(crate) async fn hash(&self, password: &str) -> Result<String, Trouble> {
+    pub(crate) async fn hash(&self, password: &str) -> Result<String, PageError> {
         let password = password.to_owned();
-        self.work(move || hash(&password)).await?.map_err(|error| {
+        self.run_blocking(move || hash(&password)).await?.map_err(|error| {
             tracing::error!("a password could not be hashed: {error}");
-            Trouble::Broken
+            PageError::Internal
         })
     }
 
@@ -48,26 +48,26 @@ impl Passwords {
         &self,
         password: &str,
         hash: Option<String>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, PageError> {
         let password = password.to_owned();
-        self.work(move || match hash {
-            Some(hash) => fits(&password, &hash),
+        self.run_blocking(move || match hash {
+            Some(hash) => matches_hash(&password, &hash),
             None => {
-                std::hint::black_box(fits(&password, DECOY));
+                std::hint::black_box(matches_hash(&password, DECOY_HASH));
                 false
             }
         })
         .await
     }
 
-    async fn work<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Trouble> {
-        let _place = self.queue.try_acquire().map_err(|_| Trouble::Busy)?;
+    ) -> Result<T, PageError> {
+        let _place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
         // Counted by those who check that every way through a form costs the same.
         tracing::trace!("a password is worked on");
-        let turn = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| Trouble::Broken)?;
+        let turn = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
         // The turn goes with the work: were it kept here, a browser that leaves would free a turn
         // while its hash is still being computed.
         let done = tokio::task::spawn_blocking(move || {
@@ -76,12 +76,12 @@ impl Passwords {
         });
         done.await.map_err(|error| {
             tracing::error!("password work failed: {error}");
-            Trouble::Broken
+            PageError::Internal
         })
     }
 }
 
-fn fits(password: &str, hash: &str) -> bool {
+fn matches_hash(password: &str, hash: &str) -> bool {
     PasswordHash::new(hash)
         .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
 }
@@ -92,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_fits_its_own_hash_only() {
-        let passwords = Passwords::default();
+        let passwords = PasswordWorkers::default();
         let hash = passwords.hash("three harbour lights").await.unwrap();
         assert!(hash.starts_with("$argon2id$"));
         assert!(passwords.verify("three harbour lights", Some(hash.clone())).await.unwrap());

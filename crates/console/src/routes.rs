@@ -11,17 +11,17 @@ use http::Method;
 use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
-use crate::desk::Desk;
+use crate::state::ConsoleState;
 use crate::pages::admin::{
     audit, model as price, models as priced, person, provider, provider_form, providers, settings,
     system,
 };
 use crate::pages::{
     account, calls, confirm, front, identity, keys, login, members, model, models, overview,
-    people, playground, reference, reset, second, setup, signup, team, teams, usage,
+    people, playground, reference, reset, second_step, setup, signup, team, teams, usage,
 };
-use crate::trouble::Trouble;
-use crate::{Host, address, assets, form, guard, links, shell};
+use crate::page_error::PageError;
+use crate::{ConsoleHost, urls, assets, form, guard, links, layout};
 
 /// Who may use an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ pub struct Route {
     pub path: &'static str,
     /// Who may use it.
     pub guard: Guard,
-    serve: fn(MethodFilter) -> MethodRouter<Arc<Desk>>,
+    serve: fn(MethodFilter) -> MethodRouter<Arc<ConsoleState>>,
 }
 
 macro_rules! route {
@@ -64,24 +64,24 @@ static ROUTES: [Route; 108] = [
     route!(Public  GET  "/docs" => reference::show),
     route!(Public  GET  "/assets/{name}" => assets::serve),
     route!(Public  GET  "/login" => login::show),
-    route!(Public  POST "/login" => login::enter),
-    route!(Session POST "/logout" => login::leave),
-    route!(Public  GET  "/login/second" => second::show),
-    route!(Public  POST "/login/second" => second::enter),
-    route!(Public  POST "/login/second/passkey" => second::enter_second),
-    route!(Public  POST "/login/second/passkey/begin" => second::begin_second),
-    route!(Public  POST "/login/passkey" => second::passkey),
-    route!(Public  POST "/login/passkey/begin" => second::begin),
-    route!(Public  POST "/auth/{identity}" => identity::depart),
-    route!(Public  GET  "/auth/{identity}/callback" => identity::arrive),
+    route!(Public  POST "/login" => login::sign_in),
+    route!(Session POST "/logout" => login::sign_out),
+    route!(Public  GET  "/login/second" => second_step::show),
+    route!(Public  POST "/login/second" => second_step::submit_code),
+    route!(Public  POST "/login/second/passkey" => second_step::submit_passkey),
+    route!(Public  POST "/login/second/passkey/begin" => second_step::begin_passkey),
+    route!(Public  POST "/login/passkey" => second_step::passkey_sign_in),
+    route!(Public  POST "/login/passkey/begin" => second_step::begin_passkey_sign_in),
+    route!(Public  POST "/auth/{identity}" => identity::begin),
+    route!(Public  GET  "/auth/{identity}/callback" => identity::callback),
     route!(Public  GET  "/link/{token}" => links::open),
     route!(Public  GET  "/signup" => signup::show),
     route!(Public  POST "/signup" => signup::send),
-    route!(Public  GET  "/signup/new" => signup::choose),
+    route!(Public  GET  "/signup/new" => signup::new_account_page),
     route!(Public  POST "/signup/new" => signup::create),
     route!(Public  GET  "/reset" => reset::show),
     route!(Public  POST "/reset" => reset::send),
-    route!(Public  GET  "/reset/new" => reset::choose),
+    route!(Public  GET  "/reset/new" => reset::new_password_page),
     route!(Public  POST "/reset/new" => reset::change),
     route!(Public  GET  "/confirm" => confirm::show),
     route!(Public  POST "/confirm" => confirm::confirm),
@@ -97,25 +97,25 @@ static ROUTES: [Route; 108] = [
     route!(Session POST "/console/playground/call/{*path}" => playground::call),
     route!(Session GET  "/console/keys" => keys::list),
     route!(Session POST "/console/keys" => keys::create),
-    route!(Session GET  "/console/keys/new" => keys::ask),
+    route!(Session GET  "/console/keys/new" => keys::new_form),
     route!(Session GET  "/console/keys/{id}/edit" => keys::edit),
     route!(Session POST "/console/keys/{id}/edit" => keys::change),
-    route!(Session GET  "/console/keys/{id}/rotate" => keys::ask_rotate),
+    route!(Session GET  "/console/keys/{id}/rotate" => keys::rotate_form),
     route!(Session POST "/console/keys/{id}/rotate" => keys::rotate),
-    route!(Session GET  "/console/keys/{id}/revoke" => keys::confirm),
+    route!(Session GET  "/console/keys/{id}/revoke" => keys::revoke_form),
     route!(Session POST "/console/keys/{id}/revoke" => keys::revoke),
     route!(Session GET  "/console/account" => account::show),
     route!(Session POST "/console/account/password" => account::password::change),
-    route!(Session GET  "/console/account/password" => account::back),
+    route!(Session GET  "/console/account/password" => account::redirect_back),
     route!(Session POST "/console/account/password/link" => account::password::link),
     route!(Session POST "/console/account/email" => account::email::change),
-    route!(Session GET  "/console/account/email" => account::back),
+    route!(Session GET  "/console/account/email" => account::redirect_back),
     route!(Session POST "/console/account/sessions/end" => account::end_sessions),
-    route!(Session GET  "/console/account/prove" => account::prove::ask),
-    route!(Session POST "/console/account/prove" => account::prove::enter),
+    route!(Session GET  "/console/account/prove" => account::prove::proof_form),
+    route!(Session POST "/console/account/prove" => account::prove::submit),
     route!(Session POST "/console/account/prove/passkey" => account::prove::passkey),
     route!(Session POST "/console/account/prove/passkey/begin" => account::prove::begin),
-    route!(Session GET  "/console/account/totp" => account::totp::ask),
+    route!(Session GET  "/console/account/totp" => account::totp::new_form),
     route!(Session POST "/console/account/totp" => account::totp::add),
     route!(Session POST "/console/account/recovery" => account::totp::recovery),
     route!(Session POST "/console/account/passkeys" => account::passkeys::add),
@@ -131,7 +131,7 @@ static ROUTES: [Route; 108] = [
     route!(Session POST "/console/teams/{id}/open" => team::open),
     route!(Session POST "/console/teams/{id}/members" => members::add),
     route!(Session POST "/console/teams/{id}/members/{member}" => members::change),
-    route!(Session GET  "/console/teams/{id}/members/{member}/remove" => members::ask_remove),
+    route!(Session GET  "/console/teams/{id}/members/{member}/remove" => members::remove_form),
     route!(Session POST "/console/teams/{id}/members/{member}/remove" => members::remove),
     route!(Session GET  "/console/people" => people::show),
     route!(Session POST "/console/people/invites" => people::invite),
@@ -144,24 +144,24 @@ static ROUTES: [Route; 108] = [
     route!(Session POST "/console/people/{id}/sign-out" => person::sign_out),
     route!(Session GET  "/console/providers" => providers::show),
     route!(Session POST "/console/providers" => provider_form::add),
-    route!(Session GET  "/console/providers/new" => provider_form::ask),
+    route!(Session GET  "/console/providers/new" => provider_form::new_form),
     route!(Session GET  "/console/providers/{id}" => provider::show),
     route!(Session POST "/console/providers/{id}" => provider::change),
-    route!(Session GET  "/console/providers/{id}/check" => provider::back),
+    route!(Session GET  "/console/providers/{id}/check" => provider::redirect_back),
     route!(Session POST "/console/providers/{id}/check" => provider::check),
     route!(Session POST "/console/providers/{id}/remove" => provider::remove),
-    route!(Session GET  "/console/providers/{id}/credentials" => provider::back),
+    route!(Session GET  "/console/providers/{id}/credentials" => provider::redirect_back),
     route!(Session POST "/console/providers/{id}/credentials" => provider::add_credential),
     route!(Session POST "/console/providers/{id}/credentials/{credential}/remove" => provider::remove_credential),
     route!(Session GET  "/console/models" => priced::show),
     route!(Session POST "/console/models" => price::add),
-    route!(Session GET  "/console/models/new" => price::ask),
+    route!(Session GET  "/console/models/new" => price::new_form),
     route!(Session GET  "/console/models/edit" => price::show),
     route!(Session POST "/console/models/edit" => price::change),
     route!(Session POST "/console/models/remove" => price::remove),
     route!(Session GET  "/console/settings" => settings::show),
     route!(Session POST "/console/settings" => settings::change),
-    route!(Session GET  "/console/settings/rekey" => settings::back),
+    route!(Session GET  "/console/settings/rekey" => settings::redirect_back),
     route!(Session POST "/console/settings/rekey" => settings::rekey),
     route!(Session GET  "/console/audit" => audit::show),
     route!(Session GET  "/console/audit.csv" => audit::csv),
@@ -178,8 +178,8 @@ pub fn routes() -> &'static [Route] {
 ///
 /// Tries to sign in are counted by the address in `axum::extract::ConnectInfo<SocketAddr>`; serve
 /// the router with connect info, or they all count as coming from one place.
-pub fn router(store: Store, host: Arc<dyn Host>) -> Router {
-    let desk = Arc::new(Desk::new(store, host));
+pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
+    let desk = Arc::new(ConsoleState::new(store, host));
     let mut router = Router::new();
     for Route { method, path, guard, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
@@ -187,29 +187,29 @@ pub fn router(store: Store, host: Arc<dyn Host>) -> Router {
         let guarded = match guard {
             Guard::Public => served,
             Guard::Session => {
-                served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::session))
+                served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_session))
             }
-            Guard::Setup => served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::setup)),
+            Guard::Setup => served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_setup_token)),
         };
         router = router.route(path, guarded);
     }
     router
-        .method_not_allowed_fallback(|| async { Trouble::WrongMethod })
-        .layer(DefaultBodyLimit::max(form::LARGEST))
+        .method_not_allowed_fallback(|| async { PageError::MethodNotAllowed })
+        .layer(DefaultBodyLimit::max(form::MAX_FORM_BYTES))
         .layer(
-            same_site(&desk)
-                .with_rejection_response(|_: ProtectionError| Trouble::OtherSite.into_response()),
+            csrf_layer(&desk)
+                .with_rejection_response(|_: ProtectionError| PageError::CrossSiteForm.into_response()),
         )
-        .layer(from_fn_with_state(Arc::clone(&desk), shell::named))
-        .layer(map_response(|response| async { shell::with_headers(response) }))
+        .layer(from_fn_with_state(Arc::clone(&desk), layout::with_gateway_name))
+        .layer(map_response(|response| async { layout::with_security_headers(response) }))
         .with_state(desk)
 }
 
 /// Refuses forms sent from other sites. A browser says where a form comes from; where it says only
-/// the origin, the gateway's own address is among the good ones whatever proxies make of `Host`.
-fn same_site(desk: &Desk) -> CsrfLayer {
+/// the origin, the gateway's own address is among the good ones whatever proxies make of `ConsoleHost`.
+fn csrf_layer(desk: &ConsoleState) -> CsrfLayer {
     let layer = CsrfLayer::new();
-    match address::origin(&desk.url()) {
+    match urls::origin(&desk.base_url()) {
         Some(origin) => layer.clone().add_trusted_origin(origin).unwrap_or(layer),
         None => layer,
     }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     /// The addresses that open without a session. Whoever adds one here has thought about it.
-    const OPEN: [(Method, &str); 28] = [
+    const PUBLIC_ROUTES: [(Method, &str); 28] = [
         (Method::GET, "/"),
         (Method::GET, "/models"),
         (Method::GET, "/models/{*id}"),
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn only_the_reviewed_addresses_open_without_a_session() {
         for route in routes() {
-            let open = OPEN.contains(&(route.method.clone(), route.path));
+            let open = PUBLIC_ROUTES.contains(&(route.method.clone(), route.path));
             assert_eq!(open, route.guard != Guard::Session, "{} {}", route.method, route.path);
             assert_eq!(route.path.contains("/setup/"), route.guard == Guard::Setup);
         }

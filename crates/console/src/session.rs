@@ -7,91 +7,91 @@ use http::request::Parts;
 use ledger::Micros;
 use store::{Account, KeyRecord, KeyOwner, LinkPurpose, AccountRole, Membership, Session, Team, TeamRole};
 
-use crate::acting;
-use crate::cookies::{self, Jar};
-use crate::desk::Desk;
-use crate::links::{self, Note};
-use crate::shell::{see_other, sent_to};
-use crate::trouble::Trouble;
+use crate::acting_for;
+use crate::cookies::{self, CookieKind};
+use crate::state::ConsoleState;
+use crate::links::{self, LinkData};
+use crate::layout::{see_other, redirect_to};
+use crate::page_error::PageError;
 use admin::random;
-use admin::{Actor, TeamDeed, administers, may_change, may_in_team};
+use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
 /// How long a session lasts in all.
-const LIFE: Micros = 30 * DAY;
+const SESSION_LIFETIME: Micros = 30 * DAY;
 /// How long it lasts unused.
-const IDLE: Micros = 7 * DAY;
+const IDLE_TIMEOUT: Micros = 7 * DAY;
 /// How old the note of its last use may grow: not every look at a page is worth a write.
-const STALE: Micros = 10 * MINUTE;
+const TOUCH_INTERVAL: Micros = 10 * MINUTE;
 /// How long it holds that somebody proved who they are.
-const PROOF: Micros = links::LIFE.step;
+const PROOF_LIFETIME: Micros = links::LINK_LIFETIMES.sign_in_step;
 /// How far two nodes' clocks may differ.
-const SKEW: Micros = 5 * MINUTE;
+const MAX_CLOCK_SKEW: Micros = 5 * MINUTE;
 
 /// Someone signed in. Only the guard of a route makes one.
 #[derive(Clone, Debug)]
-pub(crate) struct Signed {
+pub(crate) struct SignedInUser {
     pub(crate) account: Account,
     /// Where they belong.
-    pub(crate) seats: Vec<Membership>,
+    pub(crate) memberships: Vec<Membership>,
     /// The team they act for in this request; `None` is themselves.
     pub(crate) team: Option<Team>,
-    hash: Vec<u8>,
-    began: Micros,
+    session_hash: Vec<u8>,
+    started_at: Micros,
 }
 
-impl Signed {
+impl SignedInUser {
     /// Them, as administration knows who asks.
     pub(crate) fn actor(&self) -> Actor {
         Actor::Person(self.account.clone())
     }
 
     /// Whether this account administers the gateway.
-    pub(crate) const fn administers(&self) -> bool {
-        administers(&self.account)
+    pub(crate) const fn is_administrator(&self) -> bool {
+        is_gateway_admin(&self.account)
     }
 
     /// Whether this page shows everyone's keys and calls.
     pub(crate) const fn sees_all(&self) -> bool {
-        self.administers() && self.team.is_none()
+        self.is_administrator() && self.team.is_none()
     }
 
     /// Whom they act for: whose keys and calls a page shows, and whose keys it makes.
-    pub(crate) fn acts_for(&self) -> &str {
+    pub(crate) fn owner_id(&self) -> &str {
         self.team.as_ref().map_or(&self.account.id, |team| &team.id)
     }
 
     /// The address of a page, for whomever they act for.
-    pub(crate) fn at(&self, path: &str) -> String {
-        self.team.as_ref().map_or_else(|| path.to_owned(), |team| acting::with(path, &team.id))
+    pub(crate) fn path_for(&self, path: &str) -> String {
+        self.team.as_ref().map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
     }
 
     /// Their role in a team.
-    pub(crate) fn seat_in(&self, team_id: &str) -> Option<TeamRole> {
-        self.seats.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
+    pub(crate) fn role_in(&self, team_id: &str) -> Option<TeamRole> {
+        self.memberships.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
     }
 
     /// Whether they may do that in a team.
-    pub(crate) fn may_in(&self, team: &Team, deed: TeamDeed) -> bool {
-        may_in_team(&self.account, team, self.seat_in(&team.id), deed)
+    pub(crate) fn may_in(&self, team: &Team, deed: TeamAction) -> bool {
+        may_in_team(&self.account, team, self.role_in(&team.id), deed)
     }
 
     /// The team with that id, if they may see it. To others it does not exist.
-    pub(crate) async fn find_team(&self, desk: &Desk, id: &str) -> Result<Team, Trouble> {
-        let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamDeed::See));
-        team.ok_or(Trouble::NotFound)
+    pub(crate) async fn find_team(&self, desk: &ConsoleState, id: &str) -> Result<Team, PageError> {
+        let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
+        team.ok_or(PageError::NotFound)
     }
 
     /// Whether they may look at what belongs to that account.
     pub(crate) fn may_see(&self, account_id: &str) -> bool {
-        account_id == self.account.id || self.administers() || self.seat_in(account_id).is_some()
+        account_id == self.account.id || self.is_administrator() || self.role_in(account_id).is_some()
     }
 
     /// Whether they may have keys made for whomever they act for.
-    pub(crate) fn may_make_keys(&self) -> bool {
+    pub(crate) fn may_create_keys(&self) -> bool {
         match (&self.team, self.account.role) {
-            (Some(team), _) => self.may_in(team, TeamDeed::MakeKeys),
+            (Some(team), _) => self.may_in(team, TeamAction::CreateKeys),
             (None, AccountRole::Owner | AccountRole::Admin | AccountRole::Member) => true,
             (None, AccountRole::Viewer) => false,
         }
@@ -103,7 +103,7 @@ impl Signed {
             KeyOwner::Person(other) => self.may_change(other),
             KeyOwner::Team(team) => {
                 let own = key.created_by.as_ref() == Some(&self.account.id);
-                self.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey })
+                self.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey })
             }
         }
     }
@@ -115,41 +115,41 @@ impl Signed {
 
     /// Whether this account may invite people and say who may sign up.
     pub(crate) const fn may_invite(&self) -> bool {
-        self.administers()
+        self.is_administrator()
     }
 
     /// Whether they proved lately who they are: by signing in, or once more since.
-    pub(crate) async fn is_fresh(&self, desk: &Desk) -> Result<bool, Trouble> {
-        if desk.now().saturating_sub(self.began) < PROOF {
+    pub(crate) async fn has_recent_proof(&self, desk: &ConsoleState) -> Result<bool, PageError> {
+        if desk.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
             return Ok(true);
         }
-        let proof = desk.store.link(&self.proof()).await?;
-        Ok(proof.is_some_and(|link| link.purpose == LinkPurpose::Proof && links::alive(desk, &link)))
+        let proof = desk.store.link(&self.proof_hash()).await?;
+        Ok(proof.is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
     }
 
     /// Notes that they proved it once more, in this session and no other.
-    pub(crate) async fn prove(&self, desk: &Desk) -> Result<(), Trouble> {
-        let (hash, id) = (self.proof(), &self.account.id);
+    pub(crate) async fn record_proof(&self, desk: &ConsoleState) -> Result<(), PageError> {
+        let (hash, id) = (self.proof_hash(), &self.account.id);
         desk.store.take_link(&hash, LinkPurpose::Proof).await?;
-        links::add(desk, hash, LinkPurpose::Proof, Some(id), &Note::default(), PROOF).await
+        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME).await
     }
 
     /// The name of that note, which nobody has who has not the session.
-    fn proof(&self) -> Vec<u8> {
-        random::digest(&format!("proof of {}", random::hex(&self.hash)))
+    fn proof_hash(&self) -> Vec<u8> {
+        random::digest(&format!("proof of {}", random::hex(&self.session_hash)))
     }
 
     /// Ends the session and sends the browser to the sign-in page.
-    pub(crate) async fn end(self, desk: &Desk) -> Result<Response, Trouble> {
-        desk.store.drop_session(&self.hash).await?;
+    pub(crate) async fn end_session(self, desk: &ConsoleState) -> Result<Response, PageError> {
+        desk.store.drop_session(&self.session_hash).await?;
         let mut response = see_other("/login");
-        cookies::clear(desk, &mut response, Jar::Session);
+        cookies::clear(desk, &mut response, CookieKind::Session);
         Ok(response)
     }
 }
 
 /// A page for people signed in, put behind the wrong guard, opens for nobody.
-impl<S: Send + Sync> FromRequestParts<S> for Signed {
+impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
@@ -158,51 +158,51 @@ impl<S: Send + Sync> FromRequestParts<S> for Signed {
 }
 
 /// Who sent the request; `None` when nobody known, or no longer.
-pub(crate) async fn find(desk: &Desk, headers: &HeaderMap) -> Result<Option<Signed>, Trouble> {
-    let Some(hash) = sent(desk, headers) else { return Ok(None) };
+pub(crate) async fn find_session(desk: &ConsoleState, headers: &HeaderMap) -> Result<Option<SignedInUser>, PageError> {
+    let Some(hash) = sent_session_hash(desk, headers) else { return Ok(None) };
     let Some((session, account)) = desk.store.session(&hash).await? else { return Ok(None) };
     let now = desk.now();
-    let over = now >= session.expires || now.saturating_sub(session.seen) >= IDLE;
+    let over = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
     // A clock that was turned back must not make an old session young again.
-    let unborn = now.saturating_add(SKEW) < session.created.max(session.seen);
+    let unborn = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
     if over || unborn || account.disabled {
         return Ok(None);
     }
-    if now.saturating_sub(session.seen) > STALE {
+    if now.saturating_sub(session.seen) > TOUCH_INTERVAL {
         desk.store.touch_session(&hash, now).await?;
     }
     let seats = desk.store.memberships_of(&account.id).await?;
-    Ok(Some(Signed { account, seats, team: None, hash, began: session.created }))
+    Ok(Some(SignedInUser { account, memberships: seats, team: None, session_hash: hash, started_at: session.created }))
 }
 
 /// Starts a session and sends the browser on. Whatever session the browser had ends, so that a
 /// planted cookie is worth nothing.
-pub(crate) async fn start(
-    desk: &Desk,
+pub(crate) async fn start_session(
+    desk: &ConsoleState,
     headers: &HeaderMap,
     account: &Account,
     next: &str,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let now = desk.now();
-    if let Some(old) = sent(desk, headers) {
+    if let Some(old) = sent_session_hash(desk, headers) {
         desk.store.drop_session(&old).await?;
     }
     if let Err(error) = desk.store.drop_expired_sessions(now).await {
         tracing::warn!("old sessions could not be cleared away: {error}");
     }
-    let word = random::word().map_err(|_| Trouble::Broken)?;
+    let word = random::random_token().map_err(|_| PageError::Internal)?;
     let session = Session {
         hash: random::digest(&word),
         account_id: account.id.clone(),
         created: now,
-        expires: now.saturating_add(LIFE),
+        expires: now.saturating_add(SESSION_LIFETIME),
         seen: now,
     };
     desk.store.add_session(&session).await?;
-    let mut response = sent_to(next);
-    cookies::set(desk, &mut response, Jar::Session, &word, LIFE / 1_000_000);
-    for jar in [Jar::Link, Jar::Second, Jar::Flow] {
-        if cookies::sent(desk, headers, jar).is_some() {
+    let mut response = redirect_to(next);
+    cookies::set(desk, &mut response, CookieKind::Session, &word, SESSION_LIFETIME / 1_000_000);
+    for jar in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
+        if cookies::read(desk, headers, jar).is_some() {
             cookies::clear(desk, &mut response, jar);
         }
     }
@@ -210,6 +210,6 @@ pub(crate) async fn start(
 }
 
 /// The digest of the word in the request's cookie.
-fn sent(desk: &Desk, headers: &HeaderMap) -> Option<Vec<u8>> {
-    cookies::sent(desk, headers, Jar::Session).map(|word| random::digest(&word))
+fn sent_session_hash(desk: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
+    cookies::read(desk, headers, CookieKind::Session).map(|word| random::digest(&word))
 }

@@ -2,16 +2,16 @@
 
 use store::{AccountTerms, AccountRole, StoreError};
 
-use crate::desk::Desk;
+use crate::state::ConsoleState;
 
 /// The store's names for it, and for what such accounts may do and spend.
-const NAME: &str = "signup";
-const ROLE: &str = "signup_role";
-const CAP: &str = "signup_cap_usd";
+const MODE_SETTING: &str = "signup";
+const ROLE_SETTING: &str = "signup_role";
+const CAP_SETTING: &str = "signup_cap_usd";
 
 /// Who may make an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SignUp {
+pub(crate) enum SignUpMode {
     /// Anyone with an e-mail address.
     Open,
     /// Whoever was invited.
@@ -20,10 +20,10 @@ pub(crate) enum SignUp {
     Closed,
 }
 
-impl SignUp {
+impl SignUpMode {
     pub(crate) const ALL: [Self; 3] = [Self::Open, Self::Invited, Self::Closed];
 
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Invited => "invited",
@@ -32,7 +32,7 @@ impl SignUp {
     }
 
     /// What it means, for whoever chooses.
-    pub(crate) const fn about(self) -> &'static str {
+    pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Open => "Open: anyone with an e-mail address",
             Self::Invited => "By invitation only",
@@ -40,25 +40,25 @@ impl SignUp {
         }
     }
 
-    pub(crate) fn by_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.word() == word)
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 
     /// What is set; by invitation, unless somebody chose.
-    pub(crate) async fn of(desk: &Desk) -> Result<Self, StoreError> {
-        let word = desk.store.setting(NAME).await?;
-        Ok(word.as_deref().and_then(Self::by_word).unwrap_or(Self::Invited))
+    pub(crate) async fn load(desk: &ConsoleState) -> Result<Self, StoreError> {
+        let word = desk.store.setting(MODE_SETTING).await?;
+        Ok(word.as_deref().and_then(Self::parse).unwrap_or(Self::Invited))
     }
 }
 
 /// The role of whoever signs up by themselves.
-pub(crate) async fn role(desk: &Desk) -> Result<AccountRole, StoreError> {
-    let word = desk.store.setting(ROLE).await?;
+pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, StoreError> {
+    let word = desk.store.setting(ROLE_SETTING).await?;
     Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) { AccountRole::Viewer } else { AccountRole::Member })
 }
 
 /// What an account may spend that somebody makes by themselves.
-pub(crate) async fn terms(desk: &Desk) -> Result<AccountTerms, StoreError> {
-    let text = desk.store.setting(CAP).await?;
+pub(crate) async fn default_terms(desk: &ConsoleState) -> Result<AccountTerms, StoreError> {
+    let text = desk.store.setting(CAP_SETTING).await?;
     Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), budget: None })
 }

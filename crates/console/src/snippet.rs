@@ -3,14 +3,14 @@
 use catalog::{ModelKind, Model};
 use serde_json::{Value, json};
 
-use crate::address;
+use crate::urls;
 
 /// How the key stands in an example: a variable the reader has to set.
-pub(crate) const KEY: &str = "$PORTUNUS_KEY";
+pub(crate) const KEY_VARIABLE: &str = "$PORTUNUS_KEY";
 
 /// A request format with an address of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ApiFormat {
     Chat,
     Responses,
     Messages,
@@ -19,13 +19,13 @@ pub(crate) enum Format {
     Embeddings,
 }
 
-impl Format {
+impl ApiFormat {
     /// Every format, in the order they are shown.
     pub(crate) const ALL: [Self; 6] =
         [Self::Chat, Self::Responses, Self::Messages, Self::Native, Self::Images, Self::Embeddings];
 
     /// The gateway's word for it.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Responses => "responses",
@@ -60,7 +60,7 @@ impl Format {
     }
 
     /// What its client libraries take as their base address.
-    pub(crate) fn base(self, url: &str) -> String {
+    pub(crate) fn base_url(self, url: &str) -> String {
         match self {
             Self::Chat | Self::Responses | Self::Images | Self::Embeddings => format!("{url}/v1"),
             Self::Messages | Self::Native => url.to_owned(),
@@ -68,7 +68,7 @@ impl Format {
     }
 
     /// Whether the format has a place for that kind of model.
-    pub(crate) const fn suits(self, kind: ModelKind) -> bool {
+    pub(crate) const fn supports(self, kind: ModelKind) -> bool {
         match (self, kind) {
             (Self::Chat | Self::Responses | Self::Messages | Self::Native, ModelKind::Chat)
             | (Self::Images, ModelKind::Image)
@@ -106,7 +106,7 @@ impl Format {
                 }),
             ),
             Self::Native => (
-                format!("/v1beta/models/{}:generateContent", address::path(model)),
+                format!("/v1beta/models/{}:generateContent", urls::escape_path(model)),
                 "x-goog-api-key: ",
                 json!({ "contents": [{ "role": "user", "parts": [{ "text": asked }] }] }),
             ),
@@ -127,8 +127,8 @@ impl Format {
         };
         format!(
             "curl {} \\\n  -H \"{carrier}{key}\"{version} \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
-            quoted(&format!("{url}{path}")),
-            single_quoted(&pretty(&body)),
+            shell_quoted(&format!("{url}{path}")),
+            single_quoted(&pretty_body(&body)),
         )
     }
 }
@@ -143,7 +143,7 @@ pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
              messages=[{{\"role\": \"user\", \"content\": \"Say hello.\"}}],\n\
          )\n\
          print(answer.choices[0].message.content)",
-        Value::from(Format::Chat.base(url)),
+        Value::from(ApiFormat::Chat.base_url(url)),
         Value::from(key),
         Value::from(model),
     )
@@ -159,7 +159,7 @@ pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
              messages: [{{ role: \"user\", content: \"Say hello.\" }}],\n\
          }});\n\
          console.log(answer.choices[0].message.content);",
-        Value::from(Format::Chat.base(url)),
+        Value::from(ApiFormat::Chat.base_url(url)),
         Value::from(key),
         Value::from(model),
     )
@@ -167,15 +167,15 @@ pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
 
 /// What Claude Code wants to know.
 pub(crate) fn claude_code(url: &str, model: &str, key: &str) -> String {
-    let model = quoted(model);
+    let model = shell_quoted(model);
     format!(
         "export ANTHROPIC_BASE_URL={}\n\
          export ANTHROPIC_AUTH_TOKEN={}\n\
          export ANTHROPIC_MODEL={model}\n\
          export ANTHROPIC_DEFAULT_HAIKU_MODEL={model}\n\
          claude",
-        quoted(&Format::Messages.base(url)),
-        quoted(key),
+        shell_quoted(&ApiFormat::Messages.base_url(url)),
+        shell_quoted(key),
     )
 }
 
@@ -194,8 +194,8 @@ pub(crate) fn codex(url: &str, model: &str, key: &str) -> String {
          export PORTUNUS_KEY={}\n\
          codex",
         Value::from(model),
-        Value::from(Format::Responses.base(url)),
-        quoted(key),
+        Value::from(ApiFormat::Responses.base_url(url)),
+        shell_quoted(key),
     )
 }
 
@@ -205,45 +205,45 @@ pub(crate) fn gemini_cli(url: &str, model: &str, key: &str) -> String {
         "export GOOGLE_GEMINI_BASE_URL={}\n\
          export GEMINI_API_KEY={}\n\
          gemini -m {}",
-        quoted(&Format::Native.base(url)),
-        quoted(key),
-        quoted(model),
+        shell_quoted(&ApiFormat::Native.base_url(url)),
+        shell_quoted(key),
+        shell_quoted(model),
     )
 }
 
 /// The variables by which client libraries and tools find the gateway.
-pub(crate) fn environment(url: &str, key: &str, formats: &[Format]) -> String {
+pub(crate) fn environment(url: &str, key: &str, formats: &[ApiFormat]) -> String {
     let mut lines = Vec::new();
-    let mut set = |base: &str, name: &str, format: Format| {
-        lines.push(format!("export {base}={}", quoted(&format.base(url))));
-        lines.push(format!("export {name}={}", quoted(key)));
+    let mut set = |base: &str, name: &str, format: ApiFormat| {
+        lines.push(format!("export {base}={}", shell_quoted(&format.base_url(url))));
+        lines.push(format!("export {name}={}", shell_quoted(key)));
     };
-    if formats.iter().any(|format| matches!(format, Format::Chat | Format::Responses)) {
-        set("OPENAI_BASE_URL", "OPENAI_API_KEY", Format::Chat);
+    if formats.iter().any(|format| matches!(format, ApiFormat::Chat | ApiFormat::Responses)) {
+        set("OPENAI_BASE_URL", "OPENAI_API_KEY", ApiFormat::Chat);
     }
-    if formats.contains(&Format::Messages) {
-        set("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", Format::Messages);
+    if formats.contains(&ApiFormat::Messages) {
+        set("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", ApiFormat::Messages);
     }
-    if formats.contains(&Format::Native) {
-        set("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", Format::Native);
+    if formats.contains(&ApiFormat::Native) {
+        set("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY", ApiFormat::Native);
     }
     lines.join("\n")
 }
 
 /// The formats of the list that have a place for the model.
-pub(crate) fn fitting(formats: &[Format], model: &Model) -> Vec<Format> {
-    formats.iter().copied().filter(|format| format.suits(model.kind)).collect()
+pub(crate) fn formats_for(formats: &[ApiFormat], model: &Model) -> Vec<ApiFormat> {
+    formats.iter().copied().filter(|format| format.supports(model.kind)).collect()
 }
 
 /// One line per field: short enough to read, and what goes in where is plain to see.
-fn pretty(body: &Value) -> String {
+fn pretty_body(body: &Value) -> String {
     let Value::Object(fields) = body else { return body.to_string() };
     let line = |(name, value): (&String, &Value)| format!("    {}: {value}", json!(name));
     format!("{{\n{}\n  }}", fields.iter().map(line).collect::<Vec<_>>().join(",\n"))
 }
 
 /// A word for the shell, in quotes where it needs them.
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
 }
@@ -259,8 +259,8 @@ mod tests {
     #[test]
     fn an_odd_model_id_cannot_leave_its_quotes() {
         let id = "it's \"odd\"; rm -rf $HOME\n<script>";
-        for format in Format::ALL {
-            let curl = format.curl("https://gw.example", id, KEY);
+        for format in ApiFormat::ALL {
+            let curl = format.curl("https://gw.example", id, KEY_VARIABLE);
             let body = curl.split_once(" -d ").unwrap().1;
             let inner = body.strip_prefix('\'').unwrap().strip_suffix('\'').unwrap();
             let inner = inner.replace("'\\''", "");
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn the_environment_names_served_formats_only() {
-        let text = environment("https://gw.example", "k", &[Format::Chat]);
+        let text = environment("https://gw.example", "k", &[ApiFormat::Chat]);
         assert_eq!(text, "export OPENAI_BASE_URL=https://gw.example/v1\nexport OPENAI_API_KEY=k");
-        assert_eq!(environment("https://gw.example", "k", &Format::ALL).lines().count(), 6);
+        assert_eq!(environment("https://gw.example", "k", &ApiFormat::ALL).lines().count(), 6);
     }
 }

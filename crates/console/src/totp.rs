@@ -3,36 +3,36 @@
 use aws_lc_rs::{hmac, rand};
 use ledger::Micros;
 
-use crate::trouble::Trouble;
+use crate::page_error::PageError;
 use admin::random;
 
 /// How long a code is shown, in seconds.
-const STEP: i64 = 30;
+const STEP_SECONDS: i64 = 30;
 /// How many steps a clock may be off.
-const DRIFT: i64 = 1;
-const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const MAX_DRIFT_STEPS: i64 = 1;
+const BASE32_ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// How many recovery codes there are.
-pub(crate) const PAPERS: usize = 10;
+pub(crate) const RECOVERY_CODE_COUNT: usize = 10;
 
 /// A new secret, as it is written down.
-pub(crate) fn new_secret() -> Result<String, Trouble> {
+pub(crate) fn new_secret() -> Result<String, PageError> {
     let mut bytes = [0_u8; 20];
-    rand::fill(&mut bytes).map_err(|_| Trouble::Broken)?;
+    rand::fill(&mut bytes).map_err(|_| PageError::Internal)?;
     Ok(base32(&bytes))
 }
 
 /// The address that apps read from a picture.
-pub(crate) fn uri(username: &str, place: &str, secret: &str) -> String {
-    let (name, place) = (crate::address::value(username), crate::address::value(place));
+pub(crate) fn otpauth_uri(username: &str, place: &str, secret: &str) -> String {
+    let (name, place) = (crate::urls::escape_value(username), crate::urls::escape_value(place));
     format!("otpauth://totp/{place}:{name}?secret={secret}&issuer={place}")
 }
 
 /// The step a code belongs to, if it is one of now.
 pub(crate) fn step_of(secret: &[u8], code: &str, now: Micros) -> Option<i64> {
     let digits: String = code.chars().filter(|c| !c.is_whitespace()).collect();
-    let current = now.div_euclid(1_000_000).div_euclid(STEP);
-    let fits = |step: &i64| random::same(&code_at(secret, *step), &digits);
-    let steps = (current - DRIFT)..=(current + DRIFT);
+    let current = now.div_euclid(1_000_000).div_euclid(STEP_SECONDS);
+    let fits = |step: &i64| random::constant_time_eq(&code_at(secret, *step), &digits);
+    let steps = (current - MAX_DRIFT_STEPS)..=(current + MAX_DRIFT_STEPS);
     steps.rev().find(fits)
 }
 
@@ -47,11 +47,11 @@ fn code_at(secret: &[u8], step: i64) -> String {
 }
 
 /// Recovery codes, to be shown once.
-pub(crate) fn recovery_codes() -> Result<Vec<String>, Trouble> {
-    let mut codes = Vec::with_capacity(PAPERS);
-    for _ in 0..PAPERS {
+pub(crate) fn recovery_codes() -> Result<Vec<String>, PageError> {
+    let mut codes = Vec::with_capacity(RECOVERY_CODE_COUNT);
+    for _ in 0..RECOVERY_CODE_COUNT {
         let mut bytes = [0_u8; 10];
-        rand::fill(&mut bytes).map_err(|_| Trouble::Broken)?;
+        rand::fill(&mut bytes).map_err(|_| PageError::Internal)?;
         let text = base32(&bytes).to_lowercase();
         let pieces: Vec<String> =
             text.as_bytes().chunks(4).map(|four| String::from_utf8_lossy(four).into()).collect();
@@ -61,14 +61,14 @@ pub(crate) fn recovery_codes() -> Result<Vec<String>, Trouble> {
 }
 
 /// What the store keeps of a recovery code.
-pub(crate) fn digest_of(code: &str) -> Vec<u8> {
+pub(crate) fn recovery_digest(code: &str) -> Vec<u8> {
     let plain: String = code.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     random::digest(&plain.to_lowercase())
 }
 
 /// Whether a code is the one with that digest.
-pub(crate) fn is_recovery(digest: &[u8], code: &str) -> bool {
-    aws_lc_rs::constant_time::verify_slices_are_equal(digest, &digest_of(code)).is_ok()
+pub(crate) fn matches_recovery(digest: &[u8], code: &str) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(digest, &recovery_digest(code)).is_ok()
 }
 
 /// Bytes as letters and digits that are hard to mistake.
@@ -80,13 +80,13 @@ pub(crate) fn base32(bytes: &[u8]) -> String {
         bits += 8;
         while bits >= 5 {
             bits -= 5;
-            let letter = LETTERS.get((held >> bits) as usize & 31);
+            let letter = BASE32_ALPHABET.get((held >> bits) as usize & 31);
             out.extend(letter.map(|letter| char::from(*letter)));
         }
         held &= (1 << bits) - 1;
     }
     if bits > 0 {
-        let letter = LETTERS.get((held << (5 - bits)) as usize & 31);
+        let letter = BASE32_ALPHABET.get((held << (5 - bits)) as usize & 31);
         out.extend(letter.map(|letter| char::from(*letter)));
     }
     out
@@ -96,7 +96,7 @@ pub(crate) fn base32(bytes: &[u8]) -> String {
 pub(crate) fn from_base32(text: &str) -> Option<Vec<u8>> {
     let (mut out, mut held, mut bits) = (Vec::new(), 0_u32, 0);
     for letter in text.bytes() {
-        let value = LETTERS.iter().position(|known| *known == letter)?;
+        let value = BASE32_ALPHABET.iter().position(|known| *known == letter)?;
         held = (held << 5) | u32::try_from(value).ok()?;
         bits += 5;
         if bits >= 8 {
@@ -124,8 +124,8 @@ mod tests {
             (1_234_567_890, "005924"),
             (2_000_000_000, "279037"),
         ] {
-            assert_eq!(code_at(SECRET, seconds / STEP), code);
-            assert_eq!(step_of(SECRET, code, seconds * 1_000_000), Some(seconds / STEP));
+            assert_eq!(code_at(SECRET, seconds / STEP_SECONDS), code);
+            assert_eq!(step_of(SECRET, code, seconds * 1_000_000), Some(seconds / STEP_SECONDS));
         }
     }
 
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn recovery_codes_are_read_however_they_are_typed() {
         let codes = recovery_codes().unwrap();
-        assert_eq!(codes.len(), PAPERS);
+        assert_eq!(codes.len(), RECOVERY_CODE_COUNT);
         for code in &codes {
-            let digest = digest_of(code);
-            assert!(is_recovery(&digest, &code.to_uppercase().replace('-', " ")));
-            assert!(!is_recovery(&digest, "aaaa-bbbb-cccc-dddd"));
+            let digest = recovery_digest(code);
+            assert!(matches_recovery(&digest, &code.to_uppercase().replace('-', " ")));
+            assert!(!matches_recovery(&digest, "aaaa-bbbb-cccc-dddd"));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The gateway put together: every part is opened here, and handed to the crates that use it.
 
-use access::idempotency::Idempotency;
-use access::keys::KeyRing;
-use access::limits::{Pacing, Shared};
+use access::idempotency::IdempotencyKeys;
+use access::keys::KeyCache;
+use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
-use api::{ApiState, Memory, Tasks};
-use config::{Config, Stored};
+use api::{ApiState, StoredAnswers, ImageTasks};
+use config::{Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{OpenCalls, Clock, FileDisk, SystemClock, LeaseClient};
-use relay::{Engine, EngineParts, Files, Funds, Ids, node_name};
+use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use tokio_util::task::TaskTracker;
 use transport::ShutdownPhase;
 
 /// The name under which the key pepper is kept in the store.
-const PEPPER: &str = "key_pepper";
+const PEPPER_SETTING: &str = "key_pepper";
 /// The name under which the one-time set-up word is kept until it is used.
-const SETUP: &str = "setup_token";
+const SETUP_SETTING: &str = "setup_token";
 /// The file in the data folder for the key of our own that seals secrets.
-const VAULT: &str = "vault.key";
+const VAULT_KEY_FILE: &str = "vault.key";
 
 /// The gateway.
 pub struct App {
@@ -40,7 +40,7 @@ pub struct App {
     /// Cancelled when the process is to stop: nothing new is accepted, what runs may finish.
     pub stop: CancellationToken,
     /// Cancelled when running calls must end before the drain timeout.
-    pub(crate) hurry: CancellationToken,
+    pub(crate) end_calls: CancellationToken,
     /// Loops that run beside the calls, and the order for them to end once all calls have.
     pub(crate) background: TaskTracker,
     pub(crate) calls_ended: CancellationToken,
@@ -58,14 +58,14 @@ impl App {
     pub async fn open(mut config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = open_store(&config).await?;
-        let disk = FileDisk::open(&config.data.join("journal")).map_err(|e| {
-            anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data.display())
+        let disk = FileDisk::open(&config.data_folder.join("journal")).map_err(|e| {
+            anyhow::anyhow!("the data folder {} cannot be used: {e}", config.data_folder.display())
         })?;
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk))?;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
-        let name = node_name(&config.data)?;
+        let name = node_name(&config.data_folder)?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
-        teller.set_outage_limit(micros(config.store_away));
+        teller.set_outage_limit(micros(config.store_outage_grace));
         if interrupted > 0 {
             tracing::warn!(
                 calls = interrupted,
@@ -73,39 +73,39 @@ impl App {
                  now"
             );
         }
-        let vault = Vault::new(config.data.join(VAULT), config.vault.clone(), store.is_shared());
-        let stored = Stored::read(store.configured().await?, &vault);
-        config.lay(&stored)?;
-        let pepper = pepper(&config, &store).await?;
-        let keys = Arc::new(KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?);
-        let files = Files::open(&config, &pepper, Arc::clone(&clock))?;
+        let vault = Vault::new(config.data_folder.join(VAULT_KEY_FILE), config.vault_keys.clone(), store.is_shared());
+        let stored = StoredEntries::open(store.configured().await?, &vault);
+        config.overlay(&stored)?;
+        let pepper = key_pepper(&config, &store).await?;
+        let keys = Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?);
+        let files = FileStore::open(&config, &pepper, Arc::clone(&clock))?;
         let (tasks, background) = (TaskTracker::new(), TaskTracker::new());
         let calls_ended = CancellationToken::new();
         let telemetry = Telemetry::start(
             config.telemetry.clone(),
-            &config.way,
+            &config.outbound,
             Arc::clone(&clock),
             calls_ended.clone(),
             |reports| drop(background.spawn(reports)),
         );
-        let ids = Ids::new()?;
-        let node = format!("{:016x}", ids.word());
+        let ids = RequestIds::new()?;
+        let node = format!("{:016x}", ids.next_word());
         let shared =
-            config.valkey.as_ref().map(|valkey| Shared::open(valkey, node, Arc::clone(&clock)));
-        let limiter = Arc::new(Pacing::new(Arc::clone(&clock), shared.transpose()?));
+            config.valkey.as_ref().map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
+        let limiter = Arc::new(RateLimiter::new(Arc::clone(&clock), shared.transpose()?));
         limiter.refresh(&store).await?;
         let stop = CancellationToken::new();
-        let funds = Funds::new(Arc::clone(&book), teller, store.clone(), config.data.clone());
+        let funds = NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
         let engine = Arc::new(Engine::new(EngineParts {
             config,
             keys,
             funds,
             clock: Arc::clone(&clock),
-            ids,
+            request_ids: ids,
             files,
             telemetry,
             tasks: tasks.clone(),
-            instance: HeaderValue::from_str(&access::keys::word(16)?)?,
+            instance: HeaderValue::from_str(&access::keys::random_letters(16)?)?,
         }));
         let accounts = AccountAdmin {
             store: store.clone(),
@@ -127,9 +127,9 @@ impl App {
             admin: Arc::clone(&admin),
             store: store.clone(),
             limiter,
-            idempotency: Idempotency::new(store.clone(), book, Arc::clone(&clock), tasks.clone()),
-            memory: Memory::new(store.clone(), tasks),
-            jobs: Tasks::new(&pepper),
+            idempotency: IdempotencyKeys::new(store.clone(), book, Arc::clone(&clock), tasks.clone()),
+            stored_answers: StoredAnswers::new(store.clone(), tasks),
+            image_tasks: ImageTasks::new(&pepper),
             stop: stop.clone(),
         });
         let app = Arc::new(Self {
@@ -139,11 +139,11 @@ impl App {
             store,
             clock,
             stop,
-            hurry: CancellationToken::new(),
+            end_calls: CancellationToken::new(),
             background,
             calls_ended,
         });
-        app.admin.tell_places(None).await?;
+        app.admin.log_issues(None).await?;
         let first = app.first_start().await?;
         Ok((app, first))
     }
@@ -158,11 +158,11 @@ impl App {
     pub fn reconfigure(&self, config: Config) {
         let old = self.config();
         // What could not be opened may open now.
-        self.admin.vault.set_operator_keys(config.vault.clone());
-        self.admin.stored.forget();
-        if old.listen != config.listen
-            || old.store != config.store
-            || old.secret != config.secret
+        self.admin.vault.set_operator_keys(config.vault_keys.clone());
+        self.admin.stored.mark_stale();
+        if old.listen_address != config.listen_address
+            || old.store_url != config.store_url
+            || old.key_hash_secret != config.key_hash_secret
             || old.valkey != config.valkey
             || old.files.url != config.files.url
         {
@@ -174,24 +174,24 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.engine.funds.teller.set_outage_limit(micros(config.store_away));
+        self.engine.funds.lease_client.set_outage_limit(micros(config.store_outage_grace));
         self.engine.files.reconfigure(&config);
         self.admin.replace_config(config);
     }
 
     /// Microseconds since the start, by a clock that never jumps.
     pub fn ticks(&self) -> i64 {
-        self.engine.ticks()
+        self.engine.monotonic_micros()
     }
 
     /// No new work from here on.
     pub fn drain(&self) {
-        self.engine.connections.give(ShutdownPhase::Drain);
+        self.engine.connections.advance(ShutdownPhase::Drain);
     }
 
     /// Tells the store how this node's leases stand. Done every second; a test need not wait.
-    pub async fn tend(&self) {
-        self.engine.funds.tend().await;
+    pub async fn heartbeat(&self) {
+        self.engine.funds.heartbeat().await;
     }
 
     /// Makes the owner's account, its first key and the set-up word, if there is no account yet.
@@ -206,8 +206,8 @@ impl App {
             Err(store::StoreError::Conflict(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
-        let word = access::keys::word(32)?;
-        self.store.put_setting(SETUP, &word).await?;
+        let word = access::keys::random_letters(32)?;
+        self.store.put_setting(SETUP_SETTING, &word).await?;
         let draft = KeyDraft {
             scope: KeyScope::Call,
             name: "first key".to_owned(),
@@ -220,12 +220,12 @@ impl App {
         };
         let owner = KeyOwner::Person(owner);
         let made = self.admin.accounts.create_key(&Actor::Operator, &owner, draft).await?;
-        Ok(Some(FirstStart { key: made.text }))
+        Ok(Some(FirstStart { key: made.secret }))
     }
 
     /// The address of the set-up page, while it has not been used.
     pub async fn setup_link(&self) -> anyhow::Result<Option<String>> {
-        let word = self.store.setting(SETUP).await?;
+        let word = self.store.setting(SETUP_SETTING).await?;
         Ok(word.map(|word| format!("{}/console/setup/{word}", self.config().public_url)))
     }
 }
@@ -245,24 +245,24 @@ fn owner_account(now: i64) -> Account {
 }
 
 /// The gateway's owner. Where there is none yet, it is made, together with the set-up word.
-pub(crate) async fn owner_of(store: &Store, now: i64) -> anyhow::Result<Account> {
+pub(crate) async fn owner_or_create(store: &Store, now: i64) -> anyhow::Result<Account> {
     let accounts = store.accounts().await?;
     if let Some(owner) = accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
         return Ok(owner);
     }
     let owner = owner_account(now);
     store.add_account(&owner).await?;
-    store.put_setting(SETUP, &access::keys::word(32)?).await?;
+    store.put_setting(SETUP_SETTING, &access::keys::random_letters(32)?).await?;
     Ok(owner)
 }
 
 /// Opens the store, making the data folder for an embedded one.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    make_folder(&config.data)?;
-    Ok(Store::open(&config.store).await?)
+    create_data_folder(&config.data_folder)?;
+    Ok(Store::open(&config.store_url).await?)
 }
 
-fn make_folder(data: &Path) -> anyhow::Result<()> {
+fn create_data_folder(data: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(data).map_err(|e| {
         anyhow::anyhow!(
             "the data folder {} cannot be made: {e}; choose another with --data",
@@ -276,9 +276,9 @@ fn micros(time: Duration) -> i64 {
 }
 
 /// What keys are hashed with: the operator's own secret, or one kept in the store.
-pub(crate) async fn pepper(config: &Config, store: &Store) -> anyhow::Result<String> {
-    match &config.secret {
+pub(crate) async fn key_pepper(config: &Config, store: &Store) -> anyhow::Result<String> {
+    match &config.key_hash_secret {
         Some(secret) => Ok(secret.clone()),
-        None => Ok(store.setting_or(PEPPER, &access::keys::word(43)?).await?),
+        None => Ok(store.setting_or(PEPPER_SETTING, &access::keys::random_letters(43)?).await?),
     }
 }

@@ -1,6 +1,6 @@
 //! The loops that run beside the calls. Each one is tracked and ends once all calls have ended.
 
-use config::Given;
+use config::LoadOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,28 +18,28 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 impl App {
     /// Starts the loops: posting to the store, leases, news of keys, fsync of the journal, sweeps,
     /// image tasks, webhooks, reload.
-    pub fn run_beside(self: &Arc<Self>, given: Given) {
+    pub fn start_background(self: &Arc<Self>, given: LoadOptions) {
         let app = Arc::clone(self);
         // Among the calls: what they settle must be posted before the process ends.
-        self.engine.tasks.spawn(async move { app.engine.funds.post_settled(&app.stop).await });
+        self.engine.tasks.spawn(async move { app.engine.funds.post_settled_calls(&app.stop).await });
         let app = Arc::clone(self);
-        self.spawn_loop(async move { app.engine.funds.tend_leases(&app.stop).await });
-        self.every(REFRESH_PERIOD, async |app| {
+        self.spawn_loop(async move { app.engine.funds.run_heartbeats(&app.stop).await });
+        self.spawn_periodic(REFRESH_PERIOD, async |app| {
             app.refresh_keys().await;
-            app.admin.hear_of_places().await;
+            app.admin.poll_stored_config().await;
         });
-        self.every(BUDGET_PERIOD, async |app| {
+        self.spawn_periodic(BUDGET_PERIOD, async |app| {
             if let Err(e) = app.engine.keys.refresh_budgets().await {
                 tracing::warn!("what was spent of budgets could not be fetched: {e}");
             }
         });
         if let Some(shared) = self.api.limiter.shared() {
             let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
-            self.spawn_loop(async move { beating.beat().await });
+            self.spawn_loop(async move { beating.run_heartbeat().await });
             let app = Arc::clone(self);
-            self.spawn_loop(async move { listening.listen(|| app.refresh_keys()).await });
+            self.spawn_loop(async move { listening.listen_for_key_changes(|| app.refresh_keys()).await });
         }
-        self.every(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
+        self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
         let app = Arc::clone(self);
         self.spawn_loop(async move {
             loop {
@@ -48,9 +48,9 @@ impl App {
             }
         });
         self.spawn_loop(Arc::clone(&self.api).run_tasks());
-        self.spawn_loop(Arc::clone(&self.api).tell_ends());
+        self.spawn_loop(Arc::clone(&self.api).deliver_webhooks());
         let app = Arc::clone(self);
-        self.spawn_loop(config::watch(given, move |config| app.reconfigure(config)));
+        self.spawn_loop(config::watch_config(given, move |config| app.reconfigure(config)));
     }
 
     /// Runs a loop until all calls have ended.
@@ -62,7 +62,7 @@ impl App {
     }
 
     /// Does something again and again until all calls have ended.
-    fn every<F>(self: &Arc<Self>, period: Duration, work: impl Fn(Arc<Self>) -> F + Send + 'static)
+    fn spawn_periodic<F>(self: &Arc<Self>, period: Duration, work: impl Fn(Arc<Self>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,
     {
@@ -77,7 +77,7 @@ impl App {
 
     /// Writes the journal through to the disk.
     pub(crate) async fn sync_journal(&self) {
-        let book = Arc::clone(&self.engine.funds.book);
+        let book = Arc::clone(&self.engine.funds.open_calls);
         let synced = tokio::task::spawn_blocking(move || book.sync()).await;
         if let Err(e) = synced {
             tracing::error!("the journal could not be synced: {e}");
@@ -88,10 +88,10 @@ impl App {
     /// Logs and counts failures of the journal since the last report, in one line however many they
     /// are: a full disk fails every call.
     fn report_journal_errors(&self) {
-        let (count, last) = self.engine.funds.book.errors().so_far();
-        let new = count.saturating_sub(self.engine.meters.journal_errors.get());
+        let (count, last) = self.engine.funds.open_calls.errors().so_far();
+        let new = count.saturating_sub(self.engine.metrics.journal_errors.get());
         if new > 0 {
-            self.engine.meters.journal_errors.inc_by(new);
+            self.engine.metrics.journal_errors.inc_by(new);
             tracing::error!(errors = new, "the journal failed {new} times, the last time: {last}");
         }
     }
@@ -109,7 +109,7 @@ impl App {
             tracing::warn!("expired idempotency keys could not be swept: {e}");
         }
         self.api.sweep_tasks().await;
-        if let Err(e) = self.engine.files.sweep().await {
+        if let Err(e) = self.engine.files.sweep_expired().await {
             tracing::warn!("expired files could not be swept: {e}");
         }
     }

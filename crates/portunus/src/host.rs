@@ -4,22 +4,22 @@ use admin::AccountAdmin;
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
-use console::{Host, IdentityProvider, Later, Mail};
+use console::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
 use http::Request;
 use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Account, Vault};
-use transport::{Client, Pieces};
+use transport::{HttpClient, RequestBody};
 
 use crate::app::App;
 
 /// How long a provider of identities may take, and how much it may say.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LARGEST: usize = 1 << 20;
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_IDENTITY_BYTES: usize = 1 << 20;
 
-impl Host for App {
+impl ConsoleHost for App {
     fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
         look(&self.config().catalog);
     }
@@ -36,21 +36,21 @@ impl Host for App {
         dialects::all().map(|dialect| dialect.origin().as_str()).collect()
     }
 
-    fn description(&self) -> serde_json::Map<String, serde_json::Value> {
+    fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
         api::description(&self.api)
     }
 
-    fn call(
+    fn call_api(
         self: Arc<Self>,
         key: String,
         peer: SocketAddr,
         request: Request<Body>,
-    ) -> Later<Response> {
-        Box::pin(async move { api::serve_as(Arc::clone(&self.api), &key, peer, request).await })
+    ) -> HostFuture<Response> {
+        Box::pin(async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await })
     }
 
-    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response> {
-        Box::pin(async move { api::administer(Arc::clone(&self.api), &account, request).await })
+    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response> {
+        Box::pin(async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await })
     }
 
     fn accounts(&self) -> &AccountAdmin {
@@ -62,11 +62,11 @@ impl Host for App {
     }
 
     fn can_mail(&self) -> bool {
-        self.config().mail.is_some()
+        self.config().mailer.is_some()
     }
 
-    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
-        let post = self.config().mail.clone();
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
+        let post = self.config().mailer.clone();
         Box::pin(async move {
             match post {
                 Some(post) => post.send(mail).await,
@@ -75,17 +75,17 @@ impl Host for App {
         })
     }
 
-    fn identities(&self) -> Vec<IdentityProvider> {
-        self.config().identities.clone()
+    fn identity_providers(&self) -> Vec<IdentityProvider> {
+        self.config().identity_providers.clone()
     }
 
-    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
-        let way = self.config().way.clone();
+    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+        let way = self.config().outbound.clone();
         Box::pin(async move {
-            let fetching = fetch(Client::net(PATIENCE, &way), request);
-            match tokio::time::timeout(PATIENCE, fetching).await {
+            let fetching = fetch(HttpClient::network(IDENTITY_TIMEOUT, &way), request);
+            match tokio::time::timeout(IDENTITY_TIMEOUT, fetching).await {
                 Ok(answer) => answer,
-                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+                Err(_) => Err(format!("no answer within {} s", IDENTITY_TIMEOUT.as_secs())),
             }
         })
     }
@@ -93,12 +93,12 @@ impl Host for App {
 
 /// One request, and its whole answer.
 async fn fetch(
-    client: Client,
+    client: HttpClient,
     request: Request<Vec<u8>>,
 ) -> Result<http::Response<Vec<u8>>, String> {
-    let request = request.map(|body| Pieces::new(vec![body.into()]));
-    let answer = client.send(request, false).await.map_err(|lost| lost.why.to_string())?;
-    let body = Limited::new(answer.body, LARGEST).collect().await.map_err(|e| e.to_string())?;
+    let request = request.map(|body| RequestBody::new(vec![body.into()]));
+    let answer = client.send(request, false).await.map_err(|lost| lost.cause.to_string())?;
+    let body = Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
     *response.status_mut() =
         http::StatusCode::from_u16(answer.status).map_err(|e| e.to_string())?;

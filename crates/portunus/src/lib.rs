@@ -12,15 +12,15 @@ mod serve;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-pub use api::addresses;
+pub use api::route_summaries;
 pub use serve::serve;
 
 use app::App;
-use config::Given;
+use config::LoadOptions;
 
 /// Serves until [`App::stop`] is cancelled, then drains and settles everything.
-pub async fn run(app: Arc<App>, listener: TcpListener, given: Given) {
-    app.run_beside(given);
+pub async fn run(app: Arc<App>, listener: TcpListener, given: LoadOptions) {
+    app.start_background(given);
     serve(Arc::clone(&app), listener).await;
     serve::drain(&app).await;
     app.store.close().await;

@@ -1,11 +1,11 @@
 //! Serving: listeners, drain and shutdown.
 
-use api::{Api, ApiHandler, MetricsHandler};
+use api::{ApiService, ApiHandler, MetricsHandler};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
 use http::header::ACCEPT;
-use relay::Voice;
+use relay::ErrorFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -23,13 +23,13 @@ const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until [`App::stop`] is cancelled, and does nothing beside: [`run`](crate::run) does.
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
-    let pages = console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::Host>);
-    let api = Arc::new(Api::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
+    let pages = console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
+    let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
     let stop = app.stop.clone();
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
     let settings = || {
         let config = app.config();
-        ListenerSettings { limits: config.http, tls: config.tls.clone() }
+        ListenerSettings { limits: config.http_limits, tls: config.tls.clone() }
     };
     let handler = |peer| ApiHandler::new(Arc::clone(&api), peer);
     tokio::select! {
@@ -41,7 +41,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
 /// Serves metrics on a listener of their own. It is plain HTTP: the listener is the operator's.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
-    let settings = || ListenerSettings { limits: app.config().http, tls: None };
+    let settings = || ListenerSettings { limits: app.config().http_limits, tls: None };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
     accept(listener, connections, tasks, settings, handler).await;
 }
@@ -62,17 +62,17 @@ async fn drain_calls(app: &App) {
     app.drain();
     let tasks = &app.engine.tasks;
     tasks.close();
-    let limit = app.config().drain;
+    let limit = app.config().drain_timeout;
     tokio::select! {
         () = tasks.wait() => return,
-        () = app.hurry.cancelled() => {}
+        () = app.end_calls.cancelled() => {}
         () = tokio::time::sleep(limit) => {}
     }
     let connections = &app.engine.connections;
     let open = connections.count();
     tracing::warn!(connections = open, "the drain timeout expired; {open} connections are ended");
     for (phase, time) in [(ShutdownPhase::End, END_TIMEOUT), (ShutdownPhase::Cut, CUT_TIMEOUT)] {
-        connections.give(phase);
+        connections.advance(phase);
         if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
             return;
         }
@@ -82,10 +82,10 @@ async fn drain_calls(app: &App) {
 
 /// Answers a path that neither the API nor the console serves.
 async fn page_not_found(request: Request<Body>) -> Response {
-    let format = Voice::of(request.uri().path(), request.headers());
+    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    if matches!(format, Voice::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
+    if matches!(format, ErrorFormat::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
         return console::not_found();
     }
-    api::nothing_here(request).await
+    api::path_not_found(request).await
 }

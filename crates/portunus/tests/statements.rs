@@ -12,7 +12,7 @@
 
 use admin::NewKey;
 use bytes::Bytes;
-use config::{Config, Given};
+use config::{Config, LoadOptions};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -65,7 +65,7 @@ impl Visit for Words<'_> {
 struct Alone {
     app: Arc<App>,
     url: String,
-    given: Given,
+    given: LoadOptions,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
@@ -74,8 +74,8 @@ impl Alone {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let given =
-            || Given { file: None, listen: Some(address.to_string()), data: folder.to_owned() };
-        let config = Config::read(config, Path::new("test.toml"), &given(), &|_| None).unwrap();
+            || LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.to_owned() };
+        let config = Config::parse(config, Path::new("test.toml"), &given(), &|_| None).unwrap();
         let (app, _) = App::open(config).await.unwrap();
         tokio::spawn(portunus::serve(Arc::clone(&app), listener));
         let client = Client::builder(TokioExecutor::new()).build_http();
@@ -87,7 +87,7 @@ impl Alone {
         let cap = cap.map(|cap| cap.parse().unwrap());
         let ask = NewKey { name: "a test's own".to_owned(), cap, models: vec![], expires: None };
         let (record, text) =
-            ask.make(&account.id, &self.app.engine.keys, self.app.clock.now()).unwrap();
+            ask.into_record(&account.id, &self.app.engine.keys, self.app.clock.now()).unwrap();
         self.app.store.add_key(&record).await.unwrap();
         self.app.engine.keys.refresh().await.unwrap();
         text
@@ -151,7 +151,7 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         let key = gateway.key(cap).await;
         for round in 0..WARM + ROUNDS {
             // What a node does every second beside the calls: it is what leases are filled up by.
-            gateway.app.tend().await;
+            gateway.app.heartbeat().await;
             statements.take();
             calls += gateway.calls(&key).await;
             let told = statements.take();
@@ -159,9 +159,9 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         }
     }
     assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
-    assert_eq!(gateway.app.engine.funds.book.unposted_count(), calls, "all are settled, none is posted");
+    assert_eq!(gateway.app.engine.funds.open_calls.unposted_count(), calls, "all are settled, none is posted");
 
-    gateway.app.run_beside(gateway.given.clone());
+    gateway.app.start_background(gateway.given.clone());
     loop {
         let posted = gateway.app.store.totals().await.unwrap();
         if posted.iter().map(|total| total.rows).sum::<i64>() == i64::try_from(calls).unwrap() {

@@ -7,37 +7,37 @@ use ledger::{HoldRecord, OverBudget, HoldRefusal, BudgetShare, HoldTicket};
 use std::sync::Arc;
 
 use super::Call;
-use super::fetch::Named;
-use super::settle::{BYTES_PER_TOKEN, Sheet, Tab};
+use super::media_refs::MediaRefs;
+use super::settle::{BYTES_PER_TOKEN, CallAccount, BoxedAccount};
 use config::Route;
 
 /// An answer shorter than this is of no use to anyone.
-const USEFUL: u64 = 16;
+const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
 /// How much a model says, for an estimate, when the caller does not limit it.
-const USUAL: u64 = 512;
+const DEFAULT_OUTPUT_TOKENS: u64 = 512;
 /// How much a model may say when neither the caller nor the directory tells.
-const UNKNOWN_MAX: u64 = 32_768;
+const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 32_768;
 /// What the pictures that an order names may count in tokens, beyond its bytes.
-const PICTURES: u64 = 1 << 18;
+const MAX_IMAGE_INPUT_TOKENS: u64 = 1 << 18;
 
 /// Whose money it is, in words.
-const KEY: &str = "API key";
-const ACCOUNT: &str = "account";
+const KEY_NOUN: &str = "API key";
+const ACCOUNT_NOUN: &str = "account";
 /// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
 /// the operator's to pay.
-const FOUND: u64 = 8_192;
+const TOKENS_PER_SEARCH: u64 = 8_192;
 /// By how many seconds a call may pass its time: streams are looked after once a second, and begun
 /// seconds count whole.
-const OVERTIME: u64 = 3;
+const OVERTIME_SECONDS: u64 = 3;
 
 /// A call that may run.
-pub(super) struct Admitted {
+pub(super) struct AdmittedCall {
     /// Its tab, settled when dropped.
-    pub(super) tab: Tab,
+    pub(super) account: BoxedAccount,
     /// The output limit that fits the money, when that is less than was asked for.
-    pub(super) limit: Option<u64>,
+    pub(super) lowered_limit: Option<u64>,
     /// The output limit that was asked for, or is the model's own.
-    pub(super) asked: u64,
+    pub(super) requested_output: u64,
 }
 
 /// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
@@ -46,48 +46,48 @@ pub(super) async fn admit(
     call: &Call,
     peek: &RequestFacts,
     route: &Route,
-    named: &Named,
-) -> Result<Admitted, ApiError> {
+    named: &MediaRefs,
+) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
-    let input = reads(call, peek, route, named);
-    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX);
+    let input = max_input_tokens(call, peek, route, named);
+    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
     let candidates = u64::from(peek.candidates.max(1));
-    let units = most(peek, route);
+    let units = max_units(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
-    let bound = |output: u64| dearest(route, input, output.saturating_mul(candidates), &units);
-    let held = held(call, peek, &prices.version);
-    let tab = Sheet::new(call, peek, model);
+    let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
+    let held = hold_record(call, peek, &prices.version);
+    let tab = CallAccount::new(call, peek, model);
     let full = bound(asked);
-    let least = bound(asked.min(USEFUL));
-    let ticket = match hold(call, held, full, least).await {
+    let least = bound(asked.min(MIN_USEFUL_OUTPUT_TOKENS));
+    let ticket = match reserve(call, held, full, least).await {
         Ok(ticket) => ticket,
-        Err(fault) => return Err(tab.refuse(fault)),
+        Err(fault) => return Err(tab.record_refusal(fault)),
     };
-    let limit = (ticket.amount() < full).then(|| affordable(bound, ticket.amount(), asked));
-    let tab = tab.open(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
-    Ok(Admitted { tab, limit, asked })
+    let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), asked));
+    let tab = tab.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(AdmittedCall { account: tab, lowered_limit: limit, requested_output: asked })
 }
 
 /// Sets aside what an order can cost at most: all of it, or it is refused.
-pub(super) async fn admit_for(
+pub(super) async fn admit_with_max_cost(
     call: &Call,
     peek: &RequestFacts,
     route: &Route,
     bound: Money,
-) -> Result<Tab, ApiError> {
+) -> Result<BoxedAccount, ApiError> {
     let model = &route.model;
-    let tab = Sheet::new(call, peek, model);
-    match hold(call, held(call, peek, &model.prices.version), bound, bound).await {
+    let tab = CallAccount::new(call, peek, model);
+    match reserve(call, hold_record(call, peek, &model.prices.version), bound, bound).await {
         Ok(ticket) => {
-            let input = (call.body.len() as u64).saturating_add(PICTURES);
-            Ok(tab.open(ticket, input, None))
+            let input = (call.body.len() as u64).saturating_add(MAX_IMAGE_INPUT_TOKENS);
+            Ok(tab.attach_hold(ticket, input, None))
         }
-        Err(fault) => Err(tab.refuse(fault)),
+        Err(fault) => Err(tab.record_refusal(fault)),
     }
 }
 
-fn held(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+fn hold_record(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -103,10 +103,10 @@ fn held(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
 }
 
 /// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
-pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), ApiError> {
+pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiError> {
     // A share that nobody uses is free again at once.
-    shares(call, bound, bound).map(drop)?;
-    match call.engine.funds.standing(&call.key.purse).await.remaining() {
+    budget_shares(call, bound, bound).map(drop)?;
+    match call.engine.funds.key_status(&call.key.balance).await.remaining() {
         Some(left) if left < bound => Err(over_cap(call, left)),
         Some(_) | None => Ok(()),
     }
@@ -114,23 +114,23 @@ pub(super) async fn can_pay(call: &Call, bound: Money) -> Result<(), ApiError> {
 
 /// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
 /// purse, whose leases are of both their caps.
-async fn hold(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
-    let shares = shares(call, full, least)?;
+async fn reserve(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
+    let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
-    match call.engine.funds.set_aside(&call.key.purse, held, full, least).await {
+    match call.engine.funds.reserve(&call.key.balance, held, full, least).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
         Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
-        Err(HoldRefusal::Journal(e)) => Err(unaccountable().with_log_note(e.to_string())),
-        Err(HoldRefusal::Unreachable(why)) => Err(unaccountable().with_log_note(why)),
+        Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
+        Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
 }
 
 /// Shares of the budgets that a call is under.
-fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, ApiError> {
+fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, ApiError> {
     let key = &call.key;
     let mut shares: Vec<BudgetShare> = Vec::new();
     let mut full = full;
-    let budgets = [(key.budget.clone(), KEY), (key.account.budget(), ACCOUNT)];
+    let budgets = [(key.budget.clone(), KEY_NOUN), (key.account.budget(), ACCOUNT_NOUN)];
     for (budget, whose) in budgets {
         let Some(budget) = budget else { continue };
         let share = budget.reserve(call.engine.clock.now(), full, least);
@@ -143,8 +143,8 @@ fn shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, Ap
 
 fn over_cap(call: &Call, left: Money) -> ApiError {
     let whose = match (call.key.record.cap, call.key.account.cap()) {
-        (Some(_), None) => KEY,
-        (None, _) => ACCOUNT,
+        (Some(_), None) => KEY_NOUN,
+        (None, _) => ACCOUNT_NOUN,
         (Some(_), Some(_)) => "API key or of its account",
     };
     let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
@@ -164,58 +164,58 @@ fn over_budget(over: OverBudget, whose: &str) -> ApiError {
 
 /// Counts the tokens the call will use against the limits of its key and account, by estimate: the
 /// body as text, and the output limit if the caller set one.
-pub(super) async fn pace(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
-    let Some(pass) = &call.pass else { return Ok(()) };
+pub(super) async fn check_token_rate(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
+    let Some(pass) = &call.rate_permit else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = peek.max_output_tokens.unwrap_or(USUAL).saturating_mul(peek.candidates.max(1).into());
-    pass.estimate(input.saturating_add(output)).await
+    let output = peek.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(peek.candidates.max(1).into());
+    pass.estimate_tokens(input.saturating_add(output)).await
 }
 
 /// Waits until the hold survives the death of the machine, where the operator asks for that.
-pub(super) async fn secure(call: &Call) -> Result<(), ApiError> {
-    if !call.config.power_safe {
+pub(super) async fn sync_journal(call: &Call) -> Result<(), ApiError> {
+    if !call.config.sync_every_write {
         return Ok(());
     }
-    let book = Arc::clone(&call.engine.funds.book);
+    let book = Arc::clone(&call.engine.funds.open_calls);
     match tokio::task::spawn_blocking(move || book.sync()).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(e)) => Err(unaccountable().with_log_note(e.to_string())),
+        Ok(Err(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(e) => Err(ApiError::internal(e.to_string())),
     }
 }
 
-fn unaccountable() -> ApiError {
+fn cannot_account() -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "no call can be accounted for at the moment")
 }
 
 /// The most tokens a call can have the model read: no tokeniser makes more of them than there are
 /// bytes, media named by address come on top, and so does what searches find.
-pub(super) fn reads(call: &Call, peek: &RequestFacts, route: &Route, named: &Named) -> u64 {
-    let named = route.lanes.iter().map(|lane| named.tokens(&lane.serves)).max();
-    let found = peek.max_searches.saturating_mul(FOUND);
+pub(super) fn max_input_tokens(call: &Call, peek: &RequestFacts, route: &Route, named: &MediaRefs) -> u64 {
+    let named = route.lanes.iter().map(|lane| named.max_tokens(&lane.served_model)).max();
+    let found = peek.max_searches.saturating_mul(TOKENS_PER_SEARCH);
     let found = route.model.context_window.map_or(found, |window| found.min(window));
     (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
 }
 
 /// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
-pub(super) fn most<'a>(peek: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
+pub(super) fn max_units<'a>(peek: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
     BilledUnits {
         searches: peek.max_searches,
-        seconds: total.as_secs().saturating_add(OVERTIME),
+        seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
         tier: peek.service_tier.as_ref(),
         ..BilledUnits::default()
     }
 }
 
 /// The most any lane could charge.
-pub(super) fn dearest(route: &Route, input: u64, output: u64, units: &BilledUnits<'_>) -> Money {
+pub(super) fn max_cost(route: &Route, input: u64, output: u64, units: &BilledUnits<'_>) -> Money {
     let bounds = route.prices.iter().map(|prices| prices.max_cost_with(input, output, units));
     bounds.max().unwrap_or_else(|| route.model.prices.max_cost_with(input, output, units))
 }
 
 /// The largest output limit whose bound the money covers.
-fn affordable(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
+fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
     let (mut fits, mut too_much) = (0, asked.saturating_add(1));
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;

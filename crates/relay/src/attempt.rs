@@ -5,16 +5,16 @@ use axum::response::Response;
 use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
 use dialects::RequestFacts;
 use std::sync::Arc;
-use upstream::Failure;
+use upstream::AttemptFailure;
 
-use super::admit::Admitted;
-use super::fetch::Named;
-use super::journey::Journey;
-use super::prepare::{Prepared, prepare, speech};
-use super::route::Pick;
+use super::admit::AdmittedCall;
+use super::media_refs::MediaRefs;
+use super::retry_plan::RetryPlan;
+use super::prepare::{PreparedRequest, prepare, choose_dialect};
+use super::route::Candidate;
 use super::send::send;
-use super::settle::Tab;
-use super::{Call, pump, route, whole};
+use super::settle::BoxedAccount;
+use super::{Call, streamed_reply, route, whole_reply};
 use config::Route;
 
 /// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
@@ -22,77 +22,77 @@ pub(super) async fn attempt(
     call: &Arc<Call>,
     peek: &RequestFacts,
     found: &Route,
-    admitted: Admitted,
-    named: Named,
+    admitted: AdmittedCall,
+    named: MediaRefs,
 ) -> Result<Response, ApiError> {
-    let Admitted { tab, limit, asked } = admitted;
+    let AdmittedCall { account: tab, lowered_limit: limit, requested_output: asked } = admitted;
     let named = &named;
     let origin = call.dialect.origin();
-    let one = |pick: Pick, mut tab: Tab| async move {
+    let one = |pick: Candidate, mut tab: BoxedAccount| async move {
         let lane = &pick.lane;
         // Money was set aside for the output of the model asked for; another may not say more.
-        let own = pick.lane.serves.id == found.model.id || peek.max_output_tokens.is_some();
+        let own = pick.lane.served_model.id == found.model.id || peek.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(asked)) };
         let ready = async {
-            let brought = named.bring(call, lane, speech(lane, origin)?.origin()).await?;
-            call.at_length(|| prepare(call, peek, lane, limit, &brought))
+            let brought = named.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
+            call.run_blocking(|| prepare(call, peek, lane, limit, &brought))
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
             Err(fault) => return Err((fault, tab)),
         };
-        if let Err(fault) = tab.try_lane(&pick) {
+        if let Err(fault) = tab.begin_attempt(&pick) {
             return Err((fault, tab));
         }
-        try_lane(call, peek, &pick, prepared, tab).await
+        send_to_lane(call, peek, &pick, prepared, tab).await
     };
-    over_lanes(call, &peek.model, found, tab, one).await
+    try_lanes(call, &peek.model, found, tab, one).await
 }
 
 /// Tries the lanes, whatever is asked of them. On failure the tab is closed as failed.
-pub(super) async fn over_lanes<T, F, A>(
+pub(super) async fn try_lanes<T, F, A>(
     call: &Call,
     model: &str,
     found: &Route,
-    mut tab: Tab,
+    mut tab: BoxedAccount,
     one: F,
 ) -> Result<T, ApiError>
 where
-    F: Fn(Pick, Tab) -> A,
-    A: Future<Output = Result<T, (ApiError, Tab)>>,
+    F: Fn(Candidate, BoxedAccount) -> A,
+    A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
-    let mut journey = Journey::new(route::order(call, found, call.engine.ticks()));
-    let mut next = match journey.first(call).await {
+    let mut journey = RetryPlan::new(route::ordered_candidates(call, found, call.engine.monotonic_micros()));
+    let mut next = match journey.first_candidate(call).await {
         Ok(pick) => pick,
-        Err(fault) => return Err(give_up(tab, call, fault.unwrap_or_else(|| no_lane(model)))),
+        Err(fault) => return Err(close_failed(tab, call, fault.unwrap_or_else(|| no_lane_error(model)))),
     };
-    next.lane.budget.call();
+    next.lane.retry_budget.record_call();
     loop {
         match one(next.clone(), tab).await {
             Ok(response) => {
                 if journey.has_retried() {
-                    next.lane.budget.worthwhile();
+                    next.lane.retry_budget.record_useful_retry();
                 }
                 return Ok(response);
             }
             Err((fault, open)) => {
                 tab = open;
                 if fault.blame() == Blame::Caller {
-                    tab.lane_answered();
-                    return Err(give_up(tab, call, fault));
+                    tab.attempt_answered();
+                    return Err(close_failed(tab, call, fault));
                 }
-                let tried = tab.is_trying();
-                note(call, model, &next, &fault, &mut tab);
+                let tried = tab.has_attempt();
+                record_failure(call, model, &next, &fault, &mut tab);
                 // Boxed: it is rare, and every call carries its future along.
                 let onward = if tried {
-                    Box::pin(journey.next(call, &next, &fault, tab.attempts())).await
+                    Box::pin(journey.next_candidate(call, &next, &fault, tab.attempts())).await
                 } else {
                     // It could not even be asked, and that will not change.
-                    Box::pin(journey.other(call)).await
+                    Box::pin(journey.next_lane(call)).await
                 };
                 match onward {
                     Some(pick) => next = pick,
-                    None => return Err(give_up(tab, call, fault)),
+                    None => return Err(close_failed(tab, call, fault)),
                 }
             }
         }
@@ -100,49 +100,49 @@ where
 }
 
 /// A lane failed: its health, the record and the log are told.
-fn note(call: &Call, model: &str, pick: &Pick, fault: &ApiError, tab: &mut Tab) {
+fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, tab: &mut BoxedAccount) {
     let name = pick.lane.name.as_str();
     let why = fault.log_note().unwrap_or_default();
-    if !tab.is_trying() && fault.kind() == ErrorKind::Overloaded {
+    if !tab.has_attempt() && fault.kind() == ErrorKind::Overloaded {
         tracing::debug!(lane.name = name, "there is no room for more at `{name}`: {why}");
         return;
     }
-    if !tab.is_trying() {
+    if !tab.has_attempt() {
         tracing::warn!(lane.name = name, model.id = model, "lane `{name}` cannot serve: {why}");
         return;
     }
     if fault.progress() == Some(UpstreamProgress::StaleConnection) {
-        tab.untry();
+        tab.cancel_attempt();
         tracing::debug!(lane.name = name, "a kept connection to `{name}` was closed meanwhile");
         return;
     }
-    let failure = failure(fault);
-    let alarm = tab.lane_failed(failure, fault, is_unknown(fault));
-    let credential = pick.credential + 1;
+    let failure = classify_failure(fault);
+    let alarm = tab.attempt_failed(failure, fault, may_have_run(fault));
+    let credential = pick.credential_index + 1;
     match failure {
-        Failure::Refused if alarm => tracing::error!(
+        AttemptFailure::CredentialRefused if alarm => tracing::error!(
             lane.name = name,
             credential,
             "`{}` refuses credential {credential}, which rests now; check key and balance [{why}]",
             pick.lane.provider.name
         ),
-        Failure::Gone if alarm => tracing::error!(
+        AttemptFailure::ModelGone if alarm => tracing::error!(
             lane.name = name,
             model.id = model,
             "lane `{name}` does not know its model; check the configuration [{why}]"
         ),
-        Failure::Down | Failure::Slow if alarm => tracing::warn!(
+        AttemptFailure::Down | AttemptFailure::TimedOut if alarm => tracing::warn!(
             lane.name = name,
             model.id = model,
             "lane `{name}` keeps failing and rests now: {fault} [{why}]"
         ),
-        Failure::Down
-        | Failure::Slow
-        | Failure::Limited(_)
-        | Failure::Busy(_)
-        | Failure::Refused
-        | Failure::Gone
-        | Failure::Odd => tracing::warn!(
+        AttemptFailure::Down
+        | AttemptFailure::TimedOut
+        | AttemptFailure::RateLimited(_)
+        | AttemptFailure::Overloaded(_)
+        | AttemptFailure::CredentialRefused
+        | AttemptFailure::ModelGone
+        | AttemptFailure::NotNow => tracing::warn!(
             lane.name = name,
             model.id = model,
             request.id = %call.id,
@@ -152,58 +152,58 @@ fn note(call: &Call, model: &str, pick: &Pick, fault: &ApiError, tab: &mut Tab) 
 }
 
 /// What a fault says of the lane it came from.
-pub(super) fn failure(fault: &ApiError) -> Failure {
+pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
     match (fault.progress(), fault.kind()) {
-        (Some(UpstreamProgress::Answered(401..=403)), _) => Failure::Refused,
-        (Some(UpstreamProgress::Answered(404)), _) => Failure::Gone,
-        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => Failure::Odd,
-        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => Failure::Limited(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => Failure::Busy(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => Failure::Busy(fault.retry_after()),
-        (_, ErrorKind::Timeout) => Failure::Slow,
-        _ => Failure::Down,
+        (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
+        (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => AttemptFailure::NotNow,
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => AttemptFailure::RateLimited(fault.retry_after()),
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => AttemptFailure::Overloaded(fault.retry_after()),
+        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => AttemptFailure::Overloaded(fault.retry_after()),
+        (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
+        _ => AttemptFailure::Down,
     }
 }
 
 /// Whether the provider may have done work that nobody will see.
-pub(super) fn is_unknown(fault: &ApiError) -> bool {
+pub(super) fn may_have_run(fault: &ApiError) -> bool {
     match fault.progress() {
         Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
         Some(UpstreamProgress::Sent) | None => true,
     }
 }
 
-fn no_lane(model: &str) -> ApiError {
+fn no_lane_error(model: &str) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
         .with_log_note(format!("model {model} has no lane"))
 }
 
-fn give_up(tab: Tab, call: &Call, fault: ApiError) -> ApiError {
+fn close_failed(tab: BoxedAccount, call: &Call, fault: ApiError) -> ApiError {
     let (status, _) = call.dialect.write_error(&fault, &call.id);
-    tab.failed(status, &fault);
+    tab.close_failed(status, &fault);
     fault
 }
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
-async fn try_lane(
+async fn send_to_lane(
     call: &Arc<Call>,
     peek: &RequestFacts,
-    pick: &Pick,
-    prepared: Prepared,
-    mut tab: Tab,
-) -> Result<Response, (ApiError, Tab)> {
-    let Prepared { outgoing, dialect, speech, losses } = prepared;
-    tab.lost(losses);
+    pick: &Candidate,
+    prepared: PreparedRequest,
+    mut tab: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    let PreparedRequest { outgoing, dialect, translation: speech, losses } = prepared;
+    tab.add_losses(losses);
     let answer = match send(call, pick, dialect, outgoing).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
     };
     let lane = &pick.lane;
     match speech {
-        speech if peek.stream => pump::stream(call, peek, lane, dialect, speech, answer, tab).await,
-        Some(speech) if speech.brake.is_some() => {
-            Box::pin(whole::gather(call, lane, dialect, speech, answer, tab)).await
+        speech if peek.stream => streamed_reply::relay_stream(call, peek, lane, dialect, speech, answer, tab).await,
+        Some(speech) if speech.stop_enforcer.is_some() => {
+            Box::pin(whole_reply::gather_stream(call, lane, dialect, speech, answer, tab)).await
         }
-        speech => whole::whole(call, lane, dialect, speech, answer, tab).await,
+        speech => whole_reply::relay_whole(call, lane, dialect, speech, answer, tab).await,
     }
 }

@@ -5,54 +5,54 @@ use canon::{ApiError, Loss, Money, WireFormat};
 use dialects::{ProviderRequest, RequestFacts};
 use serde_json::{Value, json};
 
-use super::fetch::Named;
+use super::media_refs::MediaRefs;
 use super::{Call, admit, prepare, route};
-use crate::json::json as json_response;
+use crate::json_response::json_response as json_response;
 use config::{LiveLane, Route};
 
 /// What a dry run found.
-pub(super) struct Found<'a> {
+pub(super) struct DryRun<'a> {
     pub(super) lane: &'a LiveLane,
     pub(super) dialect: WireFormat,
     /// What the lane would be sent, one after the other.
     pub(super) outgoing: Vec<ProviderRequest>,
     pub(super) losses: Vec<Loss>,
     /// The most it could cost.
-    pub(super) bound: Money,
+    pub(super) max_cost: Money,
     /// Where the addresses stand that would be fetched.
-    pub(super) fetches: Vec<String>,
+    pub(super) fetched_paths: Vec<String>,
 }
 
 /// Tells the lane, its body, the losses and the price of a conversation.
-pub(super) fn answer(
+pub(super) fn dry_run(
     call: &Call,
     peek: &RequestFacts,
     found: &Route,
-    named: &Named,
+    named: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let picks = route::order(call, found, call.engine.ticks());
+    let picks = route::ordered_candidates(call, found, call.engine.monotonic_micros());
     let lane = &picks.first().ok_or_else(|| route::unknown_model(&peek.model))?.lane;
-    let spoken = prepare::speech(lane, call.dialect.origin())?.origin();
-    let (brought, fetches) = named.pretend(call, lane, spoken)?;
+    let spoken = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
+    let (brought, fetches) = named.inline_placeholders(call, lane, spoken)?;
     let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
-    let output = peek.max_output_tokens.or(lane.serves.max_output_tokens).unwrap_or_default();
+    let output = peek.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
-    let input = admit::reads(call, peek, found, named);
-    let bound = lane.prices.max_cost_with(input, output, &admit::most(peek, found));
-    let told = Found {
+    let input = admit::max_input_tokens(call, peek, found, named);
+    let bound = lane.prices.max_cost_with(input, output, &admit::max_units(peek, found));
+    let told = DryRun {
         lane,
         dialect: prepared.dialect.origin(),
         outgoing: vec![prepared.outgoing],
         losses: prepared.losses,
-        bound,
-        fetches,
+        max_cost: bound,
+        fetched_paths: fetches,
     };
-    Ok(tell(&peek.model, told))
+    Ok(dry_run_response(&peek.model, told))
 }
 
 /// Tells what was found.
-pub(super) fn tell(model: &str, found: Found<'_>) -> Response {
-    let Found { lane, dialect, outgoing, losses, bound, fetches } = found;
+pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
+    let DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches } = found;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
         .iter()

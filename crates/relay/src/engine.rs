@@ -1,21 +1,21 @@
 //! Everything a call uses.
 
-use access::keys::KeyRing;
+use access::keys::KeyCache;
 use arc_swap::ArcSwap;
 use config::Config;
 use http::HeaderValue;
 use ledger::Clock;
 use std::sync::Arc;
 use std::time::Instant;
-use telemetry::{Meters, Telemetry};
+use telemetry::{GatewayMetrics, Telemetry};
 use tokio_util::task::TaskTracker;
 use transport::{Connections, ShutdownPhase};
 use upstream::InFlight;
 
-use crate::files::Files;
-use crate::funds::Funds;
-use crate::request_id::Ids;
-use crate::seals::SealKeep;
+use crate::file_store::FileStore;
+use crate::funds::NodeFunds;
+use crate::request_id::RequestIds;
+use crate::signature_cache::SignatureCache;
 
 /// The parts of the gateway a call uses, and nothing else: administration, sign-in and stored
 /// answers are not here.
@@ -23,23 +23,23 @@ pub struct Engine {
     /// The configuration in force.
     config: ArcSwap<Config>,
     /// API keys in memory.
-    pub keys: Arc<KeyRing>,
+    pub keys: Arc<KeyCache>,
     /// Money of running calls.
-    pub funds: Funds,
+    pub funds: NodeFunds,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// The source of request ids.
-    pub ids: Ids,
+    pub request_ids: RequestIds,
     /// Files kept for callers.
-    pub files: Files,
+    pub files: FileStore,
     /// Signatures of callers whose format has no field for them.
-    pub seals: SealKeep,
+    pub signatures: SignatureCache,
     /// Counters for `/metrics`.
-    pub meters: Meters,
+    pub metrics: GatewayMetrics,
     /// The exporter of ended calls.
     pub telemetry: Telemetry,
     /// Calls that run now.
-    pub running: InFlight,
+    pub in_flight: InFlight,
     /// Open connections, and the phase of the shutdown they are in.
     pub connections: Arc<Connections>,
     /// Tasks that must end before the process does.
@@ -53,11 +53,11 @@ pub struct Engine {
 #[expect(missing_docs, reason = "the fields are those of `Engine`")]
 pub struct EngineParts {
     pub config: Config,
-    pub keys: Arc<KeyRing>,
-    pub funds: Funds,
+    pub keys: Arc<KeyCache>,
+    pub funds: NodeFunds,
     pub clock: Arc<dyn Clock>,
-    pub ids: Ids,
-    pub files: Files,
+    pub request_ids: RequestIds,
+    pub files: FileStore,
     pub telemetry: Telemetry,
     pub tasks: TaskTracker,
     pub instance: HeaderValue,
@@ -66,19 +66,19 @@ pub struct EngineParts {
 impl Engine {
     /// Puts the parts together.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { config, keys, funds, clock, ids, files, telemetry, tasks, instance } =
+        let EngineParts { config, keys, funds, clock, request_ids: ids, files, telemetry, tasks, instance } =
             parts;
         Self {
             config: ArcSwap::from_pointee(config),
             keys,
             funds,
             clock,
-            ids,
+            request_ids: ids,
             files,
-            seals: SealKeep::default(),
-            meters: Meters::new(),
+            signatures: SignatureCache::default(),
+            metrics: GatewayMetrics::new(),
             telemetry,
-            running: InFlight::default(),
+            in_flight: InFlight::default(),
             connections: Arc::default(),
             tasks,
             instance,
@@ -97,12 +97,12 @@ impl Engine {
     }
 
     /// Microseconds since the start, by a clock that never jumps.
-    pub fn ticks(&self) -> i64 {
+    pub fn monotonic_micros(&self) -> i64 {
         i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
     /// Returns true once running calls must end because the drain timeout is over.
-    pub fn is_ending(&self) -> bool {
-        self.connections.order() >= ShutdownPhase::End
+    pub fn must_end_calls(&self) -> bool {
+        self.connections.phase() >= ShutdownPhase::End
     }
 }

@@ -9,19 +9,19 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 /// In whose words errors are told at a path.
 #[derive(Clone, Copy)]
-pub enum Voice {
+pub enum ErrorFormat {
     /// A wire format's.
     Dialect(&'static dyn Dialect),
     /// Our own JSON: `{"success":false,"message","code"}`, and `field` where one is to blame.
     Plain,
 }
 
-const CHAT: &dyn Dialect = &dialects::chat::ChatDialect;
+const CHAT_DIALECT: &dyn Dialect = &dialects::chat::ChatDialect;
 
-impl Voice {
+impl ErrorFormat {
     /// The voice of a path, decided even where there is nothing.
-    pub fn of(path: &str, headers: &HeaderMap) -> Self {
-        let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT));
+    pub fn for_path(path: &str, headers: &HeaderMap) -> Self {
+        let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT_DIALECT));
         if path.starts_with("/v1/messages") {
             return speak(canon::WireFormat::Messages);
         }
@@ -37,7 +37,7 @@ impl Voice {
             }
         }
         if path.starts_with("/v1/") || path == "/v1" {
-            return Self::Dialect(CHAT);
+            return Self::Dialect(CHAT_DIALECT);
         }
         Self::Plain
     }
@@ -51,10 +51,10 @@ impl Voice {
     }
 
     /// The fault as an answer. It is logged here, once, unless it is the caller's own.
-    pub fn answer(self, fault: &ApiError, request_id: &str) -> Response {
+    pub fn to_response(self, fault: &ApiError, request_id: &str) -> Response {
         let (status, body) = match self {
             Self::Dialect(dialect) => dialect.write_error(fault, request_id),
-            Self::Plain => plain(fault),
+            Self::Plain => plain_body(fault),
         };
         let note = fault.log_note().unwrap_or_default();
         if fault.kind() == ErrorKind::Internal {
@@ -79,7 +79,7 @@ impl Voice {
 }
 
 /// The `Allow` header of a path that exists under other methods.
-pub fn allow(mut response: Response, methods: &HeaderValue) -> Response {
+pub fn with_allow_header(mut response: Response, methods: &HeaderValue) -> Response {
     response.headers_mut().insert(ALLOW, methods.clone());
     response
 }
@@ -112,9 +112,9 @@ fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
     }
 }
 
-fn plain(fault: &ApiError) -> (u16, Vec<u8>) {
+fn plain_body(fault: &ApiError) -> (u16, Vec<u8>) {
     // The statuses are the chat format's; only the shape is our own.
-    let (status, body) = CHAT.write_error(fault, "");
+    let (status, body) = CHAT_DIALECT.write_error(fault, "");
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())

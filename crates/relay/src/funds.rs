@@ -10,54 +10,54 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 /// How long a call waits for the store to answer.
-const ANSWER: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a call waits for money that other nodes have and may hand back within a second.
-const ELSEWHERE: Duration = Duration::from_millis(2_500);
-const PAUSE: Duration = Duration::from_millis(100);
+const LEASE_RETURN_WAIT: Duration = Duration::from_millis(2_500);
+const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long a word with the store about leases may take.
-const WORD: Duration = Duration::from_secs(3);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the store may take to record settled calls.
-const POST: Duration = Duration::from_secs(20);
+const POST_TIMEOUT: Duration = Duration::from_secs(20);
 /// In every so many seconds somebody looks after nodes that are gone.
-const CLOSE_EVERY: u32 = 5;
+const CLOSE_DEAD_NODES_SECONDS: u32 = 5;
 
 /// The money of running calls: reservations on this node, and the leases they are taken from.
-pub struct Funds {
+pub struct NodeFunds {
     /// Reservations and settled calls of this node, in memory and in the journal.
-    pub book: Arc<OpenCalls>,
+    pub open_calls: Arc<OpenCalls>,
     /// Leases of this node.
-    pub teller: LeaseClient<Store>,
+    pub lease_client: LeaseClient<Store>,
     store: Store,
     /// The data folder, where the name of the node is kept.
-    data: PathBuf,
+    data_folder: PathBuf,
 }
 
-impl Funds {
+impl NodeFunds {
     /// Funds of a node whose name is kept in that folder.
     pub fn new(book: Arc<OpenCalls>, teller: LeaseClient<Store>, store: Store, data: PathBuf) -> Self {
-        Self { book, teller, store, data }
+        Self { open_calls: book, lease_client: teller, store, data_folder: data }
     }
 
     /// Sets money aside: all of `full`, or what is left if that is at least `least`. Waits for the
     /// store only if this node's lease does not cover it.
-    pub async fn set_aside(
+    pub async fn reserve(
         &self,
         purse: &Arc<KeyBalance>,
         held: Arc<HoldRecord>,
         full: Money,
         least: Money,
     ) -> Result<HoldTicket, HoldRefusal> {
-        let held = match self.teller.try_hold(purse, held, full)? {
+        let held = match self.lease_client.try_hold(purse, held, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
             TryHold::Short(held) => held,
         };
         let begun = Instant::now();
         loop {
             // Boxed: asking the store is rare and its future large, and every call carries it along.
-            let holding = Box::pin(self.teller.hold(purse, Arc::clone(&held), full, least));
-            match tokio::time::timeout(ANSWER, holding).await {
-                Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < ELSEWHERE => {
-                    tokio::time::sleep(PAUSE).await;
+            let holding = Box::pin(self.lease_client.hold(purse, Arc::clone(&held), full, least));
+            match tokio::time::timeout(STORE_TIMEOUT, holding).await {
+                Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < LEASE_RETURN_WAIT => {
+                    tokio::time::sleep(LEASE_RETRY_PAUSE).await;
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {
@@ -68,8 +68,8 @@ impl Funds {
     }
 
     /// How a key stands over all nodes; as this one knows it while the store is away.
-    pub async fn standing(&self, purse: &KeyBalance) -> SpendStatus {
-        match tokio::time::timeout(ANSWER, self.teller.key_status(purse)).await {
+    pub async fn key_status(&self, purse: &KeyBalance) -> SpendStatus {
+        match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(purse)).await {
             Ok(Ok(standing)) => standing,
             Ok(Err(_)) | Err(_) => purse.status(),
         }
@@ -77,25 +77,25 @@ impl Funds {
 
     /// What all keys of an account spent, and what is left of its cap for calls to come; `None` while
     /// the store is away.
-    pub async fn account_left(&self, id: &str, cap: Money) -> Option<(Money, Money)> {
-        let asked = tokio::time::timeout(ANSWER, self.store.account_spending(id));
+    pub async fn account_balance(&self, id: &str, cap: Money) -> Option<(Money, Money)> {
+        let asked = tokio::time::timeout(STORE_TIMEOUT, self.store.account_spending(id));
         let (spent, _) = asked.await.ok()?.ok()?;
         Some((spent, cap.saturating_sub(spent).max(Money::ZERO)))
     }
 
     /// Moves settled calls to the store, until the order to stop and nothing is left.
-    pub async fn post_settled(&self, stop: &CancellationToken) {
+    pub async fn post_settled_calls(&self, stop: &CancellationToken) {
         let mut wait = Duration::from_millis(100);
         loop {
-            let posting = tokio::time::timeout(POST, self.teller.post());
+            let posting = tokio::time::timeout(POST_TIMEOUT, self.lease_client.post());
             let posted = posting.await.unwrap_or_else(|_| {
                 Err(LeaseStoreError::Unreachable("the store did not answer in time".to_owned()))
             });
             match posted {
                 Ok(count) => {
                     let stops = stop.is_cancelled();
-                    if count == 0 && stops && self.book.running_count() == 0 {
-                        return self.leave().await;
+                    if count == 0 && stops && self.open_calls.running_count() == 0 {
+                        return self.return_leases().await;
                     }
                     wait = Duration::from_millis(100);
                     // Few cost the store nearly as much as many, so more are waited for.
@@ -117,8 +117,8 @@ impl Funds {
     }
 
     /// Hands back what this node has, so that the others need not wait for its leases to run out.
-    async fn leave(&self) {
-        match tokio::time::timeout(WORD, self.teller.leave()).await {
+    async fn return_leases(&self) {
+        match tokio::time::timeout(LEASE_TIMEOUT, self.lease_client.leave()).await {
             Ok(Ok(())) => {}
             Ok(Err(e)) => tracing::warn!("leases could not be handed back, they run out: {e}"),
             Err(_) => tracing::warn!("leases could not be handed back in time, they run out"),
@@ -126,31 +126,31 @@ impl Funds {
     }
 
     /// Says once a second that this node lives, renews its leases, closes those of the dead.
-    pub async fn tend_leases(&self, stop: &CancellationToken) {
+    pub async fn run_heartbeats(&self, stop: &CancellationToken) {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for second in 0_u32.. {
             seconds.tick().await;
-            if stop.is_cancelled() && self.book.running_count() == 0 {
+            if stop.is_cancelled() && self.open_calls.running_count() == 0 {
                 return;
             }
-            self.tend().await;
-            if second % CLOSE_EVERY == 0 {
-                self.close_gone().await;
+            self.heartbeat().await;
+            if second % CLOSE_DEAD_NODES_SECONDS == 0 {
+                self.close_dead_nodes().await;
             }
         }
     }
 
     /// Tells the store how this node's leases stand. Done every second; a test need not wait.
-    pub async fn tend(&self) {
-        match tokio::time::timeout(WORD, self.teller.heartbeat()).await {
+    pub async fn heartbeat(&self) {
+        match tokio::time::timeout(LEASE_TIMEOUT, self.lease_client.heartbeat()).await {
             Ok(Ok(())) => {}
             Ok(Err(LeaseStoreError::Fenced)) => {
                 tracing::error!(
                     "another process runs under the name of this node: was its data folder \
                      copied? This one goes on under another name"
                 );
-                if let Err(e) = write_name(&self.data, &self.teller.node_name()) {
+                if let Err(e) = write_node_name(&self.data_folder, &self.lease_client.node_name()) {
                     tracing::error!("{e}");
                 }
             }
@@ -159,8 +159,8 @@ impl Funds {
         }
     }
 
-    async fn close_gone(&self) {
-        match tokio::time::timeout(WORD, self.teller.close_dead_nodes()).await {
+    async fn close_dead_nodes(&self) {
+        match tokio::time::timeout(LEASE_TIMEOUT, self.lease_client.close_dead_nodes()).await {
             Ok(Ok(closed)) if closed.leases + closed.calls > 0 => tracing::warn!(
                 leases = closed.leases,
                 calls = closed.calls,
@@ -184,12 +184,12 @@ pub fn node_name(data: &Path) -> anyhow::Result<String> {
         return Ok(name.trim().to_owned());
     }
     let name = uuid::Uuid::now_v7().to_string();
-    write_name(data, &name)?;
+    write_node_name(data, &name)?;
     Ok(name)
 }
 
 /// Writes the name of this node into its data folder.
-pub fn write_name(data: &Path, name: &str) -> anyhow::Result<()> {
+pub fn write_node_name(data: &Path, name: &str) -> anyhow::Result<()> {
     std::fs::write(data.join("node"), format!("{name}\n"))
         .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
 }

@@ -6,41 +6,41 @@ mod admit;
 mod attempt;
 mod call;
 mod dry_run;
-mod embed;
+mod embeddings;
 mod engine;
 mod error_format;
-mod fetch;
-pub mod files;
-mod fit;
+mod media_refs;
+pub mod file_store;
+mod adapt;
 mod funds;
 mod images;
-mod journey;
-mod json;
+mod retry_plan;
+mod json_response;
 mod prepare;
-mod pump;
+mod streamed_reply;
 mod request_id;
-mod road;
+mod stream_pipeline;
 mod route;
-mod seals;
+mod signature_cache;
 mod send;
 mod settle;
-pub mod tokens;
-mod whole;
-mod wishes;
+pub mod token_estimate;
+mod whole_reply;
+mod call_options;
 
-pub use call::{Call, CallRequest, Takes};
-pub use embed::embed;
+pub use call::{Call, CallRequest, BodyKind};
+pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
-pub use error_format::{Voice, allow, is_native_client};
-pub use files::Files;
-pub use funds::{Funds, node_name, write_name};
-pub use images::{ImageOutcome, ImageTask, Painted, paint, picture};
-pub use json::json;
-pub use pump::event_stream;
-pub use request_id::{Ids, RequestId};
-pub use road::stamp;
+pub use error_format::{ErrorFormat, with_allow_header, is_native_client};
+pub use file_store::FileStore;
+pub use funds::{NodeFunds, node_name, write_node_name};
+pub use images::{ImageOutcome, ImageTask, ImageResult, generate_images, serve_images};
+pub use json_response::json_response;
+pub use streamed_reply::event_stream;
+pub use request_id::{RequestIds, RequestId};
+pub use stream_pipeline::reply_stamp;
 pub use route::{find as find_route, unknown_model};
-pub use seals::SealKeep;
+pub use signature_cache::SignatureCache;
 
 use axum::response::Response;
 use canon::ApiError;
@@ -49,18 +49,18 @@ use std::sync::Arc;
 /// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (peek, route, named) = call.at_length(|| {
+    let (peek, route, named) = call.run_blocking(|| {
         let peek = call.dialect.read_facts(&call.target, &call.body)?;
         let route = route::find(&call, &peek)?;
-        let named = fetch::Named::look(&call, peek.only_text)?;
+        let named = media_refs::MediaRefs::find_in(&call, peek.only_text)?;
         Ok::<_, ApiError>((peek, route, named))
     })?;
     if call.dry_run {
-        return call.at_length(|| dry_run::answer(&call, &peek, &route, &named));
+        return call.run_blocking(|| dry_run::dry_run(&call, &peek, &route, &named));
     }
-    admit::pace(&call, &peek).await?;
+    admit::check_token_rate(&call, &peek).await?;
     let admitted = admit::admit(&call, &peek, &route, &named).await?;
-    admit::secure(&call).await?;
+    admit::sync_journal(&call).await?;
     attempt::attempt(&call, &peek, &route, admitted, named).await
 }
 

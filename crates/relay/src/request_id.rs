@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct RequestId(pub Arc<str>);
 
 /// Makes ids of the time, a random word of this process and a counter.
-pub struct Ids {
+pub struct RequestIds {
     process: u64,
     count: AtomicU64,
 }
 
-impl Ids {
+impl RequestIds {
     /// Ids of this process. `Err` only when the machine has no randomness.
     pub fn new() -> Result<Self, aws_lc_rs::error::Unspecified> {
         let mut bytes = [0; 8];
@@ -22,12 +22,12 @@ impl Ids {
     }
 
     /// The next id, at that time in microseconds.
-    pub fn next(&self, now: i64) -> Arc<str> {
-        Arc::from(format!("req_{:013x}{:016x}", now.max(0), self.word()))
+    pub fn next_id(&self, now: i64) -> Arc<str> {
+        Arc::from(format!("req_{:013x}{:016x}", now.max(0), self.next_word()))
     }
 
     /// A word no other call of this process has.
-    pub fn word(&self) -> u64 {
+    pub fn next_word(&self) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         // The counter hides in the random word, so that ids do not tell how busy the gateway is.
         self.process.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -35,7 +35,7 @@ impl Ids {
 }
 
 /// A number that differs from id to id and follows no order, for choices by lot.
-pub fn luck(id: &str) -> u64 {
+pub fn random_from_id(id: &str) -> u64 {
     let word = id.len().checked_sub(16).and_then(|at| id.get(at..));
     word.and_then(|word| u64::from_str_radix(word, 16).ok()).unwrap_or_default()
 }
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn ids_differ_and_rise_with_time() {
-        let ids = Ids::new().unwrap();
-        let mut seen: Vec<_> = (0..10_000).map(|n| ids.next(n)).collect();
+        let ids = RequestIds::new().unwrap();
+        let mut seen: Vec<_> = (0..10_000).map(|n| ids.next_id(n)).collect();
         assert!(seen.is_sorted());
         seen.dedup();
         assert_eq!(seen.len(), 10_000);
-        assert_ne!(ids.next(5), ids.next(5));
-        let mut luck: Vec<_> = seen.iter().map(|id| luck(id)).collect();
+        assert_ne!(ids.next_id(5), ids.next_id(5));
+        let mut luck: Vec<_> = seen.iter().map(|id| random_from_id(id)).collect();
         luck.sort_unstable();
         luck.dedup();
         assert_eq!(luck.len(), 10_000);

@@ -5,27 +5,27 @@ use catalog::ModelKind;
 use dialects::RequestFacts;
 use memchr::memmem;
 use std::sync::Arc;
-use upstream::{Contender, Health, Standing};
+use upstream::{LaneCandidate, HealthTracker, LaneState};
 
 use super::Call;
 use crate::request_id;
-use config::{LiveLane, Order, Route};
+use config::{LiveLane, LaneOrder, Route};
 
 /// How much of a conversation's beginning tells it apart. Shorter ones are no provider's cache
 /// worth a detour.
-const PREFIX: usize = 2 << 10;
+const AFFINITY_PREFIX_BYTES: usize = 2 << 10;
 /// How far into a body the beginning of the conversation is looked for.
-const FAR: usize = 4 << 10;
+const AFFINITY_SEARCH_BYTES: usize = 4 << 10;
 /// How long a provider that is full is waited for where there is no other, in microseconds.
-const FULL: i64 = 100_000;
+const FULL_PROVIDER_WAIT_MICROS: i64 = 100_000;
 /// The output by which prices are compared, in tokens.
-const USUAL: u64 = 1_000;
+const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
 /// The route of the model asked for, if it exists, converses, and the key may use it.
 pub fn find(call: &Call, peek: &RequestFacts) -> Result<Arc<Route>, ApiError> {
     // Image models that are served as a conversation converse like any other.
     let converses = |route: &Arc<Route>| {
-        let mut spoken = route.lanes.iter().flat_map(|lane| &lane.speaks);
+        let mut spoken = route.lanes.iter().flat_map(|lane| &lane.formats);
         route.model.kind == ModelKind::Image && spoken.any(|own| dialects::get(*own).is_some())
     };
     let kind = match call.config.routes.get(&*peek.model) {
@@ -39,7 +39,7 @@ pub fn find(call: &Call, peek: &RequestFacts) -> Result<Arc<Route>, ApiError> {
 pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     if route.model.kind != kind {
-        return Err(wrong_kind(model, route.model.kind));
+        return Err(wrong_kind_error(model, route.model.kind));
     }
     // A key may name a model by its own id or by the alias it is asked for.
     if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
@@ -49,7 +49,7 @@ pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>
     Ok(Arc::clone(route))
 }
 
-fn wrong_kind(model: &str, kind: ModelKind) -> ApiError {
+fn wrong_kind_error(model: &str, kind: ModelKind) -> ApiError {
     let (what, path) = match kind {
         ModelKind::Chat => ("a chat model", "/v1/chat/completions"),
         ModelKind::Image => ("an image model", "/v1/images/generations"),
@@ -60,49 +60,49 @@ fn wrong_kind(model: &str, kind: ModelKind) -> ApiError {
 
 /// A lane with the credential to use on it.
 #[derive(Clone, Debug)]
-pub(super) struct Pick {
+pub(super) struct Candidate {
     pub(super) lane: Arc<LiveLane>,
     /// The place of the credential.
-    pub(super) credential: usize,
+    pub(super) credential_index: usize,
     /// Whether to open a connection of its own.
-    pub(super) fresh: bool,
-    pub(super) health: Arc<Health>,
+    pub(super) new_connection: bool,
+    pub(super) health: Arc<HealthTracker>,
 }
 
-impl Pick {
+impl Candidate {
     /// How it stands. A provider at which as many calls run as may is one that is pressed: not by
     /// its own word, but by the operator's.
-    pub(super) fn standing(&self, now: i64) -> Standing {
-        match self.health.standing(now) {
-            Standing::Good | Standing::Trial if self.lane.is_full() => Standing::Pressed(FULL),
+    pub(super) fn standing(&self, now: i64) -> LaneState {
+        match self.health.state(now) {
+            LaneState::Good | LaneState::Probing if self.lane.is_full() => LaneState::Busy(FULL_PROVIDER_WAIT_MICROS),
             standing => standing,
         }
     }
 }
 
 /// Every lane that may serve the call with every credential, in the order in which to try them.
-pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
-    let by_price = call.wishes.cheapest || route.order == Order::Cheapest;
-    let runs = if by_price { cheapest(call, route) } else { Vec::new() };
+pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Candidate> {
+    let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
+    let runs = if by_price { price_ranks(call, route) } else { Vec::new() };
     let mut picks = Vec::with_capacity(route.lanes.len());
-    let mut contenders: Vec<Contender> = Vec::new();
+    let mut contenders: Vec<LaneCandidate> = Vec::new();
     let mut equals = false;
     for (place, lane) in route.lanes.iter().enumerate() {
-        if lane.serves.id != route.model.id && !call.key.may_use(&lane.serves.id) {
+        if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        let run = runs.get(place).copied().unwrap_or(lane.run);
-        for (credential, seat) in lane.seats.iter().enumerate() {
+        let run = runs.get(place).copied().unwrap_or(lane.priority);
+        for (credential, seat) in lane.slots.iter().enumerate() {
             let health = Arc::clone(&seat.health);
-            let pick = Pick { lane: Arc::clone(lane), credential, fresh: false, health };
+            let pick = Candidate { lane: Arc::clone(lane), credential_index: credential, new_connection: false, health };
             #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
-            let weight = f64::from(lane.weight) / lane.seats.len() as f64;
-            equals |= contenders.last().is_some_and(|last| last.run == run);
-            contenders.push(Contender {
-                run,
+            let weight = f64::from(lane.weight) / lane.slots.len() as f64;
+            equals |= contenders.last().is_some_and(|last| last.priority == run);
+            contenders.push(LaneCandidate {
+                priority: run,
                 weight,
-                print: seat.print,
-                standing: pick.standing(now),
+                hash_key: seat.hash_key,
+                state: pick.standing(now),
                 pending: pick.health.pending(),
                 latency: pick.health.latency(now),
             });
@@ -112,18 +112,18 @@ pub(super) fn order(call: &Call, route: &Route, now: i64) -> Vec<Pick> {
     if picks.len() < 2 {
         return picks;
     }
-    let print = if equals { print(call) } else { None };
-    let draw = print.unwrap_or_else(|| request_id::luck(&call.id));
-    let order = upstream::order(&contenders, draw, print.is_some());
+    let print = if equals { conversation_hash(call) } else { None };
+    let draw = print.unwrap_or_else(|| request_id::random_from_id(&call.id));
+    let order = upstream::order_lanes(&contenders, draw, print.is_some());
     order.into_iter().filter_map(|place| picks.get(place).cloned()).collect()
 }
 
 /// The place of each lane when the cheapest goes first. Lanes of the same price stay in their
 /// order; fallbacks stay behind.
-fn cheapest(call: &Call, route: &Route) -> Vec<u32> {
+fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
     let input = call.body.len() as u64 / 4;
     let price = |lane: &LiveLane| {
-        (lane.serves.id != route.model.id, lane.prices.max_cost(input, USUAL), lane.run)
+        (lane.served_model.id != route.model.id, lane.prices.max_cost(input, COMPARED_OUTPUT_TOKENS), lane.priority)
     };
     let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
     sorted.sort_unstable();
@@ -134,16 +134,16 @@ fn cheapest(call: &Call, route: &Route) -> Vec<u32> {
 
 /// What tells a conversation apart: its first part, which stays the same from turn to turn and is
 /// what providers cache. Taken from the bytes as they are; `None` when there is too little of it.
-fn print(call: &Call) -> Option<u64> {
+fn conversation_hash(call: &Call) -> Option<u64> {
     let names: [&[u8]; 2] = match call.dialect.origin() {
         WireFormat::Chat | WireFormat::Images => [b"\"messages\"", b"\"input\""],
         WireFormat::Messages => [b"\"messages\"", b"\"system\""],
         WireFormat::Responses => [b"\"input\"", b"\"instructions\""],
         WireFormat::Native => [b"\"contents\"", b"\"systemInstruction\""],
     };
-    let near = call.body.get(..FAR.min(call.body.len()))?;
+    let near = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
     let begin = names.iter().filter_map(|name| memmem::find(near, name)).min()?;
-    let prefix = call.body.get(begin..begin.checked_add(PREFIX)?)?;
+    let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
     Some(u64::from(crc32fast::hash(prefix)))
 }
 

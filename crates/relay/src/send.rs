@@ -5,76 +5,76 @@ use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
-use transport::{Answer, Body};
-use upstream::{Sending, wait_hint};
+use transport::{ClientResponse, ClientBody};
+use upstream::{SendOptions, suggested_wait};
 
 use super::Call;
-use super::route::Pick;
-use super::wishes::HOPS;
+use super::route::Candidate;
+use super::call_options::HOPS_HEADER;
 
 /// How much of a provider's error is read.
-const ERROR_BODY: usize = 64 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// How long a provider may take to tell its error.
-const ERROR_TIME: Duration = Duration::from_secs(5);
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends a request to a lane; anything but a 200 is a fault.
 pub(super) async fn send(
     call: &Call,
-    pick: &Pick,
+    pick: &Candidate,
     dialect: &'static dyn Dialect,
     outgoing: ProviderRequest,
-) -> Result<Answer, ApiError> {
-    let headers = headers(call, dialect);
-    send_with(call, pick, dialect, headers, outgoing).await
+) -> Result<ClientResponse, ApiError> {
+    let headers = request_headers(call, dialect);
+    send_with_headers(call, pick, dialect, headers, outgoing).await
 }
 
 /// The same with these headers.
-pub(super) async fn send_with(
+pub(super) async fn send_with_headers(
     call: &Call,
-    pick: &Pick,
+    pick: &Candidate,
     dialect: &'static dyn Dialect,
     headers: HeaderMap,
     outgoing: ProviderRequest,
-) -> Result<Answer, ApiError> {
-    let (provider, how) = (&pick.lane.provider, how(call, pick));
+) -> Result<ClientResponse, ApiError> {
+    let (provider, how) = (&pick.lane.provider, send_options(call, pick));
     let pieces = outgoing.body.into_segments();
     let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
-    good(call, dialect, answer).await
+    check_status(call, dialect, answer).await
 }
 
 /// Asks a lane at a path, or at an address of its provider's; anything but a 200 is a fault.
-pub(super) async fn ask_at(
+pub(super) async fn get_from_lane(
     call: &Call,
-    pick: &Pick,
+    pick: &Candidate,
     dialect: &'static dyn Dialect,
     at: &str,
-) -> Result<Answer, ApiError> {
-    let headers = headers(call, dialect);
-    let answer = pick.lane.provider.get(at, headers, &how(call, pick)).await?;
-    good(call, dialect, answer).await
+) -> Result<ClientResponse, ApiError> {
+    let headers = request_headers(call, dialect);
+    let answer = pick.lane.provider.get(at, headers, &send_options(call, pick)).await?;
+    check_status(call, dialect, answer).await
 }
 
-fn how(call: &Call, pick: &Pick) -> Sending {
+fn send_options(call: &Call, pick: &Candidate) -> SendOptions {
     let timeouts = &pick.lane.timeouts;
-    Sending {
-        credential: pick.credential,
-        fresh: pick.fresh,
+    SendOptions {
+        credential: pick.credential_index,
+        new_connection: pick.new_connection,
         connect: timeouts.connect,
-        first_byte: timeouts.first_byte.min(call.left(timeouts)),
+        first_byte: timeouts.first_byte.min(call.time_left(timeouts)),
     }
 }
 
 /// The answer, if it is a good one.
-async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Result<Answer, ApiError> {
+async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: ClientResponse) -> Result<ClientResponse, ApiError> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);
     }
-    let (told, body) = Box::pin(error_body(answer)).await;
+    let (told, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
         let fault = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
-            .then(|| wait_hint(&told, &body, call.engine.clock.now()))
+            .then(|| suggested_wait(&told, &body, call.engine.clock.now()))
             .flatten();
         return Err(match hint {
             Some(wait) => fault.with_retry_after(wait),
@@ -87,9 +87,9 @@ async fn good(call: &Call, dialect: &'static dyn Dialect, answer: Answer) -> Res
 }
 
 /// The headers of the lane's format, and on the same-dialect road the caller's own.
-pub(super) fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
+pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
-    let mut headers = if same { call.handed_on.clone() } else { HeaderMap::new() };
+    let mut headers = if same { call.forwarded_headers.clone() } else { HeaderMap::new() };
     for (name, value) in dialect.request_headers() {
         headers.entry(*name).or_insert(HeaderValue::from_static(value));
     }
@@ -99,24 +99,24 @@ pub(super) fn headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     if let Some(state) = &call.trace_state {
         headers.insert("tracestate", state.clone());
     }
-    headers.insert(HOPS, call.wishes.hops.clone());
+    headers.insert(HOPS_HEADER, call.options.hops.clone());
     headers
 }
 
 /// What a provider says of its error, as far as it says it soon and briefly.
-async fn error_body(answer: Answer) -> (HeaderMap, Vec<u8>) {
-    let mut body: Body = answer.body;
+async fn read_error_body(answer: ClientResponse) -> (HeaderMap, Vec<u8>) {
+    let mut body: ClientBody = answer.body;
     let mut read = Vec::new();
     let reading = async {
         while let Some(Ok(frame)) = body.frame().await {
             if let Ok(data) = frame.into_data() {
                 read.extend_from_slice(&data);
             }
-            if read.len() > ERROR_BODY {
+            if read.len() > MAX_ERROR_BODY_BYTES {
                 break;
             }
         }
     };
-    let _ = tokio::time::timeout(ERROR_TIME, reading).await;
+    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
     (answer.headers, read)
 }

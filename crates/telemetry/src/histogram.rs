@@ -4,28 +4,28 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What a distribution is counted by; its names and values as they are told.
-pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type LabelSet = Vec<(&'static str, String)>;
 
 /// The most label sets kept; a caller can only name models that exist, so this is never met.
-const MOST: usize = 10_000;
+const MAX_SERIES: usize = 10_000;
 
 /// One distribution per set of labels.
 #[derive(Debug)]
-pub(crate) struct Histogram {
+pub(crate) struct LabelledHistogram {
     name: &'static str,
     unit: &'static str,
     bounds: &'static [f64],
-    series: BTreeMap<Labels, Series>,
+    series: BTreeMap<LabelSet, HistogramSeries>,
 }
 
 #[derive(Debug, Default)]
-struct Series {
+struct HistogramSeries {
     buckets: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
-impl Histogram {
+impl LabelledHistogram {
     pub(crate) const fn new(
         name: &'static str,
         unit: &'static str,
@@ -35,8 +35,8 @@ impl Histogram {
     }
 
     /// Counts a value.
-    pub(crate) fn record(&mut self, labels: Labels, value: f64) {
-        if self.series.len() >= MOST && !self.series.contains_key(&labels) {
+    pub(crate) fn record(&mut self, labels: LabelSet, value: f64) {
+        if self.series.len() >= MAX_SERIES && !self.series.contains_key(&labels) {
             return;
         }
         let series = self.series.entry(labels).or_default();
@@ -50,7 +50,7 @@ impl Histogram {
     }
 
     /// Everything since the start, as OTLP's JSON.
-    pub(crate) fn told(&self, since: &str, now: &str) -> Value {
+    pub(crate) fn to_json(&self, since: &str, now: &str) -> Value {
         let points: Vec<Value> = self
             .series
             .iter()
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn a_value_on_a_bound_belongs_below_it() {
-        let mut histogram = Histogram::new("h", "s", &[1.0, 2.0]);
+        let mut histogram = LabelledHistogram::new("h", "s", &[1.0, 2.0]);
         for value in [0.5, 1.0, 1.5, 9.0] {
             histogram.record(vec![("a", "b".to_owned())], value);
         }
-        let told = histogram.told("1", "2");
+        let told = histogram.to_json("1", "2");
         let point = told.pointer("/histogram/dataPoints/0").unwrap();
         assert_eq!(point.get("bucketCounts").unwrap(), &json!(["2", "1", "1"]));
         assert_eq!((point.get("count"), point.get("sum")), (Some(&json!("4")), Some(&json!(12.0))));

@@ -4,16 +4,16 @@
 //! crates, a second HTTP client and a span per call on the hot path.
 
 mod histogram;
-mod meters;
+mod metrics;
 mod otlp;
-mod trace;
+mod trace_context;
 
-pub use meters::Meters;
-pub use trace::Trace;
+pub use metrics::GatewayMetrics;
+pub use trace_context::TraceContext;
 
 use bytes::Bytes;
 use catalog::ModelKind;
-use config::Collector;
+use config::OtlpTarget;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
 use ledger::{Clock, LedgerEntry};
@@ -21,21 +21,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio_util::sync::CancellationToken;
-use transport::{Client, Outbound, Pieces};
+use transport::{HttpClient, Outbound, RequestBody};
 
 /// How many ended calls may wait to be told; more are dropped and counted.
-const WAITING: usize = 8_192;
+const MAX_QUEUED_CALLS: usize = 8_192;
 /// How many spans go in one report.
-const BATCH: usize = 512;
+const MAX_SPANS_PER_REPORT: usize = 512;
 /// How often is reported.
-const PERIOD: Duration = Duration::from_secs(2);
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a collector may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An ended call and its place in a trace.
 #[derive(Debug)]
-struct Ended {
-    trace: Trace,
+struct EndedCall {
+    trace: TraceContext,
     /// What the model makes.
     kind: ModelKind,
     entry: LedgerEntry,
@@ -44,34 +44,34 @@ struct Ended {
 /// Takes ended calls; does nothing without a collector.
 #[derive(Debug, Default)]
 pub struct Telemetry {
-    ended: Option<Sender<Ended>>,
+    sender: Option<Sender<EndedCall>>,
 }
 
 impl Telemetry {
     /// Reports to the collector until the order to stop.
     pub fn start(
-        collector: Option<Collector>,
+        collector: Option<OtlpTarget>,
         way: &Outbound,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
         spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
     ) -> Self {
         let Some(collector) = collector else { return Self::default() };
-        let client = Client::net(PATIENCE, way);
-        let (sender, receiver) = mpsc::channel(WAITING);
-        spawn(Box::pin(report(Reporter { collector, client, clock }, receiver, stop)));
-        Self { ended: Some(sender) }
+        let client = HttpClient::network(COLLECTOR_TIMEOUT, way);
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_CALLS);
+        spawn(Box::pin(run_reporter(CollectorClient { collector, client, clock }, receiver, stop)));
+        Self { sender: Some(sender) }
     }
 
     /// Whether anybody listens.
     pub fn is_on(&self) -> bool {
-        self.ended.is_some()
+        self.sender.is_some()
     }
 
     /// Tells of an ended call. Never waits.
-    pub fn ended(&self, trace: Option<Trace>, kind: ModelKind, entry: &LedgerEntry) {
-        let (Some(sender), Some(trace)) = (&self.ended, trace) else { return };
-        match sender.try_send(Ended { trace, kind, entry: entry.clone() }) {
+    pub fn record_call(&self, trace: Option<TraceContext>, kind: ModelKind, entry: &LedgerEntry) {
+        let (Some(sender), Some(trace)) = (&self.sender, trace) else { return };
+        match sender.try_send(EndedCall { trace, kind, entry: entry.clone() }) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
                 tracing::debug!("a call is missing in telemetry: the collector is too slow");
@@ -80,18 +80,18 @@ impl Telemetry {
     }
 }
 
-struct Reporter {
-    collector: Collector,
-    client: Client,
+struct CollectorClient {
+    collector: OtlpTarget,
+    client: HttpClient,
     clock: Arc<dyn Clock>,
 }
 
-async fn report(reporter: Reporter, mut ended: Receiver<Ended>, stop: CancellationToken) {
-    let mut counted = otlp::Counted::new(reporter.clock.now());
+async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>, stop: CancellationToken) {
+    let mut counted = otlp::CallHistograms::new(reporter.clock.now());
     let mut last = false;
     while !last {
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            () = tokio::time::sleep(REPORT_INTERVAL) => {}
             () = stop.cancelled() => last = true,
         }
         let mut spans = Vec::new();
@@ -102,7 +102,7 @@ async fn report(reporter: Reporter, mut ended: Receiver<Ended>, stop: Cancellati
             if one.trace.sampled {
                 spans.push(one);
             }
-            if spans.len() == BATCH {
+            if spans.len() == MAX_SPANS_PER_REPORT {
                 reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
                 spans.clear();
             }
@@ -116,18 +116,18 @@ async fn report(reporter: Reporter, mut ended: Receiver<Ended>, stop: Cancellati
     }
 }
 
-impl Reporter {
+impl CollectorClient {
     fn service(&self) -> &str {
-        &self.collector.service
+        &self.collector.service_name
     }
 
     /// One report. A collector that is away costs its reports and a line in the log.
     async fn send(&self, path: &str, report: &serde_json::Value) {
-        let uri: Uri = match format!("{}{path}", self.collector.base).parse() {
+        let uri: Uri = match format!("{}{path}", self.collector.base_url).parse() {
             Ok(uri) => uri,
             Err(e) => return tracing::warn!("telemetry has no address: {e}"),
         };
-        let mut request = Request::new(Pieces::new(vec![Bytes::from(report.to_string())]));
+        let mut request = Request::new(RequestBody::new(vec![Bytes::from(report.to_string())]));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
@@ -135,12 +135,12 @@ impl Reporter {
         for (name, value) in &self.collector.headers {
             headers.insert(name.clone(), value.clone());
         }
-        match tokio::time::timeout(PATIENCE, self.client.send(request, false)).await {
+        match tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request, false)).await {
             Ok(Ok(answer)) if answer.status < 300 => {}
             Ok(Ok(answer)) => {
                 tracing::warn!("the collector refused a report on {path}: {}", answer.status);
             }
-            Ok(Err(lost)) => tracing::warn!("the collector could not be reached: {}", lost.why),
+            Ok(Err(lost)) => tracing::warn!("the collector could not be reached: {}", lost.cause),
             Err(_) => tracing::warn!("the collector took too long for a report on {path}"),
         }
     }

@@ -5,11 +5,11 @@ use catalog::ModelKind;
 use ledger::{LedgerEntry, CallOutcome};
 use serde_json::{Value, json};
 
-use super::Ended;
-use super::histogram::{Histogram, Labels};
+use super::EndedCall;
+use super::histogram::{LabelledHistogram, LabelSet};
 
 /// Bounds the GenAI conventions ask for.
-const TOKENS: &[f64] = &[
+const TOKEN_BOUNDS: &[f64] = &[
     1.0,
     4.0,
     16.0,
@@ -25,33 +25,33 @@ const TOKENS: &[f64] = &[
     16_777_216.0,
     67_108_864.0,
 ];
-const SECONDS: &[f64] =
+const DURATION_BOUNDS: &[f64] =
     &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-const FIRST: &[f64] =
+const FIRST_TOKEN_BOUNDS: &[f64] =
     &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
 /// Everything counted for a collector since the start.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CallHistograms {
     since: i64,
-    tokens: Histogram,
-    duration: Histogram,
-    first: Histogram,
+    tokens: LabelledHistogram,
+    duration: LabelledHistogram,
+    first_token: LabelledHistogram,
 }
 
-impl Counted {
+impl CallHistograms {
     pub(crate) const fn new(since: i64) -> Self {
         Self {
             since,
-            tokens: Histogram::new("gen_ai.client.token.usage", "{token}", TOKENS),
-            duration: Histogram::new("gen_ai.client.operation.duration", "s", SECONDS),
-            first: Histogram::new("gen_ai.server.time_to_first_token", "s", FIRST),
+            tokens: LabelledHistogram::new("gen_ai.client.token.usage", "{token}", TOKEN_BOUNDS),
+            duration: LabelledHistogram::new("gen_ai.client.operation.duration", "s", DURATION_BOUNDS),
+            first_token: LabelledHistogram::new("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_BOUNDS),
         }
     }
 
     /// Counts an ended call.
     #[expect(clippy::cast_precision_loss, reason = "distributions are rough by nature")]
-    pub(crate) fn add(&mut self, ended: &Ended) {
+    pub(crate) fn add(&mut self, ended: &EndedCall) {
         let (entry, labels) = (&ended.entry, labels(ended));
         for (kind, count) in [("input", entry.usage.input), ("output", entry.usage.output)] {
             if count > 0 {
@@ -61,10 +61,10 @@ impl Counted {
             }
         }
         if let Some(micros) = entry.first_byte_us {
-            self.first.record(labels.clone(), micros as f64 / 1e6);
+            self.first_token.record(labels.clone(), micros as f64 / 1e6);
         }
         let mut labels = labels;
-        if let Some(error) = error(entry) {
+        if let Some(error) = error_type(entry) {
             labels.push(("error.type", error));
         }
         let took = entry.ended.saturating_sub(entry.started);
@@ -76,10 +76,10 @@ impl Counted {
         if self.duration.is_empty() {
             return None;
         }
-        let (since, now) = (nanos(self.since), nanos(now));
-        let metrics: Vec<Value> = [&self.tokens, &self.duration, &self.first]
+        let (since, now) = (unix_nanos(self.since), unix_nanos(now));
+        let metrics: Vec<Value> = [&self.tokens, &self.duration, &self.first_token]
             .into_iter()
-            .map(|histogram| histogram.told(&since, &now))
+            .map(|histogram| histogram.to_json(&since, &now))
             .collect();
         Some(json!({ "resourceMetrics": [{
             "resource": resource(service),
@@ -89,7 +89,7 @@ impl Counted {
 }
 
 /// A report of ended calls as spans.
-pub(crate) fn spans(service: &str, ended: &[Ended]) -> Value {
+pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
     let spans: Vec<Value> = ended.iter().map(span).collect();
     json!({ "resourceSpans": [{
         "resource": resource(service),
@@ -97,8 +97,8 @@ pub(crate) fn spans(service: &str, ended: &[Ended]) -> Value {
     }] })
 }
 
-fn span(one: &Ended) -> Value {
-    let Ended { trace, kind, entry } = one;
+fn span(one: &EndedCall) -> Value {
+    let EndedCall { trace, kind, entry } = one;
     let LedgerEntry {
         request_id,
         key_id,
@@ -145,7 +145,7 @@ fn span(one: &Ended) -> Value {
     if !losses.is_empty() {
         told.push(("portunus.losses", losses.join(", ")));
     }
-    let error = error(entry);
+    let error = error_type(entry);
     if let Some(error) = &error {
         told.push(("error.type", error.clone()));
     }
@@ -171,8 +171,8 @@ fn span(one: &Ended) -> Value {
         "name": format!("{} {model}", operation(*kind, dialect)),
         // A client of the provider, as the conventions want it.
         "kind": 3,
-        "startTimeUnixNano": nanos(*started),
-        "endTimeUnixNano": nanos(*ended),
+        "startTimeUnixNano": unix_nanos(*started),
+        "endTimeUnixNano": unix_nanos(*ended),
         "attributes": attributes,
         "status": { "code": if error.is_some() { 2 } else { 0 } },
     });
@@ -182,18 +182,18 @@ fn span(one: &Ended) -> Value {
     span
 }
 
-fn labels(ended: &Ended) -> Labels {
-    let Ended { trace: _, kind, entry } = ended;
+fn labels(ended: &EndedCall) -> LabelSet {
+    let EndedCall { trace: _, kind, entry } = ended;
     let provider = entry.lane.split('/').next().unwrap_or_default();
     vec![
         ("gen_ai.operation.name", operation(*kind, &entry.dialect).to_owned()),
-        ("gen_ai.provider.name", known_as(provider).to_owned()),
+        ("gen_ai.provider.name", provider_name(provider).to_owned()),
         ("gen_ai.request.model", entry.model.clone()),
     ]
 }
 
 /// What went wrong, in one word; nothing for a call that was answered.
-fn error(entry: &LedgerEntry) -> Option<String> {
+fn error_type(entry: &LedgerEntry) -> Option<String> {
     match entry.outcome {
         CallOutcome::Done => None,
         CallOutcome::Failed => Some(entry.status.to_string()),
@@ -214,7 +214,7 @@ fn operation(kind: ModelKind, dialect: &str) -> &'static str {
 }
 
 /// The conventions' name of a provider; its own where they have none.
-fn known_as(provider: &str) -> &str {
+fn provider_name(provider: &str) -> &str {
     match provider {
         "azure" => "azure.ai.openai",
         "bedrock" => "aws.bedrock",
@@ -226,7 +226,7 @@ fn known_as(provider: &str) -> &str {
     }
 }
 
-pub(crate) fn attributes(labels: &Labels) -> Vec<Value> {
+pub(crate) fn attributes(labels: &LabelSet) -> Vec<Value> {
     labels
         .iter()
         .map(|(name, value)| json!({ "key": name, "value": { "stringValue": value } }))
@@ -246,6 +246,6 @@ fn scope() -> Value {
 }
 
 /// Microseconds as OTLP writes times: nanoseconds, as text.
-fn nanos(micros: i64) -> String {
+fn unix_nanos(micros: i64) -> String {
     i128::from(micros).saturating_mul(1_000).to_string()
 }

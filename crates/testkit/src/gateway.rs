@@ -2,7 +2,7 @@
 
 use admin::NewKey;
 use bytes::Bytes;
-use config::{Config, Given};
+use config::{Config, LoadOptions};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -17,7 +17,7 @@ use store::AccountRole;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
-use transport::{Names, SystemNames};
+use transport::{NameResolver, SystemResolver};
 
 /// A running gateway. Dropped, it ends and its folder goes with it.
 pub struct TestGateway {
@@ -30,24 +30,24 @@ pub struct TestGateway {
     admin: OnceCell<String>,
     client: Client<HttpConnector, Full<Bytes>>,
     serving: Option<JoinHandle<()>>,
-    folder: Folder,
+    folder: TestFolder,
 }
 
 /// A temporary folder that goes when it is dropped.
-struct Folder(PathBuf);
+struct TestFolder(PathBuf);
 
-impl Drop for Folder {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn folder() -> Folder {
+fn new_test_folder() -> TestFolder {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("portunus-test-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary folder");
-    Folder(path)
+    TestFolder(path)
 }
 
 impl TestGateway {
@@ -58,29 +58,29 @@ impl TestGateway {
 
     /// A gateway with that configuration.
     pub async fn with_config(config: &str) -> Self {
-        Self::with_names(config, Arc::new(SystemNames::default())).await
+        Self::with_names(config, Arc::new(SystemResolver::default())).await
     }
 
     /// A gateway with that configuration, for which only these names have addresses.
-    pub async fn with_names(config: &str, names: Arc<dyn Names>) -> Self {
-        Self::begin(config, names, None).await
+    pub async fn with_names(config: &str, names: Arc<dyn NameResolver>) -> Self {
+        Self::start_node(config, names, None).await
     }
 
     /// Another gateway with that configuration on the same store, with the same key.
     pub async fn start_second_node(&self, config: &str) -> Self {
         let store = self.folder.0.join("portunus.db");
         let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
-        Self::begin(&config, Arc::new(SystemNames::default()), Some(&self.key)).await
+        Self::start_node(&config, Arc::new(SystemResolver::default()), Some(&self.key)).await
     }
 
-    async fn begin(config: &str, names: Arc<dyn Names>, key: Option<&str>) -> Self {
+    async fn start_node(config: &str, names: Arc<dyn NameResolver>, key: Option<&str>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let folder = folder();
+        let folder = new_test_folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let given = Given { file: None, listen: Some(address.to_string()), data: folder.0.clone() };
-        let mut config = read(config, &given);
-        config.media.fetcher = config.media.fetcher.with_names(names);
+        let given = LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.0.clone() };
+        let mut config = parse_config(config, &given);
+        config.media.fetcher = config.media.fetcher.with_resolver(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
         let key = key.map(str::to_owned);
         let key = key.unwrap_or_else(|| first.expect("a first start").key);
@@ -99,8 +99,8 @@ impl TestGateway {
     /// Puts another configuration in force, as a changed file does.
     pub fn reload(&self, config: &str) {
         let listen = self.url.strip_prefix("http://").map(str::to_owned);
-        let given = Given { file: None, listen, data: self.folder.0.clone() };
-        self.app.reconfigure(read(config, &given));
+        let given = LoadOptions { file: None, listen_address: listen, data_folder: self.folder.0.clone() };
+        self.app.reconfigure(parse_config(config, &given));
     }
 
     /// Where it keeps its things.
@@ -133,7 +133,7 @@ impl TestGateway {
     pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
         let name = "administration".to_owned();
         let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
-        let (mut record, text) = key.make(account_id, &self.app.engine.keys, now).expect("a key");
+        let (mut record, text) = key.into_record(account_id, &self.app.engine.keys, now).expect("a key");
         record.make_admin(now);
         self.app.store.add_key(&record).await.expect("a stored key");
         text
@@ -154,7 +154,7 @@ impl TestGateway {
 
     /// Waits until everything settled is in the store.
     pub async fn wait_until_settled(&self) {
-        while self.app.engine.funds.book.running_count() > 0 || self.app.engine.funds.book.unposted_count() > 0 {
+        while self.app.engine.funds.open_calls.running_count() > 0 || self.app.engine.funds.open_calls.unposted_count() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         // A batch may be on its way between the book and the store.
@@ -171,8 +171,8 @@ impl TestGateway {
     }
 }
 
-fn read(config: &str, given: &Given) -> Config {
-    Config::read(config, Path::new("test.toml"), given, &|_| None).expect("a good configuration")
+fn parse_config(config: &str, given: &LoadOptions) -> Config {
+    Config::parse(config, Path::new("test.toml"), given, &|_| None).expect("a good configuration")
 }
 
 /// A request to be sent.
@@ -232,7 +232,7 @@ impl TestRequest<'_> {
         let mut read = Vec::new();
         let mut cut = false;
         while let Some(frame) = body.frame().await {
-            match frame.map(data) {
+            match frame.map(frame_data) {
                 Ok(bytes) => read.extend_from_slice(&bytes),
                 Err(_) => {
                     cut = true;
@@ -245,16 +245,16 @@ impl TestRequest<'_> {
 
     /// Sends it and leaves after that many bytes of the body.
     pub async fn disconnect_after(self, bytes: usize) {
-        self.leave_when(|body| body.len() >= bytes).await;
+        self.disconnect_when(|body| body.len() >= bytes).await;
     }
 
     /// Sends it and leaves once that many events have come, whatever pieces they came in.
     pub async fn disconnect_after_events(self, events: usize) {
-        self.leave_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
+        self.disconnect_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
             .await;
     }
 
-    async fn leave_when(self, enough: impl Fn(&[u8]) -> bool) {
+    async fn disconnect_when(self, enough: impl Fn(&[u8]) -> bool) {
         let response =
             self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
         let mut body = response.into_body();
@@ -262,12 +262,12 @@ impl TestRequest<'_> {
         while !enough(&seen)
             && let Some(Ok(frame)) = body.frame().await
         {
-            seen.extend_from_slice(&data(frame));
+            seen.extend_from_slice(&frame_data(frame));
         }
     }
 }
 
-fn data(frame: http_body::Frame<Bytes>) -> Bytes {
+fn frame_data(frame: http_body::Frame<Bytes>) -> Bytes {
     frame.into_data().unwrap_or_default()
 }
 

@@ -43,7 +43,7 @@ impl ReceivedRequest {
 pub struct ScriptedProvider {
     /// Where it listens.
     pub url: String,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
 }
 
@@ -58,10 +58,10 @@ impl ScriptedProvider {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (answers, seen) = (Arc::clone(&given), Arc::clone(&seen));
-                tokio::spawn(serve(stream, answers, seen));
+                tokio::spawn(answer_requests(stream, answers, seen));
             }
         });
-        Self { url, asked, answers }
+        Self { url, requests: asked, answers }
     }
 
     /// Other answers from here on, for those that name the provider's own address.
@@ -71,7 +71,7 @@ impl ScriptedProvider {
 
     /// Every request so far.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
-        self.asked.lock().expect("no panic while asking").clone()
+        self.requests.lock().expect("no panic while asking").clone()
     }
 
     /// A configuration with this provider, speaking that format, serving the model `m` as `up`.
@@ -84,13 +84,13 @@ impl ScriptedProvider {
     }
 }
 
-async fn serve(
+async fn answer_requests(
     mut stream: TcpStream,
     answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
     seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) {
     let _ = stream.set_nodelay(true);
-    while let Some(asked) = read(&mut stream).await {
+    while let Some(asked) = read_request(&mut stream).await {
         seen.lock().expect("no panic while asking").push(asked);
         let steps = {
             let mut answers = answers.lock().expect("no panic while answering");
@@ -118,7 +118,7 @@ async fn serve(
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<ReceivedRequest> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     let head = loop {

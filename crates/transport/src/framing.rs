@@ -4,7 +4,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use std::fmt;
 
 /// The longest line in front of a chunk. Extensions mean nothing to us.
-const LONGEST_SIZE: usize = 256;
+const MAX_SIZE_LINE_BYTES: usize = 256;
 
 /// How the rest of a body is found among the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,23 +14,23 @@ pub enum Framing {
     /// So many bytes.
     Length(u64),
     /// Chunks, each with its own length.
-    Chunked(Chunked),
+    Chunked(ChunkState),
     /// Everything until the connection ends, which only an answer may do.
-    UntilEnd,
+    UntilClose,
     /// It makes no sense; where the next message begins cannot be known.
     Broken,
 }
 
 /// Where in a chunked body we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunked {
-    at: At,
+pub struct ChunkState {
+    position: ChunkPosition,
     /// How many bytes of trailers may still come.
-    trailers: usize,
+    trailer_bytes_left: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ChunkPosition {
     Size,
     Data(u64),
     DataEnd,
@@ -40,54 +40,54 @@ enum At {
 
 /// What bytes come to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FramingStep {
     /// A piece of the body.
     Data(Bytes),
     /// A line of the trailers.
     Trailer(Bytes),
     /// More bytes are needed.
-    More,
+    NeedMore,
     /// The body is complete.
     End,
 }
 
 /// A body that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonsense(pub &'static str);
+pub struct FramingError(pub &'static str);
 
-impl fmt::Display for Nonsense {
+impl fmt::Display for FramingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Nonsense {}
+impl std::error::Error for FramingError {}
 
 impl Framing {
     /// A body in chunks, with trailers of that many bytes at most.
     pub const fn chunked(trailers: usize) -> Self {
-        Self::Chunked(Chunked { at: At::Size, trailers })
+        Self::Chunked(ChunkState { position: ChunkPosition::Size, trailer_bytes_left: trailers })
     }
 
     /// Takes what can be taken of the bytes; after the last piece the framing is done.
-    pub fn take(&mut self, bytes: &mut BytesMut) -> Result<Step, Nonsense> {
+    pub fn take(&mut self, bytes: &mut BytesMut) -> Result<FramingStep, FramingError> {
         match self {
-            Self::Done => Ok(Step::End),
-            Self::Broken => Err(Nonsense("the body broke off")),
-            Self::Length(_) | Self::UntilEnd if bytes.is_empty() => Ok(Step::More),
-            Self::UntilEnd => Ok(Step::Data(bytes.split().freeze())),
+            Self::Done => Ok(FramingStep::End),
+            Self::Broken => Err(FramingError("the body broke off")),
+            Self::Length(_) | Self::UntilClose if bytes.is_empty() => Ok(FramingStep::NeedMore),
+            Self::UntilClose => Ok(FramingStep::Data(bytes.split().freeze())),
             Self::Length(left) => {
-                let most = within(*left, bytes.len());
+                let most = bytes_within(*left, bytes.len());
                 *left -= most as u64;
                 if *left == 0 {
                     *self = Self::Done;
                 }
-                Ok(Step::Data(bytes.split_to(most).freeze()))
+                Ok(FramingStep::Data(bytes.split_to(most).freeze()))
             }
             Self::Chunked(chunked) => {
                 let step = chunked.take(bytes);
                 match &step {
-                    Ok(_) if chunked.at == At::End => *self = Self::Done,
+                    Ok(_) if chunked.position == ChunkPosition::End => *self = Self::Done,
                     Ok(_) => {}
                     Err(_) => *self = Self::Broken,
                 }
@@ -97,27 +97,27 @@ impl Framing {
     }
 }
 
-impl Chunked {
+impl ChunkState {
     /// Takes all the chunks there are as one piece, pushed together where they lie: whoever sends
     /// many small ones must not make everybody behind us work on each of them.
-    fn take(&mut self, bytes: &mut BytesMut) -> Result<Step, Nonsense> {
+    fn take(&mut self, bytes: &mut BytesMut) -> Result<FramingStep, FramingError> {
         let (mut start, mut length, mut next) = (0, 0, 0);
         let outcome = loop {
             let rest = bytes.get(next..).unwrap_or_default();
-            match self.at {
-                At::Size => match line(rest, LONGEST_SIZE)
-                    .and_then(|line| line.map(|line| Ok((size(line)?, line.len() + 2))).transpose())
+            match self.position {
+                ChunkPosition::Size => match first_line(rest, MAX_SIZE_LINE_BYTES)
+                    .and_then(|line| line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose())
                 {
                     Ok(Some((size, skip))) => {
                         next += skip;
-                        self.at = if size == 0 { At::Trailers } else { At::Data(size) };
+                        self.position = if size == 0 { ChunkPosition::Trailers } else { ChunkPosition::Data(size) };
                     }
-                    Ok(None) => break Ok(Step::More),
+                    Ok(None) => break Ok(FramingStep::NeedMore),
                     Err(why) => break Err(why),
                 },
-                At::Data(_) if rest.is_empty() => break Ok(Step::More),
-                At::Data(left) => {
-                    let most = within(left, rest.len());
+                ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
+                ChunkPosition::Data(left) => {
+                    let most = bytes_within(left, rest.len());
                     if length == 0 {
                         start = next;
                     } else {
@@ -125,43 +125,43 @@ impl Chunked {
                     }
                     length += most;
                     next += most;
-                    self.at = match left - most as u64 {
-                        0 => At::DataEnd,
-                        left => At::Data(left),
+                    self.position = match left - most as u64 {
+                        0 => ChunkPosition::DataEnd,
+                        left => ChunkPosition::Data(left),
                     };
                 }
-                At::DataEnd => match rest.get(..2) {
-                    None => break Ok(Step::More),
+                ChunkPosition::DataEnd => match rest.get(..2) {
+                    None => break Ok(FramingStep::NeedMore),
                     Some(b"\r\n") => {
                         next += 2;
-                        self.at = At::Size;
+                        self.position = ChunkPosition::Size;
                     }
-                    Some(_) => break Err(Nonsense("a chunk is longer than it says")),
+                    Some(_) => break Err(FramingError("a chunk is longer than it says")),
                 },
-                At::Trailers => match line(rest, self.trailers) {
-                    Ok(None) => break Ok(Step::More),
+                ChunkPosition::Trailers => match first_line(rest, self.trailer_bytes_left) {
+                    Ok(None) => break Ok(FramingStep::NeedMore),
                     Ok(Some([])) => {
                         next += 2;
-                        self.at = At::End;
+                        self.position = ChunkPosition::End;
                     }
                     // Told after the piece before it.
-                    Ok(Some(_)) if length > 0 => break Ok(Step::More),
+                    Ok(Some(_)) if length > 0 => break Ok(FramingStep::NeedMore),
                     Ok(Some(line)) => {
                         // They must look like trailers, whether anyone reads them or not.
                         let folded = line.first().is_some_and(u8::is_ascii_whitespace);
                         if folded || !line.contains(&b':') {
-                            break Err(Nonsense("a trailer is not a header"));
+                            break Err(FramingError("a trailer is not a header"));
                         }
                         let length = line.len();
-                        self.trailers = self.trailers.saturating_sub(length + 2);
+                        self.trailer_bytes_left = self.trailer_bytes_left.saturating_sub(length + 2);
                         bytes.advance(next);
                         let line = bytes.split_to(length).freeze();
                         bytes.advance(2);
-                        return Ok(Step::Trailer(line));
+                        return Ok(FramingStep::Trailer(line));
                     }
                     Err(why) => break Err(why),
                 },
-                At::End => break Ok(Step::End),
+                ChunkPosition::End => break Ok(FramingStep::End),
             }
         };
         if length == 0 {
@@ -172,39 +172,39 @@ impl Chunked {
         bytes.advance(start);
         let piece = bytes.split_to(length).freeze();
         bytes.advance(next - start - length);
-        Ok(Step::Data(piece))
+        Ok(FramingStep::Data(piece))
     }
 }
 
 /// How many of those bytes belong to what is left.
-fn within(left: u64, bytes: usize) -> usize {
+fn bytes_within(left: u64, bytes: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(bytes)
 }
 
 /// The first line without its end, once it is there.
-fn line(bytes: &[u8], longest: usize) -> Result<Option<&[u8]>, Nonsense> {
+fn first_line(bytes: &[u8], longest: usize) -> Result<Option<&[u8]>, FramingError> {
     let near = bytes.get(..longest + 2).unwrap_or(bytes);
     let Some(end) = memchr::memchr(b'\n', near) else {
         return match bytes.len() <= longest + 1 {
             true => Ok(None),
-            false => Err(Nonsense("a line of the body is too long")),
+            false => Err(FramingError("a line of the body is too long")),
         };
     };
     let line = near.get(..end).unwrap_or_default();
     match line.strip_suffix(b"\r") {
-        None => Err(Nonsense("a line of the body does not end in CR LF")),
-        Some(line) if line.contains(&b'\r') => Err(Nonsense("a line of the body holds a CR")),
+        None => Err(FramingError("a line of the body does not end in CR LF")),
+        Some(line) if line.contains(&b'\r') => Err(FramingError("a line of the body holds a CR")),
         Some(line) => Ok(Some(line)),
     }
 }
 
-fn size(line: &[u8]) -> Result<u64, Nonsense> {
+fn parse_chunk_size(line: &[u8]) -> Result<u64, FramingError> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let fits = !digits.is_empty() && digits.len() < 16;
     let sum = digits.iter().try_fold(0u64, |sum, digit| {
         char::from(*digit).to_digit(16).map(|digit| sum << 4 | u64::from(digit))
     });
-    sum.filter(|_| fits).ok_or(Nonsense("the length of a chunk is not one"))
+    sum.filter(|_| fits).ok_or(FramingError("the length of a chunk is not one"))
 }
 
 #[cfg(test)]
@@ -216,19 +216,19 @@ mod tests {
         mut framing: Framing,
         bytes: &[u8],
         size: usize,
-    ) -> Result<(Vec<u8>, Vec<u8>), Nonsense> {
+    ) -> Result<(Vec<u8>, Vec<u8>), FramingError> {
         let (mut buffer, mut body) = (BytesMut::new(), Vec::new());
         for piece in bytes.chunks(size) {
             buffer.extend_from_slice(piece);
             while framing != Framing::Done {
                 match framing.take(&mut buffer)? {
-                    Step::Data(data) => body.extend_from_slice(&data),
-                    Step::Trailer(_) => {}
-                    Step::More | Step::End => break,
+                    FramingStep::Data(data) => body.extend_from_slice(&data),
+                    FramingStep::Trailer(_) => {}
+                    FramingStep::NeedMore | FramingStep::End => break,
                 }
             }
         }
-        if framing == Framing::Done { Ok((body, buffer.to_vec())) } else { Err(Nonsense("short")) }
+        if framing == Framing::Done { Ok((body, buffer.to_vec())) } else { Err(FramingError("short")) }
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         let mut framing = Framing::chunked(100);
         let mut bytes = BytesMut::from(&b"2\r\nab\r\n3\r\ncde\r\n1\r\nf\r\n0\r\n\r\nrest"[..]);
         let piece = Bytes::from_static(b"abcdef");
-        assert_eq!(framing.take(&mut bytes), Ok(Step::Data(piece)));
+        assert_eq!(framing.take(&mut bytes), Ok(FramingStep::Data(piece)));
         assert_eq!((framing, bytes.as_ref()), (Framing::Done, &b"rest"[..]));
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn what_came_before_the_nonsense_is_told_and_then_the_nonsense() {
         let mut framing = Framing::chunked(100);
         let mut bytes = BytesMut::from(&b"2\r\nab\r\nx\r\n"[..]);
-        assert_eq!(framing.take(&mut bytes), Ok(Step::Data(Bytes::from_static(b"ab"))));
+        assert_eq!(framing.take(&mut bytes), Ok(FramingStep::Data(Bytes::from_static(b"ab"))));
         assert!(framing.take(&mut bytes).is_err());
         assert_eq!(framing, Framing::Broken);
     }
@@ -273,7 +273,7 @@ mod tests {
         }
         let told = [&b"a"[..], b"b: c", b"d: e"].map(Bytes::from_static);
         let [a, b, d] = told;
-        assert_eq!(steps, [Step::Data(a), Step::Trailer(b), Step::Trailer(d), Step::End]);
+        assert_eq!(steps, [FramingStep::Data(a), FramingStep::Trailer(b), FramingStep::Trailer(d), FramingStep::End]);
     }
 
     #[test]

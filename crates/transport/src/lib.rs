@@ -5,15 +5,15 @@
 //! is given an [`Outbound`] that says which proxies and root certificates apply.
 
 pub mod client;
-mod coding;
+mod content_coding;
 mod framing;
 pub mod server;
 
 pub use client::{
-    Answer, Body, BodyError, Client, Finding, Flow, Guard, Local, LocalBody, Lost, Names, Net,
-    NetBody, NotPublic, Outbound, OutboundError, Pieces, Proxies, SystemNames, Target, Unframed,
+    ClientResponse, ClientBody, BodyError, HttpClient, LookupFuture, Http1Body, AddressGuard, LocalService, LocalBody, SendError, NameResolver, NetworkClient,
+    NetworkBody, NotPublic, Outbound, OutboundError, RequestBody, ProxySettings, SystemResolver, FetchTarget, EventStreamBody,
     is_public,
 };
-pub use coding::{CODINGS, Coding, Decoder, Undecodable};
-pub use framing::{Chunked, Framing, Nonsense, Step};
+pub use content_coding::{SUPPORTED_CODINGS, ContentCoding, BodyDecoder, DecodeError};
+pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use server::{Connections, HttpLimits, RequestHandler, ShutdownPhase};

@@ -1,6 +1,6 @@
 //! Gets what callers name by address, and nothing else.
 //!
-//! Every hop is looked at by the [`Guard`], its name is resolved here, and the connection is opened
+//! Every hop is looked at by the [`AddressGuard`], its name is resolved here, and the connection is opened
 //! to the very address that was judged: a name that changes its mind in between changes nothing.
 //! Nothing is sent along that could prove who we are, and no connection is used twice.
 
@@ -28,34 +28,34 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use url::{Host, Position};
 
-use crate::sniff;
+use crate::media_type;
 use transport::Outbound;
-use transport::{Guard, NotPublic, Target};
-use transport::{Names, SystemNames};
+use transport::{AddressGuard, NotPublic, FetchTarget};
+use transport::{NameResolver, SystemResolver};
 
 /// How often a server may send us on.
-const HOPS: usize = 3;
+const MAX_REDIRECTS: usize = 3;
 /// How many addresses of a name are tried.
-const TRIES: usize = 4;
+const MAX_ADDRESSES_TRIED: usize = 4;
 /// How long one of them may take to answer.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How much is being fetched at once, by all calls together.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_FETCHES: usize = 32;
 
 /// How much is fetched, and how long that may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
     /// The largest thing that is fetched, in bytes.
-    pub size: usize,
+    pub max_bytes: usize,
     /// How long fetching it may take, with everything.
-    pub time: Duration,
+    pub timeout: Duration,
 }
 
 /// What may still be fetched for one call, in bytes.
 #[derive(Debug)]
-pub struct Allowance(AtomicUsize);
+pub struct FetchAllowance(AtomicUsize);
 
-impl Allowance {
+impl FetchAllowance {
     /// That many bytes.
     pub const fn new(bytes: usize) -> Self {
         Self(AtomicUsize::new(bytes))
@@ -69,7 +69,7 @@ impl Allowance {
 
 /// What was fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedMedia {
     /// Its media type, by its own bytes.
     pub mime: String,
     /// The bytes.
@@ -106,38 +106,38 @@ fn failed(why: impl fmt::Display) -> FetchError {
 
 /// Gets what callers name by address.
 #[derive(Clone)]
-pub struct Fetcher {
-    guard: Guard,
-    names: Arc<dyn Names>,
-    way: Outbound,
+pub struct MediaFetcher {
+    guard: AddressGuard,
+    resolver: Arc<dyn NameResolver>,
+    outbound: Outbound,
     tls: TlsConnector,
     limits: FetchLimits,
-    gate: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Fetcher {
+impl MediaFetcher {
     /// A fetcher behind that guard.
-    pub fn new(guard: Guard, way: &Outbound, limits: FetchLimits) -> Self {
+    pub fn new(guard: AddressGuard, way: &Outbound, limits: FetchLimits) -> Self {
         let mut tls = way.tls();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Self {
             guard,
-            names: Arc::new(SystemNames::default()),
-            way: way.clone(),
+            resolver: Arc::new(SystemResolver::default()),
+            outbound: way.clone(),
             tls: TlsConnector::from(Arc::new(tls)),
             limits,
-            gate: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
         }
     }
 
     /// The same fetcher, asking someone else for the addresses of names.
     #[must_use]
-    pub fn with_names(self, names: Arc<dyn Names>) -> Self {
-        Self { names, ..self }
+    pub fn with_resolver(self, names: Arc<dyn NameResolver>) -> Self {
+        Self { resolver: names, ..self }
     }
 
     /// Who may be asked.
-    pub const fn guard(&self) -> &Guard {
+    pub const fn guard(&self) -> &AddressGuard {
         &self.guard
     }
 
@@ -151,38 +151,38 @@ impl Fetcher {
         &self,
         address: &str,
         wanted: MediaKind,
-        allowance: &Allowance,
-    ) -> Result<Fetched, FetchError> {
-        let target = self.guard.look(address).map_err(|NotPublic| FetchError::NotPublic)?;
+        allowance: &FetchAllowance,
+    ) -> Result<FetchedMedia, FetchError> {
+        let target = self.guard.check(address).map_err(|NotPublic| FetchError::NotPublic)?;
         let whole = async {
-            let waiting = tokio::time::timeout(self.limits.time / 2, self.gate.acquire());
+            let waiting = tokio::time::timeout(self.limits.timeout / 2, self.permits.acquire());
             let _permit = waiting.await.map_err(|_| FetchError::Busy)?.map_err(failed)?;
-            self.follow(target, wanted, allowance).await
+            self.fetch_following(target, wanted, allowance).await
         };
-        match tokio::time::timeout(self.limits.time, whole).await {
+        match tokio::time::timeout(self.limits.timeout, whole).await {
             Ok(fetched) => fetched,
             Err(_) => Err(failed("it took too long")),
         }
     }
 
-    async fn follow(
+    async fn fetch_following(
         &self,
-        mut target: Target,
+        mut target: FetchTarget,
         wanted: MediaKind,
-        allowance: &Allowance,
-    ) -> Result<Fetched, FetchError> {
-        for _ in 0..=HOPS {
-            let request = request(&target, wanted).map_err(failed)?;
-            let mut asked = self.ask(&target, request).await?;
-            let status = asked.answer.status().as_u16();
+        allowance: &FetchAllowance,
+    ) -> Result<FetchedMedia, FetchError> {
+        for _ in 0..=MAX_REDIRECTS {
+            let request = media_request(&target, wanted).map_err(failed)?;
+            let mut asked = self.send(&target, request).await?;
+            let status = asked.response.status().as_u16();
             match status {
-                200 => return self.read(&mut asked.answer, wanted, allowance).await,
+                200 => return self.read_media(&mut asked.response, wanted, allowance).await,
                 301 | 302 | 303 | 307 | 308 => {
-                    let location = text(asked.answer.headers(), LOCATION);
+                    let location = header_text(asked.response.headers(), LOCATION);
                     let location = location.ok_or_else(|| failed("a redirect to nowhere"))?;
                     // Told as a failure and not as a refusal: whoever may not be asked is not told
                     // from whoever is not there.
-                    target = self.guard.follow(&target, location).map_err(failed)?;
+                    target = self.guard.check_redirect(&target, location).map_err(failed)?;
                 }
                 _ => return Err(failed(format_args!("it answered {status}"))),
             }
@@ -198,25 +198,25 @@ impl Fetcher {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<u16, FetchError> {
-        let target = self.guard.look(address).map_err(|NotPublic| FetchError::NotPublic)?;
-        let mut request = addressed(Request::post(path(&target)), &target)
+        let target = self.guard.check(address).map_err(|NotPublic| FetchError::NotPublic)?;
+        let mut request = with_target_headers(Request::post(path_and_query(&target)), &target)
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Full::new(body))
             .map_err(failed)?;
         request.headers_mut().extend(headers);
-        match tokio::time::timeout(self.limits.time, self.ask(&target, request)).await {
-            Ok(asked) => Ok(asked?.answer.status().as_u16()),
+        match tokio::time::timeout(self.limits.timeout, self.send(&target, request)).await {
+            Ok(asked) => Ok(asked?.response.status().as_u16()),
             Err(_) => Err(failed("it took too long")),
         }
     }
 
-    async fn ask(
+    async fn send(
         &self,
-        target: &Target,
+        target: &FetchTarget,
         request: Request<Full<Bytes>>,
-    ) -> Result<Asked, FetchError> {
+    ) -> Result<FetchResponse, FetchError> {
         let stream = self.dial(target).await?;
-        if !target.is_secret() {
+        if !target.is_tls() {
             return exchange(stream, request).await;
         }
         let name = ServerName::try_from(target.host()).map_err(failed)?;
@@ -226,9 +226,9 @@ impl Fetcher {
 
     /// Opens a connection to an address that was judged. A name one of whose addresses may not be
     /// dialled is not dialled at all: it is not for us to pick the harmless one.
-    async fn dial(&self, target: &Target) -> Result<TcpStream, FetchError> {
+    async fn dial(&self, target: &FetchTarget) -> Result<TcpStream, FetchError> {
         let found = match &target.host {
-            Host::Domain(name) => self.names.find(name).await.map_err(failed)?,
+            Host::Domain(name) => self.resolver.resolve(name).await.map_err(failed)?,
             Host::Ipv4(address) => vec![IpAddr::V4(*address)],
             Host::Ipv6(address) => vec![IpAddr::V6(*address)],
         };
@@ -237,9 +237,9 @@ impl Fetcher {
         }
         let named: Uri = target.url.as_str().parse().map_err(failed)?;
         let mut last = failed("the name has no address");
-        for address in found.into_iter().take(TRIES) {
+        for address in found.into_iter().take(MAX_ADDRESSES_TRIED) {
             let to = SocketAddr::new(address, target.port);
-            match tokio::time::timeout(CONNECT, self.way.dial(&named, to, CONNECT)).await {
+            match tokio::time::timeout(CONNECT_TIMEOUT, self.outbound.dial(&named, to, CONNECT_TIMEOUT)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(e)) => last = failed(e),
                 Err(_) => last = failed("no connection in time"),
@@ -248,51 +248,51 @@ impl Fetcher {
         Err(last)
     }
 
-    async fn read(
+    async fn read_media(
         &self,
         answer: &mut Response<Incoming>,
         wanted: MediaKind,
-        allowance: &Allowance,
-    ) -> Result<Fetched, FetchError> {
+        allowance: &FetchAllowance,
+    ) -> Result<FetchedMedia, FetchError> {
         let headers = answer.headers();
         // We asked for none; what is packed regardless could unpack to anything.
-        if text(headers, CONTENT_ENCODING).is_some_and(|word| word != "identity") {
+        if header_text(headers, CONTENT_ENCODING).is_some_and(|word| word != "identity") {
             return Err(failed("it is packed"));
         }
-        let told = text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
+        let told = header_text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
         let too_large = || failed("it is too large");
-        if told.is_some_and(|length: usize| length > self.limits.size) {
+        if told.is_some_and(|length: usize| length > self.limits.max_bytes) {
             return Err(too_large());
         }
-        let kind = text(headers, CONTENT_TYPE).map(str::to_owned);
+        let kind = header_text(headers, CONTENT_TYPE).map(str::to_owned);
         let mut bytes = Vec::with_capacity(told.unwrap_or(0));
         while let Some(frame) = answer.body_mut().frame().await {
             let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
-            if bytes.len() + data.len() > self.limits.size || !allowance.take(data.len()) {
+            if bytes.len() + data.len() > self.limits.max_bytes || !allowance.take(data.len()) {
                 return Err(too_large());
             }
             bytes.extend_from_slice(&data);
         }
-        match sniff::judge(wanted, kind.as_deref(), &bytes) {
-            Some(mime) => Ok(Fetched { mime, bytes }),
+        match media_type::checked_media_type(wanted, kind.as_deref(), &bytes) {
+            Some(mime) => Ok(FetchedMedia { mime, bytes }),
             None => Err(failed(format_args!("{kind:?} is not what was asked for"))),
         }
     }
 }
 
-impl fmt::Debug for Fetcher {
+impl fmt::Debug for MediaFetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetcher").field("guard", &self.guard).field("limits", &self.limits).finish()
     }
 }
 
 /// An answer, and the connection it is read from; it ends with it.
-struct Asked {
-    answer: Response<Incoming>,
+struct FetchResponse {
+    response: Response<Incoming>,
     _connection: JoinSet<()>,
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Asked, FetchError>
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<FetchResponse, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -303,33 +303,33 @@ where
         let _ = connection.await;
     });
     let answer = sender.send_request(request).await.map_err(failed)?;
-    Ok(Asked { answer, _connection: running })
+    Ok(FetchResponse { response: answer, _connection: running })
 }
 
-fn request(target: &Target, wanted: MediaKind) -> Result<Request<Full<Bytes>>, http::Error> {
+fn media_request(target: &FetchTarget, wanted: MediaKind) -> Result<Request<Full<Bytes>>, http::Error> {
     let accept = match wanted {
         MediaKind::Image => "image/*",
         MediaKind::Audio => "audio/*",
         MediaKind::Video => "video/*",
         MediaKind::Document => "*/*",
     };
-    addressed(Request::get(path(target)), target)
+    with_target_headers(Request::get(path_and_query(target)), target)
         .header(ACCEPT, HeaderValue::from_static(accept))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
         .body(Full::default())
 }
 
-fn path(target: &Target) -> &str {
+fn path_and_query(target: &FetchTarget) -> &str {
     &target.url[Position::BeforePath..Position::AfterQuery]
 }
 
-fn addressed(request: http::request::Builder, target: &Target) -> http::request::Builder {
+fn with_target_headers(request: http::request::Builder, target: &FetchTarget) -> http::request::Builder {
     let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
     request
         .header(HOST, &target.url[Position::BeforeHost..Position::AfterPort])
         .header(USER_AGENT, HeaderValue::from_static(agent))
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }

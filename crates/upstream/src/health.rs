@@ -9,80 +9,80 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::breaker::{Breaker, Gate, Rest};
+use crate::breaker::{Breaker, BreakerState, Backoff};
 
 /// Failures in a row after which a lane rests.
-const ROW: u32 = 5;
+const MAX_FAILURE_STREAK: u32 = 5;
 /// Or more than half of at least this many calls within the window.
-const ENOUGH: u64 = 20;
-const WINDOW: i64 = 10_000_000;
+const MIN_WINDOW_CALLS: u64 = 20;
+const WINDOW_MICROS: i64 = 10_000_000;
 /// Short, because a trial costs one call one more try, and a healed lane should not be missed.
-const FAILED: Rest = Rest { first: 500_000, most: 1_500_000 };
+const FAILURE_BACKOFF: Backoff = Backoff { initial_micros: 500_000, max_micros: 1_500_000 };
 /// A trial that is slow to fail costs its caller that time, so it must not be made often.
-const SLOWEST: i64 = 30_000_000;
+const MAX_SLOW_BACKOFF_MICROS: i64 = 30_000_000;
 /// A refused credential or a model that is gone needs the operator, which takes longer.
-const WRONG: Rest = Rest { first: 30_000_000, most: 300_000_000 };
+const REFUSAL_BACKOFF: Backoff = Backoff { initial_micros: 30_000_000, max_micros: 300_000_000 };
 /// How long a busy lane is passed over that names no time, at first and at most.
-const BUSY: Rest = Rest { first: 1_000_000, most: 8_000_000 };
+const BUSY_BACKOFF: Backoff = Backoff { initial_micros: 1_000_000, max_micros: 8_000_000 };
 /// How many measurements it takes to know anything.
-const SAMPLES: i64 = 3;
+const MIN_SAMPLES: i64 = 3;
 /// A measurement older than this says nothing any more.
-const STALE: i64 = 10_000_000;
+const SAMPLE_LIFETIME_MICROS: i64 = 10_000_000;
 
 /// Why a lane did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// It could not be reached, broke off, or answered with an error of its own.
     Down,
     /// It took too long.
-    Slow,
+    TimedOut,
     /// It is at our rate limit; for how long, if it says so.
-    Limited(Option<Duration>),
+    RateLimited(Option<Duration>),
     /// It is overloaded; for how long, if it says so.
-    Busy(Option<Duration>),
+    Overloaded(Option<Duration>),
     /// It does not accept the credential, or its account has no money.
-    Refused,
+    CredentialRefused,
     /// It does not know the model.
-    Gone,
+    ModelGone,
     /// It could not take this very request at this very moment.
-    Odd,
+    NotNow,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// The word in records.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Down => "failed",
-            Self::Slow => "timeout",
-            Self::Limited(_) => "rate_limited",
-            Self::Busy(_) => "overloaded",
-            Self::Refused => "credential_refused",
-            Self::Gone => "model_gone",
-            Self::Odd => "not_now",
+            Self::TimedOut => "timeout",
+            Self::RateLimited(_) => "rate_limited",
+            Self::Overloaded(_) => "overloaded",
+            Self::CredentialRefused => "credential_refused",
+            Self::ModelGone => "model_gone",
+            Self::NotNow => "not_now",
         }
     }
 
     const fn code(self) -> u8 {
         match self {
             Self::Down => 1,
-            Self::Slow => 2,
-            Self::Limited(_) => 3,
-            Self::Busy(_) => 4,
-            Self::Refused => 5,
-            Self::Gone => 6,
-            Self::Odd => 7,
+            Self::TimedOut => 2,
+            Self::RateLimited(_) => 3,
+            Self::Overloaded(_) => 4,
+            Self::CredentialRefused => 5,
+            Self::ModelGone => 6,
+            Self::NotNow => 7,
         }
     }
 
-    const fn by_code(code: u8) -> Option<Self> {
+    const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Down,
-            2 => Self::Slow,
-            3 => Self::Limited(None),
-            4 => Self::Busy(None),
-            5 => Self::Refused,
-            6 => Self::Gone,
-            7 => Self::Odd,
+            2 => Self::TimedOut,
+            3 => Self::RateLimited(None),
+            4 => Self::Overloaded(None),
+            5 => Self::CredentialRefused,
+            6 => Self::ModelGone,
+            7 => Self::NotNow,
             _ => return None,
         })
     }
@@ -90,128 +90,128 @@ impl Failure {
 
 /// How a lane stands at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LaneState {
     /// It is expected to answer.
     Good,
     /// It failed and has rested: one call may try it.
-    Trial,
+    Probing,
     /// It asked to be left alone for that many more microseconds.
-    Pressed(i64),
+    Busy(i64),
     /// It failed, and rests for that many more microseconds.
-    Resting(i64),
+    CoolingDown(i64),
 }
 
-impl Standing {
+impl LaneState {
     /// The word in what is told of a lane.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::Trial => "trial",
-            Self::Pressed(_) => "pressed",
-            Self::Resting(_) => "resting",
+            Self::Probing => "trial",
+            Self::Busy(_) => "pressed",
+            Self::CoolingDown(_) => "resting",
         }
     }
 }
 
 /// Whether a provider accepts one of our credentials; shared by all its lanes.
 #[derive(Debug, Default)]
-pub struct Account(Breaker);
+pub struct CredentialHealth(Breaker);
 
 /// The health of one lane with one credential.
 #[derive(Debug)]
-pub struct Health {
-    own: Breaker,
-    account: Arc<Account>,
+pub struct HealthTracker {
+    breaker: Breaker,
+    credential: Arc<CredentialHealth>,
     pending: AtomicU32,
     /// Failures in a row.
-    row: AtomicU32,
+    failure_streak: AtomicU32,
     /// Calls that were answered.
     answered: AtomicU64,
     /// Taken by failures only.
-    window: Mutex<Window>,
+    window: Mutex<FailureWindow>,
     /// Until when it asked to be left alone.
-    pressed: AtomicI64,
+    busy_until: AtomicI64,
     /// How often in a row it asked without naming a time.
-    presses: AtomicU32,
+    busy_streak: AtomicU32,
     latency: AtomicI64,
     /// Of how many measurements, as far as that matters.
     samples: AtomicI64,
     /// When the latency was measured last.
-    measured: AtomicI64,
-    last: AtomicU8,
+    measured_at: AtomicI64,
+    last_failure: AtomicU8,
 }
 
 /// Failures beside answers, over a short time.
 #[derive(Debug, Default)]
-struct Window {
-    began: i64,
+struct FailureWindow {
+    began_at: i64,
     answered: u64,
     failed: u64,
 }
 
 /// What is known of a lane's health, for whoever shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct HealthSnapshot {
     /// How it stands.
-    pub standing: Standing,
+    pub state: LaneState,
     /// Failures in a row.
-    pub failures: u32,
+    pub failure_streak: u32,
     /// Calls that run on it.
     pub pending: u32,
     /// The usual time to an answer, if it was measured lately.
     pub latency: Option<Duration>,
     /// Why it failed last, if it ever did.
-    pub last: Option<&'static str>,
+    pub last_failure: Option<&'static str>,
 }
 
-impl Health {
+impl HealthTracker {
     /// A lane of which nothing is known, with that credential.
-    pub fn new(account: Arc<Account>) -> Self {
+    pub fn new(account: Arc<CredentialHealth>) -> Self {
         Self {
-            own: Breaker::default(),
-            account,
+            breaker: Breaker::default(),
+            credential: account,
             pending: AtomicU32::new(0),
-            row: AtomicU32::new(0),
+            failure_streak: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             window: Mutex::default(),
-            pressed: AtomicI64::new(0),
-            presses: AtomicU32::new(0),
+            busy_until: AtomicI64::new(0),
+            busy_streak: AtomicU32::new(0),
             latency: AtomicI64::new(0),
             samples: AtomicI64::new(0),
-            measured: AtomicI64::new(0),
-            last: AtomicU8::new(0),
+            measured_at: AtomicI64::new(0),
+            last_failure: AtomicU8::new(0),
         }
     }
 
     /// Whether its credential is accepted.
-    pub fn account(&self) -> &Arc<Account> {
-        &self.account
+    pub fn credential(&self) -> &Arc<CredentialHealth> {
+        &self.credential
     }
 
     /// How it stands.
-    pub fn standing(&self, now: i64) -> Standing {
-        let pressed = self.pressed.load(Ordering::Relaxed);
+    pub fn state(&self, now: i64) -> LaneState {
+        let pressed = self.busy_until.load(Ordering::Relaxed);
         if now < pressed {
-            return Standing::Pressed(pressed - now);
+            return LaneState::Busy(pressed - now);
         }
-        match (self.own.gate(now), self.account.0.gate(now)) {
-            (Gate::Closed, Gate::Closed) => Standing::Good,
-            (Gate::Resting(a), Gate::Resting(b)) => Standing::Resting(a.max(b)),
-            (Gate::Resting(left), _) | (_, Gate::Resting(left)) => Standing::Resting(left),
+        match (self.breaker.state(now), self.credential.0.state(now)) {
+            (BreakerState::Closed, BreakerState::Closed) => LaneState::Good,
+            (BreakerState::Open(a), BreakerState::Open(b)) => LaneState::CoolingDown(a.max(b)),
+            (BreakerState::Open(left), _) | (_, BreakerState::Open(left)) => LaneState::CoolingDown(left),
             // Somebody else is trying it at this moment, and how that ends is open.
-            (Gate::Tried, _) | (_, Gate::Tried) => Standing::Resting(FAILED.most),
-            (Gate::Ajar, _) | (_, Gate::Ajar) => Standing::Trial,
+            (BreakerState::Probing, _) | (_, BreakerState::Probing) => LaneState::CoolingDown(FAILURE_BACKOFF.max_micros),
+            (BreakerState::HalfOpen, _) | (_, BreakerState::HalfOpen) => LaneState::Probing,
         }
     }
 
     /// Whether what presses it is our rate limit and not its own load.
-    pub fn is_limited(&self) -> bool {
-        self.last.load(Ordering::Relaxed) == Failure::Limited(None).code()
+    pub fn is_rate_limited(&self) -> bool {
+        self.last_failure.load(Ordering::Relaxed) == AttemptFailure::RateLimited(None).code()
     }
 
     /// Whether nothing is held against it at the moment.
-    pub fn is_innocent(&self) -> bool {
-        self.row.load(Ordering::Relaxed) == 0
+    pub fn has_no_recent_failure(&self) -> bool {
+        self.failure_streak.load(Ordering::Relaxed) == 0
     }
 
     /// Calls that run on it.
@@ -221,133 +221,133 @@ impl Health {
 
     /// Microseconds it usually takes to answer, if measured lately.
     pub fn latency(&self, now: i64) -> Option<i64> {
-        let recent = now.saturating_sub(self.measured.load(Ordering::Relaxed)) < STALE;
-        let enough = self.samples.load(Ordering::Relaxed) >= SAMPLES;
+        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+        let enough = self.samples.load(Ordering::Relaxed) >= MIN_SAMPLES;
         (recent && enough).then(|| self.latency.load(Ordering::Relaxed))
     }
 
     /// A call begins.
-    pub fn begin(self: &Arc<Self>, now: i64) -> Turn {
+    pub fn begin_attempt(self: &Arc<Self>, now: i64) -> AttemptGuard {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        let trial = self.own.begin_trial(now);
-        let vouched = self.account.0.begin_trial(now);
-        Turn { health: Arc::clone(self), began: now, trial, vouched, told: false }
+        let trial = self.breaker.begin_probe(now);
+        let vouched = self.credential.0.begin_probe(now);
+        AttemptGuard { health: Arc::clone(self), began_at: now, probes_lane: trial, probes_credential: vouched, is_reported: false }
     }
 
     /// What is known of it.
-    pub fn snapshot(&self, now: i64) -> Snapshot {
+    pub fn snapshot(&self, now: i64) -> HealthSnapshot {
         let micros = self.latency(now).and_then(|micros| u64::try_from(micros).ok());
-        Snapshot {
-            standing: self.standing(now),
-            failures: self.row.load(Ordering::Relaxed),
+        HealthSnapshot {
+            state: self.state(now),
+            failure_streak: self.failure_streak.load(Ordering::Relaxed),
             pending: self.pending(),
             latency: micros.map(Duration::from_micros),
-            last: Failure::by_code(self.last.load(Ordering::Relaxed)).map(Failure::word),
+            last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed)).map(AttemptFailure::as_str),
         }
     }
 
-    fn good(&self, began: i64) {
+    fn record_success(&self, began: i64) {
         self.answered.fetch_add(1, Ordering::Relaxed);
-        if self.row.load(Ordering::Relaxed) != 0 {
-            self.row.store(0, Ordering::Relaxed);
+        if self.failure_streak.load(Ordering::Relaxed) != 0 {
+            self.failure_streak.store(0, Ordering::Relaxed);
         }
-        if self.presses.load(Ordering::Relaxed) != 0 {
-            self.presses.store(0, Ordering::Relaxed);
+        if self.busy_streak.load(Ordering::Relaxed) != 0 {
+            self.busy_streak.store(0, Ordering::Relaxed);
         }
-        self.own.answered(began);
-        self.account.0.answered(began);
+        self.breaker.record_success(began);
+        self.credential.0.record_success(began);
     }
 
-    fn measure(&self, micros: i64, now: i64) {
-        let recent = now.saturating_sub(self.measured.load(Ordering::Relaxed)) < STALE;
+    fn record_latency(&self, micros: i64, now: i64) {
+        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
         let samples = if recent { self.samples.load(Ordering::Relaxed) } else { 0 };
         // The mean of the first few, then one that follows: a single slow one decides nothing.
         let old = self.latency.load(Ordering::Relaxed);
         let new = old.saturating_add((micros - old) / (samples + 1));
         self.latency.store(if samples == 0 { micros } else { new }.max(1), Ordering::Relaxed);
         self.samples.store((samples + 1).min(5), Ordering::Relaxed);
-        self.measured.store(now, Ordering::Relaxed);
+        self.measured_at.store(now, Ordering::Relaxed);
     }
 
-    fn press(&self, wait: Option<Duration>, now: i64) {
+    fn mark_busy(&self, wait: Option<Duration>, now: i64) {
         let wait = match wait {
             Some(wait) => i64::try_from(wait.as_micros()).unwrap_or(i64::MAX),
-            None => BUSY.after(self.presses.fetch_add(1, Ordering::Relaxed)),
+            None => BUSY_BACKOFF.delay(self.busy_streak.fetch_add(1, Ordering::Relaxed)),
         };
-        self.pressed.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
+        self.busy_until.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
     }
 
     /// Counts a failure that took that long; true when the lane rests from now on and did not before.
-    fn bad(&self, lost: i64, now: i64, trial: bool) -> bool {
-        let row = self.row.fetch_add(1, Ordering::Relaxed) + 1;
+    fn record_failure(&self, lost: i64, now: i64, trial: bool) -> bool {
+        let row = self.failure_streak.fetch_add(1, Ordering::Relaxed) + 1;
         // While it rests, only the trial decides; the others began earlier or had no choice.
-        let rests = self.own.gate(now) != Gate::Closed;
+        let rests = self.breaker.state(now) != BreakerState::Closed;
         if rests && !trial {
             return false;
         }
-        if trial || row >= ROW || self.fails_mostly(now) {
-            *self.window.lock() = self.fresh_window(now);
-            return self.own.trip(now, FAILED, lost.min(SLOWEST));
+        if trial || row >= MAX_FAILURE_STREAK || self.exceeds_failure_rate(now) {
+            *self.window.lock() = self.new_window(now);
+            return self.breaker.trip(now, FAILURE_BACKOFF, lost.min(MAX_SLOW_BACKOFF_MICROS));
         }
         false
     }
 
-    fn fails_mostly(&self, now: i64) -> bool {
+    fn exceeds_failure_rate(&self, now: i64) -> bool {
         let mut window = self.window.lock();
-        if now.saturating_sub(window.began) > WINDOW {
-            *window = self.fresh_window(now);
+        if now.saturating_sub(window.began_at) > WINDOW_MICROS {
+            *window = self.new_window(now);
         }
         window.failed += 1;
         let answered = self.answered.load(Ordering::Relaxed).saturating_sub(window.answered);
-        window.failed > answered && window.failed + answered >= ENOUGH
+        window.failed > answered && window.failed + answered >= MIN_WINDOW_CALLS
     }
 
-    fn fresh_window(&self, now: i64) -> Window {
-        Window { began: now, answered: self.answered.load(Ordering::Relaxed), failed: 0 }
+    fn new_window(&self, now: i64) -> FailureWindow {
+        FailureWindow { began_at: now, answered: self.answered.load(Ordering::Relaxed), failed: 0 }
     }
 }
 
 /// One call on a lane. Dropped without a verdict, it leaves none: its caller went away.
 #[derive(Debug)]
-pub struct Turn {
-    health: Arc<Health>,
-    began: i64,
+pub struct AttemptGuard {
+    health: Arc<HealthTracker>,
+    began_at: i64,
     /// Whether this call decides over the lane's rest.
-    trial: bool,
+    probes_lane: bool,
     /// Whether it decides over the credential's.
-    vouched: bool,
-    told: bool,
+    probes_credential: bool,
+    is_reported: bool,
 }
 
-impl Turn {
+impl AttemptGuard {
     /// It was answered, well or with the caller's own mistake.
-    pub fn answered(&mut self, now: i64) {
-        if !std::mem::replace(&mut self.told, true) {
-            self.health.good(self.began);
-            self.health.measure(now.saturating_sub(self.began), now);
+    pub fn succeeded(&mut self, now: i64) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            self.health.record_success(self.began_at);
+            self.health.record_latency(now.saturating_sub(self.began_at), now);
         }
     }
 
     /// It failed. True when the operator should hear of it: the lane or its credential was good
     /// until now and rests from here on.
-    pub fn failed(&mut self, failure: Failure, now: i64) -> bool {
+    pub fn failed(&mut self, failure: AttemptFailure, now: i64) -> bool {
         let health = &self.health;
-        health.last.store(failure.code(), Ordering::Relaxed);
+        health.last_failure.store(failure.code(), Ordering::Relaxed);
         // What broke off after it had begun cost its caller no time in vain.
-        let begun = std::mem::replace(&mut self.told, true);
-        let lost = if begun { 0 } else { now.saturating_sub(self.began) };
+        let begun = std::mem::replace(&mut self.is_reported, true);
+        let lost = if begun { 0 } else { now.saturating_sub(self.began_at) };
         match failure {
-            Failure::Down | Failure::Slow => health.bad(lost, now, self.trial),
-            Failure::Limited(wait) | Failure::Busy(wait) => {
+            AttemptFailure::Down | AttemptFailure::TimedOut => health.record_failure(lost, now, self.probes_lane),
+            AttemptFailure::RateLimited(wait) | AttemptFailure::Overloaded(wait) => {
                 // Whoever says that it is busy is alive.
-                health.own.answered(self.began);
-                health.press(wait, now);
+                health.breaker.record_success(self.began_at);
+                health.mark_busy(wait, now);
                 false
             }
-            Failure::Refused => health.account.0.trip(now, WRONG, 0),
-            Failure::Gone => health.own.trip(now, WRONG, 0),
-            Failure::Odd => {
-                health.own.answered(self.began);
+            AttemptFailure::CredentialRefused => health.credential.0.trip(now, REFUSAL_BACKOFF, 0),
+            AttemptFailure::ModelGone => health.breaker.trip(now, REFUSAL_BACKOFF, 0),
+            AttemptFailure::NotNow => {
+                health.breaker.record_success(self.began_at);
                 false
             }
         }
@@ -355,18 +355,18 @@ impl Turn {
 
     /// How long the call has run.
     pub fn elapsed(&self, now: i64) -> Duration {
-        Duration::from_micros(u64::try_from(now.saturating_sub(self.began)).unwrap_or(0))
+        Duration::from_micros(u64::try_from(now.saturating_sub(self.began_at)).unwrap_or(0))
     }
 }
 
-impl Drop for Turn {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.health.pending.fetch_sub(1, Ordering::Relaxed);
-        if self.trial {
-            self.health.own.end_trial();
+        if self.probes_lane {
+            self.health.breaker.end_probe();
         }
-        if self.vouched {
-            self.health.account.0.end_trial();
+        if self.probes_credential {
+            self.health.credential.0.end_probe();
         }
     }
 }
@@ -378,36 +378,36 @@ mod tests {
 
     const MS: i64 = 1_000;
 
-    fn health() -> Arc<Health> {
-        Arc::new(Health::new(Arc::default()))
+    fn health() -> Arc<HealthTracker> {
+        Arc::new(HealthTracker::new(Arc::default()))
     }
 
-    fn fail(health: &Arc<Health>, now: i64) -> bool {
-        health.begin(now).failed(Failure::Down, now)
+    fn fail(health: &Arc<HealthTracker>, now: i64) -> bool {
+        health.begin_attempt(now).failed(AttemptFailure::Down, now)
     }
 
     #[test]
     fn five_failures_in_a_row_and_a_single_trial() {
         let health = health();
         for now in 1..5 {
-            assert!(!fail(&health, now) && health.standing(now) == Standing::Good);
+            assert!(!fail(&health, now) && health.state(now) == LaneState::Good);
         }
         assert!(fail(&health, 5));
-        assert_eq!(health.standing(5), Standing::Resting(500 * MS));
+        assert_eq!(health.state(5), LaneState::CoolingDown(500 * MS));
         assert!(!fail(&health, 6), "a straggler changes nothing");
-        assert_eq!(health.standing(6), Standing::Resting(500 * MS - 1));
+        assert_eq!(health.state(6), LaneState::CoolingDown(500 * MS - 1));
         let later = 501 * MS;
-        assert_eq!(health.standing(later), Standing::Trial);
-        let mut trial = health.begin(later);
-        assert_eq!(health.standing(later), Standing::Resting(1_500 * MS), "one call is enough");
-        trial.failed(Failure::Down, later);
+        assert_eq!(health.state(later), LaneState::Probing);
+        let mut trial = health.begin_attempt(later);
+        assert_eq!(health.state(later), LaneState::CoolingDown(1_500 * MS), "one call is enough");
+        trial.failed(AttemptFailure::Down, later);
         drop(trial);
-        assert_eq!(health.standing(later), Standing::Resting(1_000 * MS), "it rests longer");
-        let mut trial = health.begin(later + 1_000 * MS);
-        trial.answered(later + 1_001 * MS);
+        assert_eq!(health.state(later), LaneState::CoolingDown(1_000 * MS), "it rests longer");
+        let mut trial = health.begin_attempt(later + 1_000 * MS);
+        trial.succeeded(later + 1_001 * MS);
         drop(trial);
-        assert_eq!(health.standing(later + 1_001 * MS), Standing::Good);
-        assert_eq!((health.pending(), health.is_innocent()), (0, true));
+        assert_eq!(health.state(later + 1_001 * MS), LaneState::Good);
+        assert_eq!((health.pending(), health.has_no_recent_failure()), (0, true));
     }
 
     #[test]
@@ -416,8 +416,8 @@ mod tests {
         (1..6).for_each(|now| {
             fail(&health, now);
         });
-        drop(health.begin(600 * MS));
-        assert_eq!(health.standing(600 * MS), Standing::Trial);
+        drop(health.begin_attempt(600 * MS));
+        assert_eq!(health.state(600 * MS), LaneState::Probing);
     }
 
     #[test]
@@ -426,7 +426,7 @@ mod tests {
         let mut rested = None;
         for now in 1..100 {
             if now % 3 == 0 {
-                health.begin(now).answered(now);
+                health.begin_attempt(now).succeeded(now);
             } else if fail(&health, now) {
                 rested = Some(now);
                 break;
@@ -440,29 +440,29 @@ mod tests {
         let health = health();
         let wait = Some(Duration::from_secs(2));
         for _ in 0..10 {
-            assert!(!health.begin(1).failed(Failure::Limited(wait), 1));
+            assert!(!health.begin_attempt(1).failed(AttemptFailure::RateLimited(wait), 1));
         }
-        assert_eq!(health.standing(1), Standing::Pressed(2_000 * MS));
-        assert!(health.is_innocent() && health.is_limited());
-        assert_eq!(health.standing(1 + 2_000 * MS), Standing::Good);
-        health.begin(1).failed(Failure::Busy(None), 5_000 * MS);
-        assert_eq!(health.standing(5_000 * MS), Standing::Pressed(1_000 * MS));
-        assert!(!health.is_limited());
-        health.begin(1).failed(Failure::Busy(None), 7_000 * MS);
-        assert_eq!(health.standing(7_000 * MS), Standing::Pressed(2_000 * MS), "longer each time");
+        assert_eq!(health.state(1), LaneState::Busy(2_000 * MS));
+        assert!(health.has_no_recent_failure() && health.is_rate_limited());
+        assert_eq!(health.state(1 + 2_000 * MS), LaneState::Good);
+        health.begin_attempt(1).failed(AttemptFailure::Overloaded(None), 5_000 * MS);
+        assert_eq!(health.state(5_000 * MS), LaneState::Busy(1_000 * MS));
+        assert!(!health.is_rate_limited());
+        health.begin_attempt(1).failed(AttemptFailure::Overloaded(None), 7_000 * MS);
+        assert_eq!(health.state(7_000 * MS), LaneState::Busy(2_000 * MS), "longer each time");
     }
 
     #[test]
     fn a_refused_credential_rests_on_every_lane_it_is_used_on() {
-        let account = Arc::new(Account::default());
-        let one = Arc::new(Health::new(Arc::clone(&account)));
-        let two = Arc::new(Health::new(account));
-        assert!(one.begin(1).failed(Failure::Refused, 1), "the operator hears of it");
-        assert!(!one.begin(2).failed(Failure::Refused, 2), "once");
-        assert!(matches!(two.standing(3), Standing::Resting(left) if left >= 30_000 * MS));
-        let mut lucky = two.begin(4);
-        lucky.answered(5);
-        assert_eq!(one.standing(5), Standing::Good, "an answer proves the credential good");
+        let account = Arc::new(CredentialHealth::default());
+        let one = Arc::new(HealthTracker::new(Arc::clone(&account)));
+        let two = Arc::new(HealthTracker::new(account));
+        assert!(one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1), "the operator hears of it");
+        assert!(!one.begin_attempt(2).failed(AttemptFailure::CredentialRefused, 2), "once");
+        assert!(matches!(two.state(3), LaneState::CoolingDown(left) if left >= 30_000 * MS));
+        let mut lucky = two.begin_attempt(4);
+        lucky.succeeded(5);
+        assert_eq!(one.state(5), LaneState::Good, "an answer proves the credential good");
     }
 
     #[test]
@@ -470,14 +470,14 @@ mod tests {
         let health = health();
         assert_eq!(health.latency(0), None);
         for millis in [700, 100] {
-            health.begin(0).answered(millis * MS);
+            health.begin_attempt(0).succeeded(millis * MS);
             assert_eq!(health.latency(700 * MS), None, "too little to tell");
         }
-        health.begin(0).answered(100 * MS);
+        health.begin_attempt(0).succeeded(100 * MS);
         assert_eq!(health.latency(700 * MS), Some(300 * MS));
         assert_eq!(health.snapshot(700 * MS).latency, Some(Duration::from_millis(300)));
         for _ in 0..100 {
-            health.begin(1_000 * MS).answered(1_010 * MS);
+            health.begin_attempt(1_000 * MS).succeeded(1_010 * MS);
         }
         assert!(health.latency(1_010 * MS).is_some_and(|latency| latency < 11 * MS));
         assert_eq!(health.latency(12_000 * MS), None);
@@ -491,25 +491,25 @@ mod tests {
             let mut now = 1;
             for (what, pass) in steps {
                 now += pass;
-                let mut turn = health.begin(now);
+                let mut turn = health.begin_attempt(now);
                 match what {
-                    0 => { turn.answered(now); }
-                    1 => { turn.failed(Failure::Slow, now); }
-                    2 => { turn.failed(Failure::Limited(Some(Duration::from_secs(60))), now); }
-                    3 => { turn.failed(Failure::Busy(None), now); }
-                    4 => { turn.failed(Failure::Odd, now); }
+                    0 => { turn.succeeded(now); }
+                    1 => { turn.failed(AttemptFailure::TimedOut, now); }
+                    2 => { turn.failed(AttemptFailure::RateLimited(Some(Duration::from_secs(60))), now); }
+                    3 => { turn.failed(AttemptFailure::Overloaded(None), now); }
+                    4 => { turn.failed(AttemptFailure::NotNow, now); }
                     5 => {}
-                    _ => { turn.failed(Failure::Down, now); }
+                    _ => { turn.failed(AttemptFailure::Down, now); }
                 }
                 drop(turn);
                 prop_assert_eq!(health.pending(), 0);
-                let left = match health.standing(now) {
-                    Standing::Good | Standing::Trial => 0,
-                    Standing::Pressed(left) | Standing::Resting(left) => left,
+                let left = match health.state(now) {
+                    LaneState::Good | LaneState::Probing => 0,
+                    LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
                 };
                 prop_assert!(left <= 62_000_000);
-                let later = health.standing(now + 62_000_000);
-                prop_assert!(matches!(later, Standing::Good | Standing::Trial));
+                let later = health.state(now + 62_000_000);
+                prop_assert!(matches!(later, LaneState::Good | LaneState::Probing));
             }
         }
     }

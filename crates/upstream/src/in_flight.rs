@@ -16,14 +16,14 @@ pub struct InFlightSlot(Arc<AtomicUsize>);
 
 impl InFlight {
     /// A place among at most that many; what is refused is told that somebody is overloaded.
-    pub fn enter(&self, most: usize) -> Result<InFlightSlot, ApiError> {
+    pub fn admit(&self, most: usize) -> Result<InFlightSlot, ApiError> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let place = InFlightSlot(Arc::clone(&self.0));
         if before < most { Ok(place) } else { Err(too_many(before)) }
     }
 
     /// Whether there is room among that many, asked before a place is worth the work of taking it.
-    pub fn room(&self, most: usize) -> Result<(), ApiError> {
+    pub fn check_room(&self, most: usize) -> Result<(), ApiError> {
         if self.is_full(most) { Err(too_many(most)) } else { Ok(()) }
     }
 
@@ -52,15 +52,15 @@ mod tests {
     #[test]
     fn places_are_few_and_come_free_again() {
         let running = InFlight::default();
-        let places: Vec<_> = (0..3).map(|_| running.enter(3).unwrap()).collect();
+        let places: Vec<_> = (0..3).map(|_| running.admit(3).unwrap()).collect();
         for _ in 0..5 {
             assert!(running.is_full(3) && !running.is_full(4));
-            assert_eq!(running.room(3).unwrap_err().kind(), ErrorKind::Overloaded);
-            let fault = running.enter(3).unwrap_err();
+            assert_eq!(running.check_room(3).unwrap_err().kind(), ErrorKind::Overloaded);
+            let fault = running.admit(3).unwrap_err();
             assert_eq!(fault.kind(), ErrorKind::Overloaded);
             assert_eq!(fault.retry_after(), Some(Duration::from_secs(1)));
         }
         drop(places);
-        assert!(running.enter(1).is_ok());
+        assert!(running.admit(1).is_ok());
     }
 }

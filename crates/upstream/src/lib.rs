@@ -4,25 +4,25 @@
 //! authenticate, a framing and limits of time. Nothing here knows wire formats or accounts.
 
 mod breaker;
-mod budget;
-mod choice;
+mod retry_budget;
+mod lane_order;
 mod credential;
 mod fetch;
-mod google;
+mod google_auth;
 mod health;
-mod hint;
+mod retry_hint;
 mod in_flight;
 mod provider;
 mod sigv4;
-mod sniff;
+mod media_type;
 
-pub use budget::Budget;
-pub use choice::{Contender, order};
-pub use credential::{Credential, Now};
-pub use fetch::{Allowance, FetchError, FetchLimits, Fetched, Fetcher};
-pub use google::Google;
-pub use health::{Account, Failure, Health, Snapshot, Standing, Turn};
-pub use hint::wait_hint;
+pub use retry_budget::RetryBudget;
+pub use lane_order::{LaneCandidate, order_lanes};
+pub use credential::{Credential, ClockFn};
+pub use fetch::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetcher};
+pub use google_auth::GoogleAuth;
+pub use health::{CredentialHealth, AttemptFailure, HealthTracker, HealthSnapshot, LaneState, AttemptGuard};
+pub use retry_hint::suggested_wait;
 pub use in_flight::{InFlight, InFlightSlot};
-pub use provider::{Provider, ProviderError, Sending, Timeouts};
-pub use sigv4::SigV4;
+pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
+pub use sigv4::SigV4Signer;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::credential::Credential;
 use transport::Outbound;
-use transport::Pieces;
-use transport::{Answer, Client, Lost};
+use transport::RequestBody;
+use transport::{ClientResponse, HttpClient, SendError};
 
 /// How long each step of a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,27 +44,27 @@ pub struct Provider {
     /// Its name in the configuration.
     pub name: String,
     /// The formats it speaks, the preferred one first.
-    pub speaks: Vec<WireFormat>,
+    pub formats: Vec<WireFormat>,
     /// How long it may take.
     pub timeouts: Timeouts,
     /// How many calls may run there at once.
     pub max_in_flight: usize,
-    base: Base,
+    base_url: BaseUrl,
     /// Hosts that are its own as well; one that begins with a dot is whatever ends with it.
     hosts: Vec<String>,
     credential: Credential,
     /// Further credentials, each as good as the first.
-    others: Vec<Credential>,
-    client: Client,
+    more_credentials: Vec<Credential>,
+    client: HttpClient,
 }
 
 /// How one request is sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
+pub struct SendOptions {
     /// The place of the credential to use.
     pub credential: usize,
     /// Whether to open a connection of its own for it.
-    pub fresh: bool,
+    pub new_connection: bool,
     /// How long to wait for a connection, where that is less than the provider's own time.
     pub connect: Duration,
     /// How long to wait for the head of the answer.
@@ -73,15 +73,15 @@ pub struct Sending {
 
 /// An address in its parts, so that it is not read again for every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Base {
+struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
     /// What comes before the path; empty for most.
     prefix: String,
 }
 
-impl Base {
-    fn at(&self, path: &str) -> Result<Uri, http::Error> {
+impl BaseUrl {
+    fn join(&self, path: &str) -> Result<Uri, http::Error> {
         let path = format!("{}{path}", self.prefix);
         let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
         uri.path_and_query(PathAndQuery::try_from(path)?).build()
@@ -96,7 +96,7 @@ impl Provider {
         base: &str,
         credential: Credential,
         timeouts: Timeouts,
-        client: Client,
+        client: HttpClient,
     ) -> Result<Self, ProviderError> {
         let base = base.trim_end_matches('/').to_owned();
         let uri: Uri =
@@ -113,36 +113,36 @@ impl Provider {
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
             return Err(ProviderError(format!("`{base}` is not an http or https address")));
         }
-        let base = Base { scheme, authority, prefix };
+        let base = BaseUrl { scheme, authority, prefix };
         Ok(Self {
             name: name.to_owned(),
-            speaks,
+            formats: speaks,
             timeouts,
             max_in_flight: usize::MAX,
-            base,
+            base_url: base,
             hosts: Vec::new(),
             credential,
-            others: Vec::new(),
+            more_credentials: Vec::new(),
             client,
         })
     }
 
     /// The same provider with more credentials.
     #[must_use]
-    pub fn with_more(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
-        self.others.extend(credentials);
+    pub fn with_credentials(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
+        self.more_credentials.extend(credentials);
         self
     }
 
     /// The same provider, reached on another way.
     #[must_use]
-    pub fn by_way_of(self, way: &Outbound) -> Self {
-        Self { client: Client::net(self.timeouts.connect, way), ..self }
+    pub fn with_outbound(self, way: &Outbound) -> Self {
+        Self { client: HttpClient::network(self.timeouts.connect, way), ..self }
     }
 
     /// The same provider with at most that many calls at once.
     #[must_use]
-    pub fn with_at_most(mut self, calls: usize) -> Self {
+    pub fn with_max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
         self
     }
@@ -169,36 +169,36 @@ impl Provider {
 
     /// Its address.
     pub fn address(&self) -> String {
-        let Base { scheme, authority, prefix } = &self.base;
+        let BaseUrl { scheme, authority, prefix } = &self.base_url;
         format!("{scheme}://{authority}{prefix}")
     }
 
     /// Whether the other one has its address.
-    pub fn is_at(&self, other: &Self) -> bool {
-        self.base == other.base
+    pub fn has_same_address(&self, other: &Self) -> bool {
+        self.base_url == other.base_url
     }
 
     /// The place one of our credentials has in the other provider, if that has the same address.
-    pub fn place_in(&self, other: &Self, credential: usize) -> Option<usize> {
-        if !self.is_at(other) {
+    pub fn index_in(&self, other: &Self, credential: usize) -> Option<usize> {
+        if !self.has_same_address(other) {
             return None;
         }
         let own = self.credential(credential);
-        (0..other.credentials()).find(|place| other.credential(*place).is_same(own))
+        (0..other.credential_count()).find(|place| other.credential(*place).matches(own))
     }
 
     /// Whether there is anything to prove ourselves with in that place.
-    pub fn proves(&self, place: usize) -> bool {
+    pub fn has_credential(&self, place: usize) -> bool {
         !self.credential(place).is_none()
     }
 
     /// How many credentials there are; at least one.
-    pub fn credentials(&self) -> usize {
-        self.others.len() + 1
+    pub fn credential_count(&self) -> usize {
+        self.more_credentials.len() + 1
     }
 
     fn credential(&self, place: usize) -> &Credential {
-        place.checked_sub(1).and_then(|place| self.others.get(place)).unwrap_or(&self.credential)
+        place.checked_sub(1).and_then(|place| self.more_credentials.get(place)).unwrap_or(&self.credential)
     }
 
     /// Sends a body to a path and waits for the head of the answer.
@@ -207,13 +207,13 @@ impl Provider {
         path: &str,
         headers: HeaderMap,
         pieces: Vec<Bytes>,
-        how: &Sending,
-    ) -> Result<Answer, ApiError> {
+        how: &SendOptions,
+    ) -> Result<ClientResponse, ApiError> {
         let uri = self
-            .base
-            .at(path)
+            .base_url
+            .join(path)
             .map_err(|e| ApiError::internal(format!("{}: {path} is not a path: {e}", self.name)))?;
-        let mut request = Request::new(Pieces::new(pieces));
+        let mut request = Request::new(RequestBody::new(pieces));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
@@ -223,8 +223,8 @@ impl Provider {
     }
 
     /// Asks at a path, or at an address of the provider's own.
-    pub async fn get(&self, at: &str, headers: HeaderMap, how: &Sending) -> Result<Answer, ApiError> {
-        let uri = if at.starts_with('/') { self.base.at(at).ok() } else { self.own(at) };
+    pub async fn get(&self, at: &str, headers: HeaderMap, how: &SendOptions) -> Result<ClientResponse, ApiError> {
+        let uri = if at.starts_with('/') { self.base_url.join(at).ok() } else { self.own_uri(at) };
         let uri = uri.ok_or_else(|| {
             ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read").with_log_note(
                 format!(
@@ -234,7 +234,7 @@ impl Provider {
                 ),
             )
         })?;
-        let mut request = Request::new(Pieces::new(Vec::new()));
+        let mut request = Request::new(RequestBody::new(Vec::new()));
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         self.exchange(request, how).await
@@ -243,13 +243,13 @@ impl Provider {
     /// Whether an address is the provider's own: it may be shown our credential, and need not be
     /// public if the provider is not.
     pub fn owns(&self, address: &str) -> bool {
-        self.own(address).is_some()
+        self.own_uri(address).is_some()
     }
 
     /// The same scheme, host and port, or over TLS one of the further hosts.
-    fn own(&self, address: &str) -> Option<Uri> {
+    fn own_uri(&self, address: &str) -> Option<Uri> {
         let uri: Uri = address.parse().ok()?;
-        let Base { scheme, authority, .. } = &self.base;
+        let BaseUrl { scheme, authority, .. } = &self.base_url;
         let theirs = uri.authority()?;
         if uri.scheme()? != scheme || theirs.as_str().contains('@') {
             return None;
@@ -263,7 +263,7 @@ impl Provider {
     }
 
     /// Sends a request and waits for the head of the answer.
-    async fn exchange(&self, mut request: Request<Pieces>, how: &Sending) -> Result<Answer, ApiError> {
+    async fn exchange(&self, mut request: Request<RequestBody>, how: &SendOptions) -> Result<ClientResponse, ApiError> {
         let headers = request.headers_mut();
         // What the makers' own clients send, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -273,22 +273,22 @@ impl Provider {
         let credential = self.credential(how.credential);
         let sending = async {
             // What proves us may have to be fetched first, and then nothing was sent yet.
-            let proved = credential.prove(&mut request, &self.client).await;
+            let proved = credential.authenticate(&mut request, &self.client).await;
             proved.map_err(|fault| fault.with_progress(UpstreamProgress::NotSent))?;
-            Ok(self.client.send_within(request, how.fresh, how.connect).await)
+            Ok(self.client.send_within(request, how.new_connection, how.connect).await)
         };
         let fault = match tokio::time::timeout(how.first_byte, sending).await {
             Ok(Ok(Ok(answer))) => {
                 if answer.status == 401 {
-                    credential.refused();
+                    credential.mark_refused();
                 }
-                return Ok(answer.unframed());
+                return Ok(answer.decode_event_stream());
             }
             Ok(Ok(Err(lost))) => {
                 let calm = lost
-                    .said()
+                    .http2_error()
                     .is_some_and(|said| said.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
-                let Lost { reach, why } = lost;
+                let SendError { progress: reach, cause: why } = lost;
                 let fault = if calm {
                     ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later")
                         .with_blame(Blame::Upstream)
@@ -298,17 +298,17 @@ impl Provider {
                     let say = "the provider could not be reached, retry later";
                     ApiError::new(ErrorKind::Unavailable, say)
                 };
-                fault.with_progress(reach).with_log_note(chain(&*why))
+                fault.with_progress(reach).with_log_note(error_chain(&*why))
             }
             Ok(Err(fault)) => fault,
-            Err(_) => late("answer", how.first_byte).with_progress(UpstreamProgress::Sent),
+            Err(_) => timeout_error("answer", how.first_byte).with_progress(UpstreamProgress::Sent),
         };
         let note = format!("{}: {}", self.name, fault.log_note().unwrap_or_default());
         Err(fault.with_log_note(note))
     }
 }
 
-fn late(what: &str, within: Duration) -> ApiError {
+fn timeout_error(what: &str, within: Duration) -> ApiError {
     ApiError::new(ErrorKind::Timeout, "the provider took too long to answer")
         .with_log_note(format!("no {what} within {within:?}"))
 }
@@ -327,7 +327,7 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// An error with everything behind it; the outermost one alone says little.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(error) = inner {
@@ -340,14 +340,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use transport::{Outbound, Proxies};
+    use transport::{Outbound, ProxySettings};
 
     fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
         let time = Duration::from_secs(1);
         let times = Timeouts { connect: time, first_byte: time, gap: time, total: time };
         let way =
-            Outbound::new(&Proxies::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
-        let client = Client::net(time, &way);
+            Outbound::new(&ProxySettings::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
+        let client = HttpClient::network(time, &way);
         let speaks = vec![WireFormat::Images];
         let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;
         made.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())

@@ -8,30 +8,30 @@ use http::{Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;
 
-use crate::credential::Now;
-use transport::Pieces;
+use crate::credential::ClockFn;
+use transport::RequestBody;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// What is never escaped, by the rules of the signature.
-const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same for a path, whose parts stay parts.
-const KEPT_IN_PATH: AsciiSet = KEPT.remove(b'/');
+const ESCAPED_IN_PATH: AsciiSet = ESCAPED.remove(b'/');
 
-const DATE: &str = "x-amz-date";
-const BODY_HASH: &str = "x-amz-content-sha256";
-const SESSION: &str = "x-amz-security-token";
+const DATE_HEADER: &str = "x-amz-date";
+const BODY_HASH_HEADER: &str = "x-amz-content-sha256";
+const SESSION_HEADER: &str = "x-amz-security-token";
 
 /// The keys of an AWS account and what they sign for. Never printed.
-pub struct SigV4 {
+pub struct SigV4Signer {
     region: String,
     service: String,
     access_key: String,
     secret_key: String,
     session: Option<HeaderValue>,
-    now: Now,
+    now: ClockFn,
 }
 
-impl SigV4 {
+impl SigV4Signer {
     /// Keys that sign for a service in a region. `Err` names the field that cannot be used.
     pub fn new(
         region: &str,
@@ -39,7 +39,7 @@ impl SigV4 {
         access_key: &str,
         secret_key: &str,
         session_token: Option<&str>,
-        now: Now,
+        now: ClockFn,
     ) -> Result<Self, String> {
         let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let named = [("region", region), ("service", service), ("access_key", access_key)];
@@ -75,30 +75,30 @@ impl SigV4 {
     }
 
     /// Whether the other ones are the same keys for the same service.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn matches(&self, other: &Self) -> bool {
         let Self { region, service, access_key, secret_key, session, now: _ } = self;
         (region, service, access_key, secret_key, session)
             == (&other.region, &other.service, &other.access_key, &other.secret_key, &other.session)
     }
 
     /// Signs a request that is otherwise ready to leave.
-    pub(crate) fn sign(&self, request: &mut Request<Pieces>) -> Result<(), ApiError> {
+    pub(crate) fn sign(&self, request: &mut Request<RequestBody>) -> Result<(), ApiError> {
         let defect = |what: &str| ApiError::internal(format!("a request cannot be signed: {what}"));
-        let stamp = stamp((self.now)()).ok_or_else(|| defect("the clock is out of range"))?;
+        let stamp = timestamp((self.now)()).ok_or_else(|| defect("the clock is out of range"))?;
         let mut hash = digest::Context::new(&digest::SHA256);
         for piece in request.body().pieces() {
             hash.update(piece);
         }
         let hash = hex(hash.finish().as_ref());
-        let host = host(request.uri()).ok_or_else(|| defect("it has no host"))?;
+        let host = host_header(request.uri()).ok_or_else(|| defect("it has no host"))?;
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| defect("a header"));
-        request.headers_mut().insert(DATE, value(&stamp)?);
-        request.headers_mut().insert(BODY_HASH, value(&hash)?);
+        request.headers_mut().insert(DATE_HEADER, value(&stamp)?);
+        request.headers_mut().insert(BODY_HASH_HEADER, value(&hash)?);
         if let Some(session) = &self.session {
-            request.headers_mut().insert(SESSION, session.clone());
+            request.headers_mut().insert(SESSION_HEADER, session.clone());
         }
         let mut signed = vec![("host", host.as_str())];
-        for name in ["content-type", DATE, BODY_HASH, SESSION] {
+        for name in ["content-type", DATE_HEADER, BODY_HASH_HEADER, SESSION_HEADER] {
             if let Some(text) = request.headers().get(name).and_then(|value| value.to_str().ok()) {
                 signed.push((name, text));
             }
@@ -129,9 +129,9 @@ impl SigV4 {
         };
         // The path is escaped as it stands on the wire, a second time: that is the rule of every
         // service but one.
-        let path = utf8_percent_encode(path, &KEPT_IN_PATH);
+        let path = utf8_percent_encode(path, &ESCAPED_IN_PATH);
         let mut canonical =
-            format!("{method}\n{path}\n{}\n", sorted(uri.query().unwrap_or_default()));
+            format!("{method}\n{path}\n{}\n", canonical_query(uri.query().unwrap_or_default()));
         for (name, value) in &headers {
             let value: Vec<&str> = value.split_ascii_whitespace().collect();
             let _ = writeln!(canonical, "{name}:{}", value.join(" "));
@@ -142,7 +142,7 @@ impl SigV4 {
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let canonical = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
         let to_sign = format!("{ALGORITHM}\n{stamp}\n{scope}\n{canonical}");
-        let signature = hex(&keyed(&self.key_of(day), &to_sign));
+        let signature = hex(&hmac_sha256(&self.signing_key(day), &to_sign));
         let access = &self.access_key;
         format!(
             "{ALGORITHM} Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
@@ -150,22 +150,22 @@ impl SigV4 {
     }
 
     /// The key of one day, region and service.
-    fn key_of(&self, day: &str) -> Vec<u8> {
+    fn signing_key(&self, day: &str) -> Vec<u8> {
         let mut key = format!("AWS4{}", self.secret_key).into_bytes();
         for part in [day, &self.region, &self.service, "aws4_request"] {
-            key = keyed(&key, part);
+            key = hmac_sha256(&key, part);
         }
         key
     }
 }
 
-impl std::fmt::Debug for SigV4 {
+impl std::fmt::Debug for SigV4Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SigV4({} in {} …)", self.service, self.region)
     }
 }
 
-fn keyed(key: &[u8], text: &str) -> Vec<u8> {
+fn hmac_sha256(key: &[u8], text: &str) -> Vec<u8> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
 }
@@ -179,13 +179,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The moment in the form of the signature: `20150830T123600Z`.
-fn stamp(micros: i64) -> Option<String> {
+fn timestamp(micros: i64) -> Option<String> {
     let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
     Some(moment.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
 /// The host as it goes into the request: without a port that is the usual one.
-fn host(uri: &Uri) -> Option<String> {
+fn host_header(uri: &Uri) -> Option<String> {
     let host = uri.host()?;
     let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     match uri.port_u16() {
@@ -195,7 +195,7 @@ fn host(uri: &Uri) -> Option<String> {
 }
 
 /// The parameters of a query in order, as they stand on the wire.
-fn sorted(query: &str) -> String {
+fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = query
         .split('&')
         .filter(|pair| !pair.is_empty())
@@ -214,17 +214,17 @@ mod tests {
     use std::sync::Arc;
 
     /// The keys and the moment of the published test suite.
-    fn keys(session: Option<&str>) -> SigV4 {
+    fn keys(session: Option<&str>) -> SigV4Signer {
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
-        let now: Now = Arc::new(|| 1_440_938_160_000_000);
-        SigV4::new("us-east-1", "service", "AKIDEXAMPLE", secret, session, now).unwrap()
+        let now: ClockFn = Arc::new(|| 1_440_938_160_000_000);
+        SigV4Signer::new("us-east-1", "service", "AKIDEXAMPLE", secret, session, now).unwrap()
     }
 
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
     fn the_published_signatures_are_ours() {
-        let stamp = stamp(1_440_938_160_000_000).unwrap();
+        let stamp = timestamp(1_440_938_160_000_000).unwrap();
         assert_eq!(stamp, "20150830T123600Z");
         let form = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
         let cases = [
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_is_signed() {
         let mut request =
-            Request::new(Pieces::new(vec![Bytes::from("{\"a\":"), Bytes::from("1}")]));
+            Request::new(RequestBody::new(vec![Bytes::from("{\"a\":"), Bytes::from("1}")]));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = "http://127.0.0.1:9/model/a%3A0/invoke".parse().unwrap();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -285,9 +285,9 @@ mod tests {
 
     #[test]
     fn keys_that_cannot_be_used_are_named_and_not_shown() {
-        let now: Now = Arc::new(|| 0);
+        let now: ClockFn = Arc::new(|| 0);
         let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
-            SigV4::new(region, "bedrock", access, secret, session, Arc::clone(&now)).unwrap_err()
+            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now)).unwrap_err()
         };
         assert!(new("", "AK", "s", None).starts_with("region:"));
         assert!(new("eu", "A/K", "s", None).starts_with("access_key:"));

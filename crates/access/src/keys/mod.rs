@@ -1,12 +1,12 @@
 //! API keys: their text, and the ring of those this gateway knows.
 
-mod account;
-mod describe;
-mod ring;
-mod token;
+mod account_funds;
+mod key_json;
+mod key_cache;
+mod key_token;
 
-pub use account::AccountMoney;
-pub use describe::{described, described_budget, state};
-pub use ring::{Key, KeyRing};
-pub use token::word;
-pub use token::{NewToken, Token, hash};
+pub use account_funds::AccountFunds;
+pub use key_json::{key_json, budget_json, key_state};
+pub use key_cache::{ApiKey, KeyCache};
+pub use key_token::random_letters;
+pub use key_token::{NewKeyToken, KeyToken, hash_token};

@@ -6,38 +6,38 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::Micros;
 use std::time::Duration;
 
-use super::pace::{AllLeft, Left};
+use super::rate_window::{RemainingLimits, RemainingLimit};
 
 /// Adds the headers of that format; a format without such headers gets none.
-pub fn tell(left: &AllLeft, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
-    let AllLeft { requests, tokens, calls: _ } = left;
+pub fn add_limit_headers(left: &RemainingLimits, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
+    let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
         match origin {
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => chat(what, left, headers),
-            WireFormat::Messages => messages(what, left, now, headers),
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => chat_headers(what, left, headers),
+            WireFormat::Messages => messages_headers(what, left, now, headers),
             WireFormat::Native => {}
         }
     }
 }
 
-fn chat(what: &str, left: &Left, headers: &mut HeaderMap) {
-    put(headers, format!("x-ratelimit-limit-{what}"), left.limit.to_string());
-    put(headers, format!("x-ratelimit-remaining-{what}"), left.remaining.to_string());
-    put(headers, format!("x-ratelimit-reset-{what}"), span(left.reset));
+fn chat_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
+    insert_header(headers, format!("x-ratelimit-limit-{what}"), left.limit.to_string());
+    insert_header(headers, format!("x-ratelimit-remaining-{what}"), left.remaining.to_string());
+    insert_header(headers, format!("x-ratelimit-reset-{what}"), format_span(left.reset));
 }
 
-fn messages(what: &str, left: &Left, now: Micros, headers: &mut HeaderMap) {
-    put(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
-    put(headers, format!("anthropic-ratelimit-{what}-remaining"), left.remaining.to_string());
+fn messages_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
+    insert_header(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
+    insert_header(headers, format!("anthropic-ratelimit-{what}-remaining"), left.remaining.to_string());
     let reset = Timestamp::from_microsecond(now)
         .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
     if let Ok(reset) = reset {
-        put(headers, format!("anthropic-ratelimit-{what}-reset"), format!("{reset:.0}"));
+        insert_header(headers, format!("anthropic-ratelimit-{what}-reset"), format!("{reset:.0}"));
     }
 }
 
-fn put(headers: &mut HeaderMap, name: String, value: String) {
+fn insert_header(headers: &mut HeaderMap, name: String, value: String) {
     if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
         headers.insert(name, value);
     }
@@ -48,7 +48,7 @@ fn millis(time: Duration) -> i64 {
 }
 
 /// A span as clients of the chat format read it: `20ms`, `1.5s`, `1m0.25s`.
-fn span(time: Duration) -> String {
+fn format_span(time: Duration) -> String {
     let millis = time.as_millis();
     if millis < 1_000 {
         return format!("{millis}ms");
@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn each_format_has_headers_of_its_own() {
-        let left = Left { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
-        let left = AllLeft { requests: Some(left), ..AllLeft::default() };
+        let left = RemainingLimit { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
+        let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
         let told = |origin| {
             let mut headers = HeaderMap::new();
-            tell(&left, origin, 1_000_000, &mut headers);
+            add_limit_headers(&left, origin, 1_000_000, &mut headers);
             let mut told: Vec<String> = headers
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -102,7 +102,7 @@ mod tests {
     fn spans_are_written_as_go_writes_them() {
         let cases = [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_500, "1.5s"), (60_000, "1m0s")];
         for (millis, text) in cases {
-            assert_eq!(span(Duration::from_millis(millis)), text);
+            assert_eq!(format_span(Duration::from_millis(millis)), text);
         }
     }
 }

@@ -5,55 +5,55 @@ use canon::ApiError;
 use serde_json::{Value, json};
 use store::{AuditRecord, AuditFilter};
 
-use super::look::{wish, wishes};
-use super::{admin, away, invalid, time};
+use super::usage::{query_value, query_values};
+use super::{require_admin, store_fault, invalid_field, rfc3339};
 use crate::request::ApiRequest;
 
 /// Changes, newest first: `limit`, `actor`, `action`, `since`, `until`, and `before`, the `next` of
 /// the page before.
 pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    admin(&asked.state, &asked.key).await?;
-    let wishes = wishes(&asked);
-    let most = match wish(&wishes, "limit") {
+    require_admin(&asked.state, &asked.key).await?;
+    let wishes = query_values(&asked);
+    let most = match query_value(&wishes, "limit") {
         None => 100,
         Some(text) => match text.parse::<u32>() {
             Ok(limit) if (1..=1_000).contains(&limit) => limit,
-            _ => return Err(invalid("limit", "write a whole number from 1 to 1000")),
+            _ => return Err(invalid_field("limit", "write a whole number from 1 to 1000")),
         },
     };
-    let moment = |name: &'static str| match wish(&wishes, name) {
+    let moment = |name: &'static str| match query_value(&wishes, name) {
         None => Ok(None),
         Some(text) => match text.parse::<jiff::Timestamp>() {
             Ok(at) => Ok(Some(at.as_microsecond())),
-            Err(_) => Err(invalid(name, "write a moment, such as 2026-03-12T00:00:00Z")),
+            Err(_) => Err(invalid_field(name, "write a moment, such as 2026-03-12T00:00:00Z")),
         },
     };
-    let before = match wish(&wishes, "before") {
+    let before = match query_value(&wishes, "before") {
         None => None,
         Some(text) => {
             let parts = text.split_once('~');
             let parts = parts.and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
-            Some(parts.ok_or_else(|| invalid("before", "write the `next` of another answer"))?)
+            Some(parts.ok_or_else(|| invalid_field("before", "write the `next` of another answer"))?)
         }
     };
     let filter = AuditFilter {
-        actor: wish(&wishes, "actor"),
-        action: wish(&wishes, "action"),
+        actor: query_value(&wishes, "actor"),
+        action: query_value(&wishes, "action"),
         since: moment("since")?,
         until: moment("until")?,
         before,
     };
-    let audits = asked.state.store.audits_of(&filter, most).await.map_err(away)?;
+    let audits = asked.state.store.audits_of(&filter, most).await.map_err(store_fault)?;
     let full = u32::try_from(audits.len()) == Ok(most);
     let next = audits.last().filter(|_| full).map(|last| format!("{}~{}", last.at, last.id));
-    let data: Vec<Value> = audits.iter().map(told).collect();
+    let data: Vec<Value> = audits.iter().map(audit_json).collect();
     let value = json!({ "success": true, "total": data.len(), "data": data, "next": next });
-    Ok(relay::json(value.to_string()))
+    Ok(relay::json_response(value.to_string()))
 }
 
-fn told(one: &AuditRecord) -> Value {
+fn audit_json(one: &AuditRecord) -> Value {
     json!({
-        "at": time(one.at), "actor": one.actor, "action": one.action,
+        "at": rfc3339(one.at), "actor": one.actor, "action": one.action,
         "subject": one.subject, "detail": one.detail,
     })
 }

@@ -7,97 +7,97 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential};
-use upstream::{Provider, Sending};
+use upstream::{Provider, SendOptions};
 
-use super::places::{Seen, judged, wrong_field};
-use super::providers::{AT, changeable, told};
-use super::{admin, body, id_in, invalid, missing, note, thing, time, unchanged};
+use super::config_edit::{ConfigEdit, validate_change, field_fault};
+use super::providers::{PATH_PREFIX, require_changeable, provider_json};
+use super::{require_admin, read_body, path_id, invalid_field, not_found, write_audit, entity_response, rfc3339, check_if_match};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use config::{Entry, RawAuth, Stored, StoredAuth, of_auth, of_value};
+use config::{EntryName, RawAuth, StoredEntries, StoredAuth, auth_from_json, auth_from_secret};
 
 /// The most credentials of one provider.
-const MOST: usize = 100;
+const MAX_CREDENTIALS: usize = 100;
 /// How long a provider may take to show that a credential works.
-const PATIENCE: Duration = Duration::from_secs(15);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A credential as it was sent. Never printed.
-pub(super) struct Given {
+pub(super) struct NewCredential {
     name: String,
-    auth: Kind,
+    auth: SentAuth,
 }
 
-enum Kind {
+enum SentAuth {
     /// The provider's usual way.
     Value(Value),
     Auth(Value),
 }
 
-impl Given {
+impl NewCredential {
     /// Read by hand: what a reader of types says of a wrong value repeats it.
-    fn one(sent: &Value) -> Result<Self, ApiError> {
+    fn parse(sent: &Value) -> Result<Self, ApiError> {
         let Value::Object(fields) = sent else {
-            return Err(invalid("credentials", "each must be an object with name and value"));
+            return Err(invalid_field("credentials", "each must be an object with name and value"));
         };
         let known = ["name", "value", "auth"];
         if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
-            return Err(invalid(unknown.clone(), "is not known; write name and value, or auth"));
+            return Err(invalid_field(unknown.clone(), "is not known; write name and value, or auth"));
         }
         let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
-            return Err(invalid("name", "must have 1 to 200 bytes on one line"));
+            return Err(invalid_field("name", "must have 1 to 200 bytes on one line"));
         }
         let auth = match (fields.get("value"), fields.get("auth")) {
-            (Some(value), None) => Kind::Value(value.clone()),
-            (None, Some(auth)) => Kind::Auth(auth.clone()),
-            (Some(_), Some(_)) => return Err(invalid("auth", "send either value or auth")),
-            (None, None) => return Err(invalid("value", "is required: the secret itself")),
+            (Some(value), None) => SentAuth::Value(value.clone()),
+            (None, Some(auth)) => SentAuth::Auth(auth.clone()),
+            (Some(_), Some(_)) => return Err(invalid_field("auth", "send either value or auth")),
+            (None, None) => return Err(invalid_field("value", "is required: the secret itself")),
         };
         Ok(Self { name: name.to_owned(), auth })
     }
 
-    pub(super) fn several(sent: &Value) -> Result<Vec<Self>, ApiError> {
+    pub(super) fn parse_list(sent: &Value) -> Result<Vec<Self>, ApiError> {
         let Value::Array(list) = sent else {
-            return Err(invalid("credentials", "must be a list"));
+            return Err(invalid_field("credentials", "must be a list"));
         };
-        if list.len() > MOST {
-            return Err(invalid("credentials", format!("must be at most {MOST}")));
+        if list.len() > MAX_CREDENTIALS {
+            return Err(invalid_field("credentials", format!("must be at most {MAX_CREDENTIALS}")));
         }
-        list.iter().map(Self::one).collect()
+        list.iter().map(Self::parse).collect()
     }
 
-    fn read(&self, (name, like): (&str, Option<&str>)) -> Result<RawAuth, ApiError> {
+    fn to_auth(&self, (name, like): (&str, Option<&str>)) -> Result<RawAuth, ApiError> {
         let read = match &self.auth {
-            Kind::Value(value) => of_value(name, like, value),
-            Kind::Auth(auth) => of_auth(auth),
+            SentAuth::Value(value) => auth_from_secret(name, like, value),
+            SentAuth::Auth(auth) => auth_from_json(auth),
         };
-        read.map_err(|wrong| wrong_field(&wrong))
+        read.map_err(|wrong| field_fault(&wrong))
     }
 }
 
 /// Credentials on their way into the store. To be kept until they are there.
-pub(super) struct Sealing<'a> {
+pub(super) struct SealedCredentials<'a> {
     pub(super) rows: Vec<StoredCredential>,
-    pub(super) read: Vec<StoredAuth>,
+    pub(super) auths: Vec<StoredAuth>,
     _sealer: Option<SecretSealer<'a>>,
 }
 
 /// Seals credentials for a provider that is in that place.
-pub(super) async fn seal<'a>(
+pub(super) async fn seal_credentials<'a>(
     state: &'a ApiState,
     provider: (&str, Option<&str>),
     place: &str,
-    given: Vec<Given>,
-) -> Result<Sealing<'a>, ApiError> {
-    let mut sealing = Sealing { rows: Vec::new(), read: Vec::new(), _sealer: None };
+    given: Vec<NewCredential>,
+) -> Result<SealedCredentials<'a>, ApiError> {
+    let mut sealing = SealedCredentials { rows: Vec::new(), auths: Vec::new(), _sealer: None };
     if given.is_empty() {
         return Ok(sealing);
     }
     let auths: Vec<RawAuth> =
-        given.iter().map(|one| one.read(provider)).collect::<Result<_, _>>()?;
+        given.iter().map(|one| one.to_auth(provider)).collect::<Result<_, _>>()?;
     let shut = |why: store::VaultError| ApiError::invalid("", why.to_string());
     let sealer = state.admin.vault.sealer().await.map_err(shut)?;
-    for (Given { name, .. }, auth) in given.into_iter().zip(auths) {
+    for (NewCredential { name, .. }, auth) in given.into_iter().zip(auths) {
         let mut row = StoredCredential {
             id: uuid::Uuid::now_v7().to_string(),
             provider_id: provider.0.to_owned(),
@@ -108,10 +108,10 @@ pub(super) async fn seal<'a>(
         };
         let text = serde_json::to_vec(&auth.0).map_err(|e| ApiError::internal(e.to_string()))?;
         row.sealed = sealer.seal(&row.label(), &text).map_err(shut)?;
-        sealing.read.push(StoredAuth {
+        sealing.auths.push(StoredAuth {
             id: row.id.clone(),
             name: row.name.clone(),
-            added: row.created,
+            added_at: row.created,
             auth: Ok(auth),
         });
         sealing.rows.push(row);
@@ -121,71 +121,71 @@ pub(super) async fn seal<'a>(
 }
 
 pub(crate) async fn add(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
-    let name = id_in(&asked, AT, "/credentials");
+    let who = require_admin(&asked.state, &asked.key).await?;
+    let name = path_id(&asked, PATH_PREFIX, "/credentials");
     let ApiRequest { state, request, .. } = asked;
     let headers = request.headers().clone();
     // Read before it is this change's turn: a slow caller holds up nobody else.
-    let sent: Map<String, Value> = body(request).await?;
-    let seen = Seen::now(&state).await?;
+    let sent: Map<String, Value> = read_body(request).await?;
+    let seen = ConfigEdit::begin(&state).await?;
     let config = state.config();
-    changeable(&config, &name)?;
+    require_changeable(&config, &name)?;
     let Some(provider) = seen.stored.providers.get(&name) else {
         let known = config.providers.iter().any(|live| live.name == name);
         return Err(match known || catalog::ModelDirectory::embedded().provider(&name).is_some() {
-            true => ApiError::invalid("", format!("`{name}` is not stored; PUT {AT}{name} first")),
-            false => missing("provider"),
+            true => ApiError::invalid("", format!("`{name}` is not stored; PUT {PATH_PREFIX}{name} first")),
+            false => not_found("provider"),
         });
     };
-    unchanged(&headers, &told(&config, &seen.stored, &name).unwrap_or_default())?;
-    let given = Given::one(&Value::Object(sent))?;
-    if provider.credentials.len() >= MOST {
-        return Err(invalid("name", format!("there are {MOST} already; delete one first")));
+    check_if_match(&headers, &provider_json(&config, &seen.stored, &name).unwrap_or_default())?;
+    let given = NewCredential::parse(&Value::Object(sent))?;
+    if provider.credentials.len() >= MAX_CREDENTIALS {
+        return Err(invalid_field("name", format!("there are {MAX_CREDENTIALS} already; delete one first")));
     }
     let like = provider.raw.as_ref().ok().and_then(|raw| raw.like.clone());
-    let sealing = seal(&state, (&name, like.as_deref()), &provider.place(), vec![given]).await?;
-    let mut next = Stored::clone(&seen.stored);
+    let sealing = seal_credentials(&state, (&name, like.as_deref()), &provider.address_key(), vec![given]).await?;
+    let mut next = StoredEntries::clone(&seen.stored);
     if let Some(provider) = next.providers.get_mut(&name) {
-        provider.credentials.extend(sealing.read.iter().cloned());
+        provider.credentials.extend(sealing.auths.iter().cloned());
     }
-    judged(&config, &seen.stored, &next, &Entry::Provider(name.clone()))?;
+    validate_change(&config, &seen.stored, &next, &EntryName::Provider(name.clone()))?;
     let changes: Vec<ConfigChange> = sealing.rows.iter().cloned().map(ConfigChange::Give).collect();
-    seen.change(&state, &changes).await?;
-    let row = sealing.rows.first().ok_or_else(|| missing("credential"))?;
-    note(&state, &who, "credential.add", &name, &format!("{} ({})", row.name, row.id)).await;
-    let value = json!({ "id": row.id, "name": row.name, "added": time(row.created) });
-    Ok(thing(StatusCode::CREATED, &value))
+    seen.commit(&state, &changes).await?;
+    let row = sealing.rows.first().ok_or_else(|| not_found("credential"))?;
+    write_audit(&state, &who, "credential.add", &name, &format!("{} ({})", row.name, row.id)).await;
+    let value = json!({ "id": row.id, "name": row.name, "added": rfc3339(row.created) });
+    Ok(entity_response(StatusCode::CREATED, &value))
 }
 
 pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
-    let path = id_in(&asked, AT, "");
+    let who = require_admin(&asked.state, &asked.key).await?;
+    let path = path_id(&asked, PATH_PREFIX, "");
     let (name, id) = path.split_once("/credentials/").unwrap_or((path.as_str(), ""));
     let state = asked.state;
-    let seen = Seen::now(&state).await?;
+    let seen = ConfigEdit::begin(&state).await?;
     let config = state.config();
-    changeable(&config, name)?;
+    require_changeable(&config, name)?;
     let provider = seen.stored.providers.get(name);
     let own = provider.and_then(|own| own.credentials.iter().find(|one| one.id == id));
-    let own = own.ok_or_else(|| missing("credential"))?;
-    let now = told(&config, &seen.stored, name).unwrap_or_default();
-    unchanged(asked.request.headers(), &now)?;
-    seen.change(&state, &[ConfigChange::Take(id.to_owned())]).await?;
-    note(&state, &who, "credential.delete", name, &format!("{} ({id})", own.name)).await;
+    let own = own.ok_or_else(|| not_found("credential"))?;
+    let now = provider_json(&config, &seen.stored, name).unwrap_or_default();
+    check_if_match(asked.request.headers(), &now)?;
+    seen.commit(&state, &[ConfigChange::Take(id.to_owned())]).await?;
+    write_audit(&state, &who, "credential.delete", name, &format!("{} ({id})", own.name)).await;
     let value = json!({ "success": true, "id": id, "name": own.name, "deleted": true });
-    Ok(relay::json(value.to_string()))
+    Ok(relay::json_response(value.to_string()))
 }
 
 /// Asks a provider with each of its credentials for something that costs nothing.
 pub(crate) async fn check(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
-    let name = id_in(&asked, AT, "/check");
+    let who = require_admin(&asked.state, &asked.key).await?;
+    let name = path_id(&asked, PATH_PREFIX, "/check");
     let state = asked.state;
-    state.admin.fresh_places().await.map_err(super::away)?;
-    let (config, stored) = state.admin.in_force();
-    let shown = told(&config, &stored, &name).ok_or_else(|| missing("provider"))?;
+    state.admin.refresh_stored_config().await.map_err(super::store_fault)?;
+    let (config, stored) = state.admin.current_config();
+    let shown = provider_json(&config, &stored, &name).ok_or_else(|| not_found("provider"))?;
     let live = config.providers.iter().find(|live| live.name == name);
-    let ways = config.ways.get(&name).cloned().unwrap_or_default();
+    let ways = config.endpoints.get(&name).cloned().unwrap_or_default();
     let credentials = shown.get("credentials").and_then(Value::as_array);
     let credentials = credentials.map(Vec::as_slice).unwrap_or_default();
     let mut results = Vec::new();
@@ -196,57 +196,57 @@ pub(crate) async fn check(asked: ApiRequest) -> Result<Response, ApiError> {
         let found = match (live, trouble) {
             (Some(live), None) => {
                 place += 1;
-                ask(live, &ways, place - 1).await
+                check_credential(live, &ways, place - 1).await
             }
-            (None, None) => Found::not("the provider does not serve; see its trouble".to_owned()),
-            (_, Some(trouble)) => Found::not(trouble.to_owned()),
+            (None, None) => CheckResult::failed("the provider does not serve; see its trouble".to_owned()),
+            (_, Some(trouble)) => CheckResult::failed(trouble.to_owned()),
         };
-        results.push(found.told(Some(credential)));
+        results.push(found.to_json(Some(credential)));
     }
     if let (Some(live), true) = (live, credentials.is_empty()) {
-        results.push(ask(live, &ways, 0).await.told(None));
+        results.push(check_credential(live, &ways, 0).await.to_json(None));
     }
-    note(&state, &who, "provider.check", &name, "").await;
-    Ok(super::list(results))
+    write_audit(&state, &who, "provider.check", &name, "").await;
+    Ok(super::list_response(results))
 }
 
-struct Found {
+struct CheckResult {
     ok: bool,
     status: Option<u16>,
-    took: Option<Duration>,
-    say: String,
+    elapsed: Option<Duration>,
+    message: String,
 }
 
-impl Found {
-    const fn not(say: String) -> Self {
-        Self { ok: false, status: None, took: None, say }
+impl CheckResult {
+    const fn failed(say: String) -> Self {
+        Self { ok: false, status: None, elapsed: None, message: say }
     }
 
-    fn told(self, credential: Option<&Value>) -> Value {
+    fn to_json(self, credential: Option<&Value>) -> Value {
         let part = |name: &str| credential.and_then(|credential| credential.get(name));
         json!({
             "credential": part("id"), "name": part("name"), "ok": self.ok, "status": self.status,
-            "took_ms": self.took.map(|took| took.as_millis()), "say": self.say,
+            "took_ms": self.elapsed.map(|took| took.as_millis()), "say": self.message,
         })
     }
 }
 
 /// One request for the list of models. Of the answer only the status is looked at.
-async fn ask(provider: &Provider, ways: &Endpoints, credential: usize) -> Found {
+async fn check_credential(provider: &Provider, ways: &Endpoints, credential: usize) -> CheckResult {
     let Some((origin, path)) =
-        provider.speaks.iter().find_map(|origin| Some((*origin, list_path(ways, *origin)?)))
+        provider.formats.iter().find_map(|origin| Some((*origin, model_list_path(ways, *origin)?)))
     else {
-        return Found::not("it has no list of models to try this on; try a call".to_owned());
+        return CheckResult::failed("it has no list of models to try this on; try a call".to_owned());
     };
     let mut headers = HeaderMap::new();
     for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default() {
         headers.insert(*name, HeaderValue::from_static(value));
     }
-    let how = Sending {
+    let how = SendOptions {
         credential,
-        fresh: true,
+        new_connection: true,
         connect: provider.timeouts.connect,
-        first_byte: provider.timeouts.first_byte.min(PATIENCE),
+        first_byte: provider.timeouts.first_byte.min(CHECK_TIMEOUT),
     };
     let begun = Instant::now();
     let answer = provider.get(&path, headers, &how).await;
@@ -262,14 +262,14 @@ async fn ask(provider: &Provider, ways: &Endpoints, credential: usize) -> Found 
                 }
                 _ => (false, format!("it answers with status {status}")),
             };
-            Found { ok, status: Some(status), took, say }
+            CheckResult { ok, status: Some(status), elapsed: took, message: say }
         }
-        Err(fault) => Found { ok: false, status: None, took, say: fault.message().to_owned() },
+        Err(fault) => CheckResult { ok: false, status: None, elapsed: took, message: fault.message().to_owned() },
     }
 }
 
 /// Where a provider lists its models: beside where it is called in that format.
-fn list_path(ways: &Endpoints, origin: WireFormat) -> Option<String> {
+fn model_list_path(ways: &Endpoints, origin: WireFormat) -> Option<String> {
     let usual = match origin {
         WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => "/v1/models",
         WireFormat::Native => "/v1beta/models",

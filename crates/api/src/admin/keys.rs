@@ -1,21 +1,21 @@
 //! Keys of all accounts: list, create, change, rotate, revoke.
 
 use ::admin::{KeyChange, KeyDraft};
-use access::keys::described;
+use access::keys::key_json;
 use axum::response::Response;
 use canon::{ApiError, Money};
-use config::duration;
+use config::parse_duration;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use super::{actor, away, body, failed, id_in, if_match, invalid, missing, sent, thing};
-use crate::query::pairs;
+use super::{actor, store_fault, read_body, admin_fault, path_id, if_match, invalid_field, not_found, sent, entity_response};
+use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
-const AT: &str = "/api/admin/keys/";
+const PATH_PREFIX: &str = "/api/admin/keys/";
 
 /// The body of a new key or of a change. A field that is left out stays as it is.
 #[derive(Deserialize)]
@@ -37,16 +37,16 @@ struct KeyBody {
     #[serde(default, deserialize_with = "sent")]
     expires_in: Option<Option<String>>,
     #[serde(default)]
-    limits: Option<Pace>,
+    limits: Option<LimitsBody>,
     #[serde(default)]
     ips: Option<Vec<String>>,
     #[serde(default, deserialize_with = "sent")]
-    budget: Option<Option<Budget>>,
+    budget: Option<Option<BudgetBody>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pace {
+pub(super) struct LimitsBody {
     #[serde(default)]
     rpm: Option<u32>,
     #[serde(default)]
@@ -55,13 +55,13 @@ pub(super) struct Pace {
     concurrency: Option<u32>,
 }
 
-impl Pace {
-    pub(super) fn limits(self) -> Result<RateLimits, ApiError> {
+impl LimitsBody {
+    pub(super) fn into_limits(self) -> Result<RateLimits, ApiError> {
         let Self { rpm, tpm, concurrency } = self;
         let limits =
             [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
         if let Some((field, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
-            return Err(invalid(field, "must be above zero; leave it out for no limit"));
+            return Err(invalid_field(field, "must be above zero; leave it out for no limit"));
         }
         Ok(RateLimits { rpm, tpm, concurrency })
     }
@@ -69,7 +69,7 @@ impl Pace {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Budget {
+pub(super) struct BudgetBody {
     most_usd: String,
     per: String,
 }
@@ -87,46 +87,46 @@ impl KeyBody {
             ips,
             budget,
         } = self;
-        let cap = cap_usd.map(|cap| cap.map(|text| amount("cap_usd", &text)).transpose());
-        let expires = expires_in.map(|life| life.map(|text| later(&text, now)).transpose());
-        let budget = budget.map(|budget| budget.map(terms).transpose());
+        let cap = cap_usd.map(|cap| cap.map(|text| parse_amount("cap_usd", &text)).transpose());
+        let expires = expires_in.map(|life| life.map(|text| time_from_now(&text, now)).transpose());
+        let budget = budget.map(|budget| budget.map(parse_budget).transpose());
         Ok(KeyChange {
             name,
             cap: cap.transpose()?,
             models,
             expires: expires.transpose()?,
-            limits: limits.map(Pace::limits).transpose()?,
+            limits: limits.map(LimitsBody::into_limits).transpose()?,
             ips,
             budget: budget.transpose()?,
         })
     }
 }
 
-pub(super) fn amount(field: &'static str, text: &str) -> Result<Money, ApiError> {
+pub(super) fn parse_amount(field: &'static str, text: &str) -> Result<Money, ApiError> {
     let money: Money = text
         .parse()
-        .map_err(|_| invalid(field, "write an amount in USD as text, such as \"5.00\""))?;
+        .map_err(|_| invalid_field(field, "write an amount in USD as text, such as \"5.00\""))?;
     if money.is_negative() {
-        return Err(invalid(field, "must not be below zero"));
+        return Err(invalid_field(field, "must not be below zero"));
     }
     Ok(money)
 }
 
-fn later(text: &str, now: i64) -> Result<i64, ApiError> {
-    let life = duration(text).map_err(|why| invalid("expires_in", why))?;
+fn time_from_now(text: &str, now: i64) -> Result<i64, ApiError> {
+    let life = parse_duration(text).map_err(|why| invalid_field("expires_in", why))?;
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-pub(super) fn terms(Budget { most_usd, per }: Budget) -> Result<BudgetTerms, ApiError> {
-    let most = amount("budget.most_usd", &most_usd)?;
+pub(super) fn parse_budget(BudgetBody { most_usd, per }: BudgetBody) -> Result<BudgetTerms, ApiError> {
+    let most = parse_amount("budget.most_usd", &most_usd)?;
     let period = ledger::BudgetPeriod::by_word(&per)
-        .ok_or_else(|| invalid("budget.per", "write day, week or month"))?;
+        .ok_or_else(|| invalid_field("budget.per", "write day, week or month"))?;
     Ok(BudgetTerms { limit: most, period })
 }
 
 pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     actor(&asked.state, &asked.key).await?;
-    let query = pairs(asked.request.uri().query().unwrap_or_default());
+    let query = query_pairs(asked.request.uri().query().unwrap_or_default());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
     let store = &asked.state.store;
     let keys = match &account {
@@ -134,42 +134,42 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
         None => store.keys().await,
     };
     let now = asked.state.clock().now();
-    Ok(super::list(keys.map_err(away)?.iter().map(|key| described(key, now)).collect()))
+    Ok(super::list_response(keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect()))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     actor(&asked.state, &asked.key).await?;
-    let record = asked.state.store.key(&id_in(&asked, AT, "")).await.map_err(away)?;
-    Ok(shown(&asked.state, &record.ok_or_else(|| missing("key"))?))
+    let record = asked.state.store.key(&path_id(&asked, PATH_PREFIX, "")).await.map_err(store_fault)?;
+    Ok(key_response(&asked.state, &record.ok_or_else(|| not_found("key"))?))
 }
 
 pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let actor = actor(&asked.state, &asked.key).await?;
     let ApiRequest { state, key, request, .. } = asked;
-    let mut wanted: KeyBody = body(request).await?;
+    let mut wanted: KeyBody = read_body(request).await?;
     let scope = match wanted.scope.as_deref() {
         None => KeyScope::Call,
         Some(word) => {
-            KeyScope::by_word(word).ok_or_else(|| invalid("scope", "write call or admin"))?
+            KeyScope::by_word(word).ok_or_else(|| invalid_field("scope", "write call or admin"))?
         }
     };
     let owner = wanted.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
-    let owner = state.store.owner(&owner).await.map_err(away)?;
-    let owner = owner.ok_or_else(|| invalid("account_id", "there is no such account"))?;
+    let owner = state.store.owner(&owner).await.map_err(store_fault)?;
+    let owner = owner.ok_or_else(|| invalid_field("account_id", "there is no such account"))?;
     let KeyChange { name, cap, models, expires, limits, ips, budget } =
         wanted.into_change(state.clock().now())?;
-    let name = name.ok_or_else(|| invalid("name", "is required"))?;
+    let name = name.ok_or_else(|| invalid_field("name", "is required"))?;
     let cap = match (scope, cap) {
         (KeyScope::Call, None) => {
-            return Err(invalid("cap_usd", "is required: an amount, or null for unlimited"));
+            return Err(invalid_field("cap_usd", "is required: an amount, or null for unlimited"));
         }
         (KeyScope::Admin, Some(Some(cap))) if cap != Money::ZERO => {
-            return Err(invalid("cap_usd", "an admin key cannot spend"));
+            return Err(invalid_field("cap_usd", "an admin key cannot spend"));
         }
         (KeyScope::Call | KeyScope::Admin, cap) => cap.flatten(),
     };
     if scope == KeyScope::Admin && expires == Some(None) {
-        return Err(invalid("expires_in", "an admin key must have an end"));
+        return Err(invalid_field("expires_in", "an admin key must have an end"));
     }
     let draft = KeyDraft {
         scope,
@@ -181,37 +181,37 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         ips: ips.unwrap_or_default(),
         budget: budget.flatten(),
     };
-    let made = state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(failed)?;
-    let mut value = described(&made.record, state.clock().now());
+    let made = state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(admin_fault)?;
+    let mut value = key_json(&made.record, state.clock().now());
     if let Value::Object(fields) = &mut value {
-        fields.insert("key".to_owned(), Value::from(made.text));
+        fields.insert("key".to_owned(), Value::from(made.secret));
     }
-    Ok(thing(StatusCode::CREATED, &value))
+    Ok(entity_response(StatusCode::CREATED, &value))
 }
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, ""));
     let ApiRequest { state, request, .. } = asked;
     let read = if_match(&request);
-    let wanted: KeyBody = body(request).await?;
-    let now = state.store.key(&id).await.map_err(away)?.ok_or_else(|| missing("key"))?;
+    let wanted: KeyBody = read_body(request).await?;
+    let now = state.store.key(&id).await.map_err(store_fault)?.ok_or_else(|| not_found("key"))?;
     if wanted.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
-        return Err(invalid("account_id", "a key stays with its account"));
+        return Err(invalid_field("account_id", "a key stays with its account"));
     }
     if wanted.scope.as_ref().is_some_and(|word| word != now.scope.word()) {
-        return Err(invalid("scope", "a key keeps the scope it was made with"));
+        return Err(invalid_field("scope", "a key keeps the scope it was made with"));
     }
     let change = wanted.into_change(state.clock().now())?;
     let accounts = &state.admin.accounts;
-    let changed = accounts.change_key(&actor, &id, read.as_read(), change).await;
-    Ok(shown(&state, &changed.map_err(failed)?))
+    let changed = accounts.change_key(&actor, &id, read.as_read_version(), change).await;
+    Ok(key_response(&state, &changed.map_err(admin_fault)?))
 }
 
 pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, ""));
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, ""));
     let (state, read) = (asked.state, if_match(&asked.request));
-    let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read()).await;
-    Ok(shown(&state, &revoked.map_err(failed)?))
+    let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read_version()).await;
+    Ok(key_response(&state, &revoked.map_err(admin_fault)?))
 }
 
 #[derive(Deserialize)]
@@ -223,20 +223,20 @@ struct RotateBody {
 }
 
 pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, id_in(&asked, AT, "/rotate"));
+    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, "/rotate"));
     let ApiRequest { state, request, .. } = asked;
-    let RotateBody { overlap } = body(request).await?;
-    let until = later(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;
-    let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(failed)?;
+    let RotateBody { overlap } = read_body(request).await?;
+    let until = time_from_now(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;
+    let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(admin_fault)?;
     let value = json!({
         "id": rotated.record.id,
         "name": rotated.record.name,
-        "key": rotated.text,
-        "old_until": super::time(until),
+        "key": rotated.secret,
+        "old_until": super::rfc3339(until),
     });
-    Ok(thing(StatusCode::OK, &value))
+    Ok(entity_response(StatusCode::OK, &value))
 }
 
-fn shown(state: &ApiState, record: &KeyRecord) -> Response {
-    thing(StatusCode::OK, &described(record, state.clock().now()))
+fn key_response(state: &ApiState, record: &KeyRecord) -> Response {
+    entity_response(StatusCode::OK, &key_json(record, state.clock().now()))
 }

@@ -6,9 +6,9 @@
 mod audit;
 mod credentials;
 mod keys;
-mod look;
+mod usage;
 mod models;
-mod places;
+mod config_edit;
 mod providers;
 mod settings;
 mod system;
@@ -23,7 +23,7 @@ pub(super) use credentials::{
 };
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use look::usage;
+pub(super) use usage::usage;
 pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
@@ -50,14 +50,14 @@ use store::{Account, AccountRole, StoreError};
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use access::keys::Key;
+use access::keys::ApiKey;
 
 /// The largest body of a change.
-const LARGEST: usize = 64 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Who asks, if it is somebody who may.
-async fn admin(state: &ApiState, key: &Key) -> Result<Account, ApiError> {
-    let account = state.store.account(&key.record.account_id).await.map_err(away)?;
+async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiError> {
+    let account = state.store.account(&key.record.account_id).await.map_err(store_fault)?;
     match account {
         Some(account) if !account.disabled => match account.role {
             AccountRole::Owner | AccountRole::Admin => Ok(account),
@@ -68,7 +68,7 @@ async fn admin(state: &ApiState, key: &Key) -> Result<Account, ApiError> {
 }
 
 /// Refuses to let somebody change what belongs to another, by the console's rule.
-fn may_change(own: &Account, other: &Account) -> Result<(), ApiError> {
+fn require_may_change(own: &Account, other: &Account) -> Result<(), ApiError> {
     if ::admin::may_change(own, other) {
         Ok(())
     } else {
@@ -81,18 +81,18 @@ fn forbidden(say: &'static str) -> ApiError {
 }
 
 /// A field that is wrong, named in the words too: these answers have no other place for it.
-fn invalid(field: impl Into<String>, why: impl Into<String>) -> ApiError {
+fn invalid_field(field: impl Into<String>, why: impl Into<String>) -> ApiError {
     let (field, why) = (field.into(), why.into());
     let say = format!("`{field}`: {why}");
     ApiError::invalid(field, say)
 }
 
-fn missing(what: &str) -> ApiError {
+fn not_found(what: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("there is no such {what}"))
 }
 
 /// What the store could not do, as far as it is the caller's business.
-fn away(error: StoreError) -> ApiError {
+fn store_fault(error: StoreError) -> ApiError {
     match error {
         StoreError::Conflict(what) => ApiError::invalid("", format!("there is already one: {what}")),
         StoreError::Unreachable(_)
@@ -106,29 +106,29 @@ fn away(error: StoreError) -> ApiError {
 }
 
 /// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
-async fn body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
-    let bytes = to_bytes(request.into_body(), LARGEST).await.map_err(|_| {
-        ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {LARGEST} bytes"))
+async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
+    let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|_| {
+        ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
     })?;
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(reader).map_err(|wrong| {
         let path = wrong.path().to_string();
         let say = wrong.into_inner().to_string();
-        if path == "." { ApiError::invalid("", say) } else { invalid(path, say) }
+        if path == "." { ApiError::invalid("", say) } else { invalid_field(path, say) }
     })
 }
 
 /// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
-fn unchanged(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
+fn check_if_match(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
     let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
-    ReadVersion(read).check(now).map_err(failed)
+    ReadVersion(read).check(now).map_err(admin_fault)
 }
 
 /// The value of `If-Match`, kept beyond its request.
 struct IfMatch(Option<String>);
 
 impl IfMatch {
-    fn as_read(&self) -> ReadVersion<'_> {
+    fn as_read_version(&self) -> ReadVersion<'_> {
         ReadVersion(self.0.as_deref())
     }
 }
@@ -139,38 +139,38 @@ fn if_match(request: &Request<Body>) -> IfMatch {
 }
 
 /// The key that asks, with the account whose rights it has.
-async fn actor(state: &ApiState, key: &Key) -> Result<Actor, ApiError> {
-    let account = admin(state, key).await?;
+async fn actor(state: &ApiState, key: &ApiKey) -> Result<Actor, ApiError> {
+    let account = require_admin(state, key).await?;
     Ok(Actor::Key { account, record: Box::new(key.record.clone()) })
 }
 
 /// A refusal of administration, as the API tells it.
-fn failed(error: AdminError) -> ApiError {
+fn admin_fault(error: AdminError) -> ApiError {
     match error {
         AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
         AdminError::Invalid { field, message } if field.is_empty() => ApiError::invalid("", message),
-        AdminError::Invalid { field, message } => invalid(field, message),
-        AdminError::NotFound(what) => missing(what),
+        AdminError::Invalid { field, message } => invalid_field(field, message),
+        AdminError::NotFound(what) => not_found(what),
         AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),
-        AdminError::Store(error) => away(error),
+        AdminError::Store(error) => store_fault(error),
         AdminError::Internal(note) => ApiError::internal(note),
     }
 }
 
 /// A thing, with its tag.
-fn thing(status: StatusCode, value: &Value) -> Response {
-    tagged(status, value, value)
+fn entity_response(status: StatusCode, value: &Value) -> Response {
+    tagged_response(status, value, value)
 }
 
 /// A thing that is shown with more than what its tag stands for.
-struct Thing {
+struct EntityView {
     shown: Value,
     /// What changes only when somebody changes it.
     stable: Value,
 }
 
-impl Thing {
-    fn with(mut self, field: &str, value: Value) -> Self {
+impl EntityView {
+    fn with_field(mut self, field: &str, value: Value) -> Self {
         if let Value::Object(fields) = &mut self.shown {
             fields.insert(field.to_owned(), value);
         }
@@ -178,12 +178,12 @@ impl Thing {
     }
 }
 
-fn thing_of(status: StatusCode, thing: &Thing) -> Response {
-    tagged(status, &thing.shown, &thing.stable)
+fn view_response(status: StatusCode, thing: &EntityView) -> Response {
+    tagged_response(status, &thing.shown, &thing.stable)
 }
 
-fn tagged(status: StatusCode, shown: &Value, stable: &Value) -> Response {
-    let mut response = relay::json(shown.to_string());
+fn tagged_response(status: StatusCode, shown: &Value, stable: &Value) -> Response {
+    let mut response = relay::json_response(shown.to_string());
     *response.status_mut() = status;
     if let Ok(tag) = HeaderValue::from_str(&version_of(stable)) {
         response.headers_mut().insert(ETAG, tag);
@@ -192,12 +192,12 @@ fn tagged(status: StatusCode, shown: &Value, stable: &Value) -> Response {
 }
 
 /// A list of things.
-fn list(data: Vec<Value>) -> Response {
-    relay::json(json!({ "success": true, "total": data.len(), "data": data }).to_string())
+fn list_response(data: Vec<Value>) -> Response {
+    relay::json_response(json!({ "success": true, "total": data.len(), "data": data }).to_string())
 }
 
 /// Notes who did what; that it could not be noted is told to the log.
-async fn note(state: &ApiState, who: &Account, action: &str, subject: &str, detail: &str) {
+async fn write_audit(state: &ApiState, who: &Account, action: &str, subject: &str, detail: &str) {
     let noted = state.store.add_audit(state.clock().now(), &who.id, action, subject, detail).await;
     if let Err(error) = noted {
         tracing::error!(action, subject, "the audit log could not be written: {error}");
@@ -205,14 +205,14 @@ async fn note(state: &ApiState, who: &Account, action: &str, subject: &str, deta
 }
 
 /// The last piece of a path, or the one before a verb.
-fn id_in(asked: &ApiRequest, before: &str, behind: &str) -> String {
+fn path_id(asked: &ApiRequest, before: &str, behind: &str) -> String {
     let path = asked.request.uri().path();
     let id = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
     id.unwrap_or_default().to_owned()
 }
 
 /// A moment as people and machines read it.
-fn time(micros: i64) -> Option<String> {
+fn rfc3339(micros: i64) -> Option<String> {
     jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
 }
 

@@ -6,32 +6,32 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::keys::amount;
-use super::{admin, away, body, invalid, note, sent, thing, unchanged};
+use super::keys::parse_amount;
+use super::{require_admin, store_fault, read_body, invalid_field, write_audit, sent, entity_response, check_if_match};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 /// The settings that can be changed here.
 const SETTINGS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 
-async fn now(state: &ApiState) -> Result<Value, ApiError> {
+async fn current_settings(state: &ApiState) -> Result<Value, ApiError> {
     let mut all = Map::new();
     for name in SETTINGS {
-        let value = state.store.setting(name).await.map_err(away)?;
+        let value = state.store.setting(name).await.map_err(store_fault)?;
         all.insert(name.to_owned(), Value::from(value));
     }
     Ok(Value::Object(all))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    admin(&asked.state, &asked.key).await?;
-    Ok(thing(StatusCode::OK, &now(&asked.state).await?))
+    require_admin(&asked.state, &asked.key).await?;
+    Ok(entity_response(StatusCode::OK, &current_settings(&asked.state).await?))
 }
 
 /// What is left out stays as it is; `null` is as if it had never been set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct SettingsBody {
     #[serde(default, deserialize_with = "sent")]
     signup: Option<Option<String>>,
     #[serde(default, deserialize_with = "sent")]
@@ -43,20 +43,20 @@ struct Change {
 }
 
 /// The text to keep for a setting.
-fn checked(name: &'static str, text: String) -> Result<String, ApiError> {
+fn validate_setting(name: &'static str, text: String) -> Result<String, ApiError> {
     let one_of = |words: &[&str]| {
-        let say = || invalid(name, format!("write one of {}", words.join(", ")));
+        let say = || invalid_field(name, format!("write one of {}", words.join(", ")));
         if words.contains(&text.as_str()) { Ok(()) } else { Err(say()) }
     };
     match name {
         "signup" => one_of(&["open", "invited", "closed"])?,
         "signup_role" => one_of(&["member", "viewer"])?,
-        "signup_cap_usd" => return Ok(amount(name, &text)?.to_string()),
+        "signup_cap_usd" => return Ok(parse_amount(name, &text)?.to_string()),
         _ => {
             let long = text.chars().count();
             let plain = !text.chars().any(char::is_control) && text.trim() == text;
             if !plain || !(1..=40).contains(&long) {
-                return Err(invalid(name, "write 1 to 40 characters on one line"));
+                return Err(invalid_field(name, "write 1 to 40 characters on one line"));
             }
         }
     }
@@ -64,25 +64,25 @@ fn checked(name: &'static str, text: String) -> Result<String, ApiError> {
 }
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
+    let who = require_admin(&asked.state, &asked.key).await?;
     let ApiRequest { state, request, .. } = asked;
-    let before = now(&state).await?;
-    unchanged(request.headers(), &before)?;
-    let Change { signup, signup_role, signup_cap_usd, name } = body(request).await?;
+    let before = current_settings(&state).await?;
+    check_if_match(request.headers(), &before)?;
+    let SettingsBody { signup, signup_role, signup_cap_usd, name } = read_body(request).await?;
     let mut changes = Vec::new();
     for (setting, wish) in SETTINGS.into_iter().zip([signup, signup_role, signup_cap_usd, name]) {
         let Some(wish) = wish else { continue };
-        let value = wish.map(|text| checked(setting, text)).transpose()?;
+        let value = wish.map(|text| validate_setting(setting, text)).transpose()?;
         if before.get(setting).and_then(Value::as_str) != value.as_deref() {
             changes.push((setting, value));
         }
     }
     for (setting, value) in changes {
         match &value {
-            Some(value) => state.store.put_setting(setting, value).await.map_err(away)?,
-            None => drop(state.store.take_setting(setting).await.map_err(away)?),
+            Some(value) => state.store.put_setting(setting, value).await.map_err(store_fault)?,
+            None => drop(state.store.take_setting(setting).await.map_err(store_fault)?),
         }
-        note(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default")).await;
+        write_audit(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default")).await;
     }
-    Ok(thing(StatusCode::OK, &now(&state).await?))
+    Ok(entity_response(StatusCode::OK, &current_settings(&state).await?))
 }

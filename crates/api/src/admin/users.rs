@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use store::{Account, AccountRole};
 
 use super::{
-    ApiRequest, admin, away, body, forbidden, id_in, invalid, may_change, missing, note, thing,
-    unchanged,
+    ApiRequest, require_admin, store_fault, read_body, forbidden, path_id, invalid_field, require_may_change, not_found, write_audit, entity_response,
+    check_if_match,
 };
 use crate::state::ApiState;
-use access::keys::Key;
+use access::keys::ApiKey;
 
-const AT: &str = "/api/admin/users/";
+const PATH_PREFIX: &str = "/api/admin/users/";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct NewUserBody {
     name: String,
     #[serde(default)]
     email: Option<String>,
@@ -28,14 +28,14 @@ struct New {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct UserBody {
     #[serde(default)]
     role: Option<String>,
     #[serde(default)]
     disabled: Option<bool>,
 }
 
-fn told(account: &Account) -> Value {
+fn user_json(account: &Account) -> Value {
     json!({
         "id": account.id,
         "name": account.username,
@@ -43,45 +43,45 @@ fn told(account: &Account) -> Value {
         "role": account.role.word(),
         "disabled": account.disabled,
         "has_password": account.password_hash.is_some(),
-        "created_at": super::time(account.created),
+        "created_at": super::rfc3339(account.created),
     })
 }
 
-fn role(word: &str) -> Result<AccountRole, ApiError> {
-    AccountRole::by_word(word).ok_or_else(|| invalid("role", "write owner, admin, member or viewer"))
+fn parse_role(word: &str) -> Result<AccountRole, ApiError> {
+    AccountRole::by_word(word).ok_or_else(|| invalid_field("role", "write owner, admin, member or viewer"))
 }
 
 /// Nobody gives more than they have.
-fn may_give(own: AccountRole, given: AccountRole) -> Result<(), ApiError> {
-    let may = ::admin::may_give(own, given);
+fn require_may_grant(own: AccountRole, given: AccountRole) -> Result<(), ApiError> {
+    let may = ::admin::may_grant_role(own, given);
     if may { Ok(()) } else { Err(forbidden("you may not give this role")) }
 }
 
 pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    admin(&asked.state, &asked.key).await?;
-    let accounts = asked.state.store.accounts().await.map_err(away)?;
-    Ok(super::list(accounts.iter().map(told).collect()))
+    require_admin(&asked.state, &asked.key).await?;
+    let accounts = asked.state.store.accounts().await.map_err(store_fault)?;
+    Ok(super::list_response(accounts.iter().map(user_json).collect()))
 }
 
-async fn find(state: &ApiState, key: &Key, id: String) -> Result<(Account, Account), ApiError> {
-    let who = admin(state, key).await?;
-    let found = state.store.account(&id).await.map_err(away)?;
-    Ok((who, found.ok_or_else(|| missing("user"))?))
+async fn find_user(state: &ApiState, key: &ApiKey, id: String) -> Result<(Account, Account), ApiError> {
+    let who = require_admin(state, key).await?;
+    let found = state.store.account(&id).await.map_err(store_fault)?;
+    Ok((who, found.ok_or_else(|| not_found("user"))?))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (_, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
-    Ok(thing(StatusCode::OK, &told(&account)))
+    let (_, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
+    Ok(entity_response(StatusCode::OK, &user_json(&account)))
 }
 
 pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
+    let who = require_admin(&asked.state, &asked.key).await?;
     let ApiRequest { state, request, .. } = asked;
-    let New { name, email, role: word } = body(request).await?;
-    let given = word.as_deref().map(role).transpose()?.unwrap_or(AccountRole::Member);
-    may_give(who.role, given)?;
-    if let Some(why) = ::admin::names_objection(&name, email.as_deref()) {
-        return Err(invalid("name", why));
+    let NewUserBody { name, email, role: word } = read_body(request).await?;
+    let given = word.as_deref().map(parse_role).transpose()?.unwrap_or(AccountRole::Member);
+    require_may_grant(who.role, given)?;
+    if let Some(why) = ::admin::account_names_error(&name, email.as_deref()) {
+        return Err(invalid_field("name", why));
     }
     let now = state.clock().now();
     let account = Account {
@@ -94,32 +94,32 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         created: now,
         changed: now,
     };
-    state.store.add_account(&account).await.map_err(away)?;
-    note(&state, &who, "account.create", &account.id, given.word()).await;
-    let mut value = told(&account);
+    state.store.add_account(&account).await.map_err(store_fault)?;
+    write_audit(&state, &who, "account.create", &account.id, given.word()).await;
+    let mut value = user_json(&account);
     if let Value::Object(fields) = &mut value {
-        fields.insert("link".to_owned(), Value::from(link(&state, &account).await?));
+        fields.insert("link".to_owned(), Value::from(reset_link(&state, &account).await?));
     }
-    Ok(thing(StatusCode::CREATED, &value))
+    Ok(entity_response(StatusCode::CREATED, &value))
 }
 
 /// A link with which the account chooses a password.
-async fn link(state: &ApiState, account: &Account) -> Result<String, ApiError> {
+async fn reset_link(state: &ApiState, account: &Account) -> Result<String, ApiError> {
     let path = ::admin::reset_link(&state.store, account, state.clock().now()).await;
     let path = path.map_err(ApiError::internal)?;
     Ok(format!("{}{path}", state.config().public_url))
 }
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "")).await?;
+    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
     let ApiRequest { state, request, .. } = asked;
-    may_change(&who, &account)?;
-    unchanged(request.headers(), &told(&account))?;
-    let Change { role: word, disabled } = body(request).await?;
-    let given = word.as_deref().map(role).transpose()?;
+    require_may_change(&who, &account)?;
+    check_if_match(request.headers(), &user_json(&account))?;
+    let UserBody { role: word, disabled } = read_body(request).await?;
+    let given = word.as_deref().map(parse_role).transpose()?;
     let loses = given.is_some_and(|role| role != AccountRole::Owner) || disabled == Some(true);
     if account.role == AccountRole::Owner && loses {
-        let others = state.store.accounts().await.map_err(away)?;
+        let others = state.store.accounts().await.map_err(store_fault)?;
         let stays =
             |one: &Account| one.role == AccountRole::Owner && !one.disabled && one.id != account.id;
         if !others.iter().any(stays) {
@@ -128,26 +128,26 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
     }
     let now = state.clock().now();
     if let Some(role) = given.filter(|role| *role != account.role) {
-        may_give(who.role, role)?;
-        state.store.set_role(&account.id, role, now).await.map_err(away)?;
-        note(&state, &who, "account.role", &account.id, role.word()).await;
+        require_may_grant(who.role, role)?;
+        state.store.set_role(&account.id, role, now).await.map_err(store_fault)?;
+        write_audit(&state, &who, "account.role", &account.id, role.word()).await;
     }
     if let Some(disabled) = disabled.filter(|disabled| *disabled != account.disabled) {
-        state.store.set_disabled(&account.id, disabled, now).await.map_err(away)?;
+        state.store.set_disabled(&account.id, disabled, now).await.map_err(store_fault)?;
         let action = if disabled { "account.disable" } else { "account.enable" };
-        note(&state, &who, action, &account.id, "").await;
+        write_audit(&state, &who, action, &account.id, "").await;
     }
-    let account = state.store.account(&account.id).await.map_err(away)?;
-    Ok(thing(StatusCode::OK, &told(&account.ok_or_else(|| missing("user"))?)))
+    let account = state.store.account(&account.id).await.map_err(store_fault)?;
+    Ok(entity_response(StatusCode::OK, &user_json(&account.ok_or_else(|| not_found("user"))?)))
 }
 
 pub(crate) async fn reset(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find(&asked.state, &asked.key, id_in(&asked, AT, "/reset")).await?;
-    may_change(&who, &account)?;
+    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/reset")).await?;
+    require_may_change(&who, &account)?;
     if account.disabled {
         return Err(ApiError::invalid("", "the account is locked"));
     }
-    let link = link(&asked.state, &account).await?;
-    note(&asked.state, &who, "account.reset_link", &account.id, "").await;
-    Ok(thing(StatusCode::OK, &json!({ "id": account.id, "link": link })))
+    let link = reset_link(&asked.state, &account).await?;
+    write_audit(&asked.state, &who, "account.reset_link", &account.id, "").await;
+    Ok(entity_response(StatusCode::OK, &json!({ "id": account.id, "link": link })))
 }

@@ -6,25 +6,25 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{admin, away, note, thing};
+use super::{require_admin, store_fault, write_audit, entity_response};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
-async fn told(state: &ApiState) -> Result<Value, ApiError> {
+async fn vault_json(state: &ApiState) -> Result<Value, ApiError> {
     let (current, keys) = state.admin.vault.keys();
-    let sealed = state.store.sealed().await.map_err(away)?;
+    let sealed = state.store.sealed().await.map_err(store_fault)?;
     Ok(
         json!({ "current": current, "keys": keys, "sealed": sealed, "trouble": state.admin.vault.unavailable_reason() }),
     )
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    admin(&asked.state, &asked.key).await?;
-    Ok(thing(StatusCode::OK, &told(&asked.state).await?))
+    require_admin(&asked.state, &asked.key).await?;
+    Ok(entity_response(StatusCode::OK, &vault_json(&asked.state).await?))
 }
 
 pub(crate) async fn rekey(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = admin(&asked.state, &asked.key).await?;
+    let who = require_admin(&asked.state, &asked.key).await?;
     let state = asked.state;
     // Goes on to its end, whether or not anybody waits for it.
     let turning = Arc::clone(&state);
@@ -32,17 +32,17 @@ pub(crate) async fn rekey(asked: ApiRequest) -> Result<Response, ApiError> {
         state.engine.tasks.spawn(async move { turning.admin.vault.rekey(&turning.store).await });
     let done = turned.await.map_err(|e| ApiError::internal(e.to_string()))?;
     let done = done.map_err(|why| match why {
-        store::VaultError::Store(error) => away(error),
+        store::VaultError::Store(error) => store_fault(error),
         why @ (store::VaultError::Unavailable(_)
         | store::VaultError::UnknownKey(_)
         | store::VaultError::Corrupt) => ApiError::invalid("", why.to_string()),
     })?;
     let detail = format!("{} sealed anew, {} could not be opened", done.sealed, done.left);
-    note(&state, &who, "vault.rekey", "vault", &detail).await;
-    let mut value = told(&state).await?;
+    write_audit(&state, &who, "vault.rekey", "vault", &detail).await;
+    let mut value = vault_json(&state).await?;
     if let Value::Object(fields) = &mut value {
         fields.insert("sealed_anew".to_owned(), json!(done.sealed));
         fields.insert("left".to_owned(), json!(done.left));
     }
-    Ok(thing(StatusCode::OK, &value))
+    Ok(entity_response(StatusCode::OK, &value))
 }

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
-use super::kept::replay;
-use super::remember::{Keeper, last_word};
-use crate::memory::Run;
-use crate::object::{object, set, text};
+use super::stored::replay;
+use super::recorder::{ResponseRecorder, final_response};
+use crate::stored_answers::BackgroundRun;
+use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use relay::json;
 use relay::{self, Call};
@@ -24,32 +24,32 @@ pub(super) async fn start(
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
-    let peek = call.at_length(|| call.dialect.read_facts(&call.target, &call.body))?;
+    let peek = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
     relay::find_route(&call, &peek)?;
     let streamed = peek.stream;
     // The lane sees a plain stream: running in the background is our business.
-    let mut body = object(&call.body);
+    let mut body = parse_object(&call.body);
     body.shift_remove("background");
-    set(&mut body, [("stream", Value::Bool(true))]);
+    set_fields(&mut body, [("stream", Value::Bool(true))]);
     call.body = Bytes::from(Value::from(body).to_string());
     call.edits.clear();
-    call.own_reply = true;
-    let queued = call.at_length(|| queued(&call))?;
-    let id = text(&queued, "id").to_owned();
-    let keeper = Keeper::new(Arc::clone(&state), &call, conversation);
+    call.rewrite_reply = true;
+    let queued = call.run_blocking(|| queued_response(&call))?;
+    let id = text_field(&queued, "id").to_owned();
+    let keeper = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
     let told = Value::from(queued.clone()).to_string();
-    keeper.keep(&told);
-    let run = state.memory.begin(&id, &call.key.record.account_id);
-    let task = work(Arc::clone(&state), call, keeper, (id, queued), Arc::clone(&run));
+    keeper.store(&told);
+    let run = state.stored_answers.begin_run(&id, &call.key.record.account_id);
+    let task = run_to_end(Arc::clone(&state), call, keeper, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);
-    if streamed { Ok(replay(run, None)) } else { Ok(json(told)) }
+    if streamed { Ok(replay(run, None)) } else { Ok(json_response(told)) }
 }
 
 /// The response object before there is an answer.
-fn queued(call: &Call) -> Result<Map<String, Value>, ApiError> {
+fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &relay::stamp(call));
-    let mut queued = object(body);
+    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
+    let mut queued = parse_object(body);
     let fields = [
         ("status", json!("queued")),
         ("background", json!(true)),
@@ -58,29 +58,29 @@ fn queued(call: &Call) -> Result<Map<String, Value>, ApiError> {
         ("completed_at", Value::Null),
         ("incomplete_details", Value::Null),
     ];
-    set(&mut queued, fields);
+    set_fields(&mut queued, fields);
     Ok(queued)
 }
 
-async fn work(
+async fn run_to_end(
     state: Arc<ApiState>,
     call: Call,
-    keeper: Keeper,
+    keeper: ResponseRecorder,
     (id, queued): (String, Map<String, Value>),
-    run: Arc<Run>,
+    run: Arc<BackgroundRun>,
 ) {
     let outcome = tokio::select! {
         () = run.cancel.cancelled() => Ok(()),
-        outcome = answer(call, &keeper, &run) => outcome,
+        outcome = consume_answer(call, &keeper, &run) => outcome,
     };
     if let Err(fault) = outcome {
-        fail(&keeper, &run, queued, &fault);
+        record_failure(&keeper, &run, queued, &fault);
     }
-    state.memory.end(&id);
+    state.stored_answers.end_run(&id);
 }
 
 /// Takes the answer in, event by event.
-async fn answer(call: Call, keeper: &Keeper, run: &Run) -> Result<(), ApiError> {
+async fn consume_answer(call: Call, keeper: &ResponseRecorder, run: &BackgroundRun) -> Result<(), ApiError> {
     let mut body = relay::serve(call).await?.into_body();
     let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
@@ -88,41 +88,41 @@ async fn answer(call: Call, keeper: &Keeper, run: &Run) -> Result<(), ApiError> 
         let Ok(data) = frame.into_data() else { continue };
         cutter.push(data);
         while let Some(frame) = cutter.next_frame()? {
-            take(&frame, keeper, run);
+            record_event(&frame, keeper, run);
         }
     }
     Ok(())
 }
 
-fn take(frame: &StreamFrame, keeper: &Keeper, run: &Run) {
+fn record_event(frame: &StreamFrame, keeper: &ResponseRecorder, run: &BackgroundRun) {
     #[derive(Deserialize)]
-    struct Numbered {
+    struct EventNumber {
         #[serde(default)]
         sequence_number: u64,
     }
-    let number = serde_json::from_slice::<Numbered>(&frame.data).map_or(0, |n| n.sequence_number);
-    if let Some(reply) = last_word(&frame.data) {
-        let mut reply = object(reply);
-        set(&mut reply, [("background", json!(true))]);
+    let number = serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
+    if let Some(reply) = final_response(&frame.data) {
+        let mut reply = parse_object(reply);
+        set_fields(&mut reply, [("background", json!(true))]);
         let reply = Value::from(reply).to_string();
-        if !run.close(|| keeper.keep(&reply)) {
+        if !run.decide_end(|| keeper.store(&reply)) {
             return;
         }
     }
     let name = frame.event.clone().unwrap_or_default();
     let event = [b"event: ", &name[..], b"\ndata: ", &frame.data[..], b"\n\n"].concat();
-    run.tell(number, Bytes::from(event));
+    run.push_event(number, Bytes::from(event));
 }
 
 /// The run failed before or while it answered.
-fn fail(keeper: &Keeper, run: &Run, mut response: Map<String, Value>, fault: &ApiError) {
+fn record_failure(keeper: &ResponseRecorder, run: &BackgroundRun, mut response: Map<String, Value>, fault: &ApiError) {
     tracing::warn!("a background run failed: {fault} [{}]", fault.log_note().unwrap_or_default());
     let error = json!({ "code": "server_error", "message": fault.message() });
-    set(&mut response, [("status", json!("failed")), ("error", error)]);
+    set_fields(&mut response, [("status", json!("failed")), ("error", error)]);
     let told = Value::from(response.clone()).to_string();
-    if !run.close(|| keeper.keep(&told)) {
+    if !run.decide_end(|| keeper.store(&told)) {
         return;
     }
     let event = json!({ "type": "response.failed", "sequence_number": 0, "response": response });
-    run.tell(0, Bytes::from(format!("event: response.failed\ndata: {event}\n\n")));
+    run.push_event(0, Bytes::from(format!("event: response.failed\ndata: {event}\n\n")));
 }

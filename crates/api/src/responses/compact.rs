@@ -14,16 +14,16 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
-use crate::object::{object, set};
+use crate::json_object::{parse_object, set_fields};
 use crate::request::ApiRequest;
 use relay::json;
 use relay::{self, Call};
 
 /// The kind of item a summary travels in.
-pub(super) const KIND: &str = "compaction";
-const MARK: &str = "portunus:1:";
-const LARGEST: usize = 8 << 20;
-const ASK: &str = "Summarise our conversation so far, so that you could go on from your summary \
+pub(super) const ITEM_TYPE: &str = "compaction";
+const SUMMARY_PREFIX: &str = "portunus:1:";
+const MAX_SUMMARY_BYTES: usize = 8 << 20;
+const SUMMARY_PROMPT: &str = "Summarise our conversation so far, so that you could go on from your summary \
     alone: what I want, what was decided, what was found out and done, what is still open. Keep \
     names, numbers, paths and code that matter. Answer with the summary only.";
 
@@ -32,15 +32,15 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
     let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
         .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
-    set(&mut body, [("store", Value::Bool(true))]);
+    set_fields(&mut body, [("store", Value::Bool(true))]);
     call.body = Bytes::from(Value::from(body.clone()).to_string());
-    let Conversation { items, .. } = Conversation::of(&state, &mut call).await?;
+    let Conversation { items, .. } = Conversation::load(&state, &mut call).await?;
     if items.is_empty() {
         return Err(ApiError::invalid("input", "`input` holds nothing to compact"));
     }
     let mut input = items.clone();
     input.push(json!({
-        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": ASK }],
+        "type": "message", "role": "user", "content": [{ "type": "input_text", "text": SUMMARY_PROMPT }],
     }));
     let request = json!({
         "model": body.get("model"),
@@ -54,20 +54,20 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
     let created = state.clock().now() / 1_000_000;
     let reply = relay::serve(call).await?;
     let (head, reply) = reply.into_parts();
-    let reply = axum::body::to_bytes(reply, LARGEST)
+    let reply = axum::body::to_bytes(reply, MAX_SUMMARY_BYTES)
         .await
         .map_err(|e| ApiError::internal(format!("a summary could not be read back: {e}")))?;
-    let reply = object(&reply);
-    let summary = text_of(&reply);
+    let reply = parse_object(&reply);
+    let summary = output_text(&reply);
     if summary.is_empty() {
         return Err(ApiError::new(ErrorKind::Unavailable, "the model gave no summary, retry"));
     }
     let mut output: Vec<Value> =
-        items.into_iter().filter(|item| is(item, "role", "user")).collect();
+        items.into_iter().filter(|item| field_is(item, "role", "user")).collect();
     output.push(json!({
-        "type": KIND,
+        "type": ITEM_TYPE,
         "id": format!("cmp_{id}"),
-        "encrypted_content": format!("{MARK}{}", STANDARD.encode(summary)),
+        "encrypted_content": format!("{SUMMARY_PREFIX}{}", STANDARD.encode(summary)),
     }));
     let told = json!({
         "id": format!("resp_{id}"),
@@ -76,7 +76,7 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
         "output": output,
         "usage": reply.get("usage"),
     });
-    let mut response = json(Body::from(told.to_string()));
+    let mut response = json_response(Body::from(told.to_string()));
     for (name, value) in &head.headers {
         if name.as_str().starts_with("x-portunus-") {
             response.headers_mut().insert(name.clone(), value.clone());
@@ -85,21 +85,21 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-fn is(item: &Value, name: &str, word: &str) -> bool {
+fn field_is(item: &Value, name: &str, word: &str) -> bool {
     item.get(name).and_then(Value::as_str) == Some(word)
 }
 
-fn text_of(reply: &Map<String, Value>) -> String {
+fn output_text(reply: &Map<String, Value>) -> String {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let parts = list(reply.get("output")).into_iter().flat_map(|item| list(item.get("content")));
     parts.filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect()
 }
 
 /// Puts our own summaries back into words; another's stay as they are.
-pub(super) fn expand(items: &mut [Value]) {
-    for item in items.iter_mut().filter(|item| is(item, "type", KIND)) {
+pub(super) fn expand_summaries(items: &mut [Value]) {
+    for item in items.iter_mut().filter(|item| field_is(item, "type", ITEM_TYPE)) {
         let sealed = item.get("encrypted_content").and_then(Value::as_str);
-        let sealed = sealed.and_then(|text| text.strip_prefix(MARK));
+        let sealed = sealed.and_then(|text| text.strip_prefix(SUMMARY_PREFIX));
         let summary = sealed.and_then(|text| STANDARD.decode(text).ok());
         if let Some(summary) = summary.and_then(|bytes| String::from_utf8(bytes).ok()) {
             let text = format!("Summary of the conversation so far:\n{summary}");

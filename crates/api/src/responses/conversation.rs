@@ -23,7 +23,7 @@ pub(super) struct Conversation {
 }
 
 #[derive(Default, Deserialize)]
-struct Head<'a> {
+struct ConversationFields<'a> {
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -36,10 +36,10 @@ struct Head<'a> {
 
 impl Conversation {
     /// Reads what the request says and puts the earlier conversation into it.
-    pub(super) async fn of(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
+    pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
         // What cannot be read is refused by the format's own rules, with the path named.
         let text = String::from_utf8_lossy(&call.body).into_owned();
-        let Ok(head) = serde_json::from_str::<Head<'_>>(&text) else {
+        let Ok(head) = serde_json::from_str::<ConversationFields<'_>>(&text) else {
             return Ok(Self { store: false, background: false, items: Vec::new() });
         };
         let store = head.store.unwrap_or(true);
@@ -48,13 +48,13 @@ impl Conversation {
             return Err(ApiError::invalid("background", "`background` needs `store` to be true"));
         }
         let previous = head.previous_response_id.filter(|raw| raw.get() != "null");
-        let compacted = memmem::find(text.as_bytes(), compact::KIND.as_bytes()).is_some();
+        let compacted = memmem::find(text.as_bytes(), compact::ITEM_TYPE.as_bytes()).is_some();
         if !store && previous.is_none() && !compacted {
             return Ok(Self { store, background, items: Vec::new() });
         }
-        let mut items = own_items(head.input);
+        let mut items = request_items(head.input);
         if compacted {
-            compact::expand(&mut items);
+            compact::expand_summaries(&mut items);
         }
         if let Some(raw) = previous {
             let id: String = serde_json::from_str(raw.get()).map_err(|_| {
@@ -62,24 +62,24 @@ impl Conversation {
             })?;
             let account = &call.key.record.account_id;
             let now = state.clock().now();
-            let kept = state.memory.get(&id, account, now).await.map_err(|fault| {
+            let kept = state.stored_answers.get(&id, account, now).await.map_err(|fault| {
                 fault.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
-            let mut before = earlier(&kept.request, &kept.reply);
+            let mut before = previous_items(&kept.request, &kept.reply);
             before.append(&mut items);
             items = before;
         }
         if previous.is_some() || compacted {
-            rewrite(call, &text, &head, &items);
+            rewrite_input(call, &text, &head, &items);
             // Written by us, so that it tells which answer it goes on from.
-            call.own_reply = previous.is_some();
+            call.rewrite_reply = previous.is_some();
         }
         Ok(Self { store, background, items })
     }
 }
 
 /// The request's own input as a list; a plain text is one message.
-fn own_items(input: Option<&RawValue>) -> Vec<Value> {
+fn request_items(input: Option<&RawValue>) -> Vec<Value> {
     match input.and_then(|raw| serde_json::from_str(raw.get()).ok()) {
         Some(Value::String(text)) => vec![json!({
             "type": "message",
@@ -87,7 +87,7 @@ fn own_items(input: Option<&RawValue>) -> Vec<Value> {
             "content": [{ "type": "input_text", "text": text }],
         })],
         Some(Value::Array(mut items)) => {
-            items.iter_mut().for_each(spell_out);
+            items.iter_mut().for_each(expand_content);
             items
         }
         _ => Vec::new(),
@@ -95,7 +95,7 @@ fn own_items(input: Option<&RawValue>) -> Vec<Value> {
 }
 
 /// A message whose content is a plain text, as a list of parts: the form every item is kept in.
-fn spell_out(item: &mut Value) {
+fn expand_content(item: &mut Value) {
     let Some(item) = item.as_object_mut() else { return };
     let kind = if item.get("role").and_then(Value::as_str) == Some("assistant") {
         "output_text"
@@ -112,7 +112,7 @@ fn spell_out(item: &mut Value) {
 }
 
 /// The conversation up to a kept answer, and the answer.
-fn earlier(request: &str, reply: &str) -> Vec<Value> {
+fn previous_items(request: &str, reply: &str) -> Vec<Value> {
     let list = |text: &str, name: &str| -> Vec<Value> {
         let mut value: Value = serde_json::from_str(text).unwrap_or_default();
         match value.get_mut(name).map(Value::take) {
@@ -127,7 +127,7 @@ fn earlier(request: &str, reply: &str) -> Vec<Value> {
 
 /// Puts the whole input in place of the request's own. A provider that keeps conversations itself
 /// must not look for the earlier one a second time.
-fn rewrite(call: &mut Call, text: &str, head: &Head<'_>, items: &[Value]) {
+fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, items: &[Value]) {
     let whole = Bytes::from(Value::from(items.to_vec()).to_string());
     let range = match head.input {
         Some(raw) => range_of(text, raw),
@@ -144,8 +144,8 @@ fn rewrite(call: &mut Call, text: &str, head: &Head<'_>, items: &[Value]) {
     let body = BodySegments::with_edits(&call.body, vec![BodyEdit { range, replacement }]).to_vec();
     call.body = Bytes::from(body);
     let text = String::from_utf8_lossy(&call.body).into_owned();
-    if let Ok(Head { previous_response_id: Some(raw), .. }) =
-        serde_json::from_str::<Head<'_>>(&text)
+    if let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
+        serde_json::from_str::<ConversationFields<'_>>(&text)
     {
         call.edits.push(BodyEdit { range: range_of(&text, raw), replacement: Bytes::from_static(b"null") });
     }

@@ -4,11 +4,11 @@
 mod background;
 mod compact;
 mod conversation;
-mod kept;
-mod remember;
+mod stored;
+mod recorder;
 
 pub(super) use compact::compact;
-pub(super) use kept::{cancel, delete, get, input_items};
+pub(super) use stored::{cancel, delete, get, input_items};
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
@@ -16,7 +16,7 @@ use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::json;
 use std::sync::Arc;
 
-use crate::count;
+use crate::token_count;
 use crate::request::ApiRequest;
 use conversation::Conversation;
 use relay::{self, Call};
@@ -24,16 +24,16 @@ use relay::{self, Call};
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
     let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
-    let conversation = Conversation::of(&state, &mut call).await?;
+    let conversation = Conversation::load(&state, &mut call).await?;
     if conversation.background {
         return background::start(state, call, conversation).await;
     }
     if !conversation.store {
         return relay::serve(call).await;
     }
-    let keeper = remember::Keeper::new(state, &call, conversation);
+    let keeper = recorder::ResponseRecorder::new(state, &call, conversation);
     let response = relay::serve(call).await?;
-    remember::remember(keeper, response).await
+    recorder::record_response(keeper, response).await
 }
 
 /// `GET /v1/responses` is where clients try a WebSocket first; they go on with HTTP when refused.
@@ -44,8 +44,8 @@ pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, ApiError> {
 pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
     let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
-    Conversation::of(&state, &mut call).await?;
-    let counted = count::count(&call, &call.body)?;
+    Conversation::load(&state, &mut call).await?;
+    let counted = token_count::count_tokens(&call, &call.body)?;
     Ok(counted
         .answer(&json!({ "object": "response.input_tokens", "input_tokens": counted.tokens })))
 }

@@ -5,12 +5,12 @@
 //! stored before the run is paid, so that nobody pays for what cannot be fetched.
 
 mod run;
-mod show;
+mod view;
 mod submit;
-mod tell;
+mod webhooks;
 
-pub(crate) use show::{path_of, show, wait};
-pub(crate) use submit::{Wish, submit};
+pub(crate) use view::{task_path, task_json, poll_delay_s};
+pub(crate) use submit::{AsyncOptions, submit};
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;
@@ -20,74 +20,74 @@ use std::sync::atomic::AtomicU8;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use relay::files::derived;
+use relay::file_store::derive_key;
 
 /// What this node knows of its own runs.
-pub struct Tasks {
+pub struct ImageTasks {
     /// The runs of this process, by the id of their task.
-    running: Mutex<HashMap<String, Arc<Job>>>,
+    running: Mutex<HashMap<String, Arc<TaskRun>>>,
     /// There may be something to run.
-    work: Notify,
+    new_work: Notify,
     /// There may be something to tell.
-    ends: Notify,
+    new_ends: Notify,
     /// What the secrets of webhooks are made of.
     secret: hmac::Key,
 }
 
 /// One run.
 #[derive(Default)]
-struct Job {
+struct TaskRun {
     /// The order to stop: its caller does not want it any more.
     cancel: CancellationToken,
     /// How far it has come, in hundredths, as the provider tells it.
     progress: Arc<AtomicU8>,
 }
 
-impl Tasks {
+impl ImageTasks {
     pub fn new(secret: &str) -> Self {
         Self {
             running: Mutex::default(),
-            work: Notify::new(),
-            ends: Notify::new(),
-            secret: derived(secret, "webhooks"),
+            new_work: Notify::new(),
+            new_ends: Notify::new(),
+            secret: derive_key(secret, "webhooks"),
         }
     }
 
     /// How many run here.
-    fn count(&self) -> usize {
+    fn running_count(&self) -> usize {
         self.running.lock().len()
     }
 
-    fn begin(&self, id: &str) -> Arc<Job> {
-        let job = Arc::new(Job::default());
+    fn begin_run(&self, id: &str) -> Arc<TaskRun> {
+        let job = Arc::new(TaskRun::default());
         self.running.lock().insert(id.to_owned(), Arc::clone(&job));
         job
     }
 
-    fn end(&self, id: &str, job: &Arc<Job>) {
+    fn end_run(&self, id: &str, job: &Arc<TaskRun>) {
         let mut running = self.running.lock();
         // A later run of the same task is another one's.
         if running.get(id).is_some_and(|now| Arc::ptr_eq(now, job)) {
             running.remove(id);
         }
         drop(running);
-        self.work.notify_one();
+        self.new_work.notify_one();
     }
 
     /// A task was cancelled; if it runs here, it ends at once.
-    pub(crate) fn cancelled(&self, id: &str) {
+    pub(crate) fn cancel_run(&self, id: &str) {
         if let Some(job) = self.running.lock().get(id) {
             job.cancel.cancel();
         }
-        self.ends.notify_one();
+        self.new_ends.notify_one();
     }
 
     /// The secret an account's webhooks are signed with, as Standard Webhooks write it.
     pub(crate) fn webhook_secret(&self, account: &str) -> String {
-        tell::secret_text(&self.hook_key(account))
+        webhooks::secret_text(&self.webhook_key(account))
     }
 
-    fn hook_key(&self, account: &str) -> Vec<u8> {
+    fn webhook_key(&self, account: &str) -> Vec<u8> {
         hmac::sign(&self.secret, account.as_bytes()).as_ref().to_vec()
     }
 }

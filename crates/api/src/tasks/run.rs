@@ -11,26 +11,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{StoreError, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
 
-use super::Job;
-use super::show::FILE;
-use crate::images::read as read_picture;
+use super::TaskRun;
+use super::view::FILE_FIELD;
+use crate::images::read_image_call as read_picture;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use relay::RequestId;
-use relay::{Painted, paint};
+use relay::{ImageResult, generate_images};
 
 /// How long a claim lasts without a word of its runner, and how often the runner gives it.
-const HELD: i64 = 15_000_000;
-const SAY: Duration = Duration::from_secs(3);
+const CLAIM_US: i64 = 15_000_000;
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
 /// How often a runner looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(500);
+const SHUTDOWN_POLL_PERIOD: Duration = Duration::from_millis(500);
 /// How long a failed task waits for its next run, after each.
-const WAITS: [u64; 4] = [2, 10, 30, 120];
+const RETRY_DELAYS_S: [u64; 4] = [2, 10, 30, 120];
 
 impl ApiState {
     /// Runs tasks, until the order to stop.
     pub async fn run_tasks(self: Arc<Self>) {
-        let name = self.engine.funds.teller.node_name();
+        let name = self.engine.funds.lease_client.node_name();
         match self.store.release_tasks_of(&name).await {
             Ok(0) => {}
             Ok(left) => tracing::warn!(
@@ -41,21 +41,21 @@ impl ApiState {
         }
         while !self.stop.is_cancelled() {
             let terms = self.config().tasks;
-            if self.jobs.count() < terms.running {
-                let request_id = self.engine.ids.next(self.clock().now());
+            if self.image_tasks.running_count() < terms.max_running {
+                let request_id = self.engine.request_ids.next_id(self.clock().now());
                 let claim = TaskClaim {
                     owner: &name,
                     request_id: &request_id,
-                    hold: HELD,
-                    per_provider: terms.per_provider,
+                    hold: CLAIM_US,
+                    per_provider: terms.max_per_provider,
                 };
                 match self.store.claim_task(&claim).await {
                     Ok(Some(task)) => {
-                        let job = self.jobs.begin(&task.id);
+                        let job = self.image_tasks.begin_run(&task.id);
                         let state = Arc::clone(&self);
                         self.engine.tasks.spawn(async move {
                             state.run_task(&task, &job).await;
-                            state.jobs.end(&task.id, &job);
+                            state.image_tasks.end_run(&task.id, &job);
                         });
                         continue;
                     }
@@ -64,7 +64,7 @@ impl ApiState {
                 }
             }
             tokio::select! {
-                () = self.jobs.work.notified() => {}
+                () = self.image_tasks.new_work.notified() => {}
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
@@ -74,8 +74,8 @@ impl ApiState {
     /// Gives up what nobody had time for, and forgets what has been over for long.
     pub async fn sweep_tasks(&self) {
         let say = "nobody had time for this task while it was remembered";
-        let error = super::show::error(&ApiError::new(ErrorKind::Unavailable, say), "");
-        let TaskEnd { ended, expires, .. } = self.end_of(TaskState::Failed, None, None, None);
+        let error = super::view::error_json(&ApiError::new(ErrorKind::Unavailable, say), "");
+        let TaskEnd { ended, expires, .. } = self.task_end(TaskState::Failed, None, None, None);
         match self.store.sweep_tasks(ended, &error.to_string(), expires).await {
             Ok((0, _)) => {}
             Ok((given_up, _)) => {
@@ -86,19 +86,19 @@ impl ApiState {
     }
 
     /// One run. Whatever ends it early drops the call, which is settled like one whose caller left.
-    async fn run_task(self: &Arc<Self>, task: &Task, job: &Arc<Job>) {
+    async fn run_task(self: &Arc<Self>, task: &Task, job: &Arc<TaskRun>) {
         let id = &task.id;
         let painted = tokio::select! {
             () = job.cancel.cancelled() => return,
-            () = self.hold_task(task, job) => return,
-            () = self.until_ending() => {
+            () = self.keep_claim(task, job) => return,
+            () = self.wait_until_ending() => {
                 // Another node may go on at once, or this one when it is back.
                 if let Err(e) = self.store.postpone_task(id, task.runs, 0).await {
                     tracing::warn!(task.id = id, "{id} could not be handed back: {e}");
                 }
                 return;
             }
-            painted = self.paint_task(task, job) => painted,
+            painted = self.make_images(task, job) => painted,
         };
         let outcome = match painted {
             Ok(painted) => self.deliver(task, job, painted).await,
@@ -107,8 +107,8 @@ impl ApiState {
         let Err(fault) = outcome else { return };
         let note = fault.log_note().unwrap_or_default();
         let wait = usize::try_from(task.runs.saturating_sub(1)).unwrap_or(usize::MAX);
-        let wait = WAITS.get(wait).or(WAITS.last()).copied().unwrap_or(1);
-        if fault.is_retryable() && task.runs < self.config().tasks.runs {
+        let wait = RETRY_DELAYS_S.get(wait).or(RETRY_DELAYS_S.last()).copied().unwrap_or(1);
+        if fault.is_retryable() && task.runs < self.config().tasks.max_attempts {
             tracing::warn!(
                 task.id = id,
                 run = task.runs,
@@ -123,22 +123,22 @@ impl ApiState {
             return;
         }
         tracing::debug!(task.id = id, run = task.runs, "{id} failed: {fault} [{note}]");
-        let error = super::show::error(&fault, task.request_id.as_deref().unwrap_or_default());
-        let end = self.end_of(TaskState::Failed, None, Some(error.to_string()), None);
+        let error = super::view::error_json(&fault, task.request_id.as_deref().unwrap_or_default());
+        let end = self.task_end(TaskState::Failed, None, Some(error.to_string()), None);
         if let Err(fault) = self.end_task(task, &end).await {
             tracing::warn!(task.id = id, "{fault} [{}]", fault.log_note().unwrap_or_default());
         }
     }
 
     /// Says that the run goes on; comes back when the task is not this run's any more.
-    async fn hold_task(&self, task: &Task, job: &Job) {
+    async fn keep_claim(&self, task: &Task, job: &TaskRun) {
         let (id, run) = (&task.id, task.runs);
         let mut heard = self.clock().steady();
         loop {
-            tokio::time::sleep(SAY).await;
+            tokio::time::sleep(HEARTBEAT_PERIOD).await;
             // A hundred is said by the end alone.
             let come = job.progress.load(Ordering::Relaxed).min(99);
-            match self.store.hold_task(id, run, HELD, come).await {
+            match self.store.hold_task(id, run, CLAIM_US, come).await {
                 Ok(true) => heard = self.clock().steady(),
                 Ok(false) => {
                     tracing::debug!(task.id = id, run, "{id} was cancelled or given to another");
@@ -146,7 +146,7 @@ impl ApiState {
                 }
                 Err(e) => tracing::warn!(task.id = id, "{id} could not be held: {e}"),
             }
-            if self.clock().steady().saturating_sub(heard) > HELD {
+            if self.clock().steady().saturating_sub(heard) > CLAIM_US {
                 tracing::warn!(task.id = id, run, "{id} may have been given to another by now");
                 return;
             }
@@ -154,37 +154,37 @@ impl ApiState {
     }
 
     /// Until running calls must end.
-    async fn until_ending(&self) {
-        while !self.engine.is_ending() {
-            tokio::time::sleep(LOOK).await;
+    async fn wait_until_ending(&self) {
+        while !self.engine.must_end_calls() {
+            tokio::time::sleep(SHUTDOWN_POLL_PERIOD).await;
         }
     }
 
     /// Makes the pictures, still to be paid for.
-    async fn paint_task(self: &Arc<Self>, task: &Task, job: &Job) -> Result<Painted, ApiError> {
-        let most = self.config().tasks.runs;
+    async fn make_images(self: &Arc<Self>, task: &Task, job: &TaskRun) -> Result<ImageResult, ApiError> {
+        let most = self.config().tasks.max_attempts;
         if task.runs > most {
             let say = format!("the task was begun {most} times and never came to an end");
             return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
         }
-        let (mut call, form) = read_picture(self.asked(task).await?).await?;
+        let (mut call, form) = read_picture(self.rebuild_request(task).await?).await?;
         call.progress = Some(Arc::clone(&job.progress));
-        paint(call, form).await
+        generate_images(call, form).await
     }
 
     /// The result is written down before it is paid for: a crash in between is the operator's loss,
     /// and so is whatever we could not hand over. Only a caller that cancelled what was made all the
     /// same pays like one that left.
-    async fn deliver(&self, task: &Task, job: &Job, painted: Painted) -> Result<(), ApiError> {
+    async fn deliver(&self, task: &Task, job: &TaskRun, painted: ImageResult) -> Result<(), ApiError> {
         let kept = tokio::select! {
-            () = self.hold_task(task, job) => None,
-            kept = self.keep(task, &painted.body) => Some(kept),
+            () = self.keep_claim(task, job) => None,
+            kept = self.store_images(task, &painted.body) => Some(kept),
         };
         let ended = match kept {
             None => Ok(false),
             Some(Ok((result, expires))) => {
                 let result = Some(result.to_string());
-                let end = self.end_of(TaskState::Completed, result, None, Some(expires));
+                let end = self.task_end(TaskState::Completed, result, None, Some(expires));
                 self.end_task(task, &end).await
             }
             Some(Err(fault)) => Err(fault),
@@ -194,9 +194,9 @@ impl ApiState {
                 painted.settle();
             }
             Ok(false) if self.is_cancelled(task).await => drop(painted),
-            Ok(false) => painted.lose(),
+            Ok(false) => painted.fail(),
             Err(fault) => {
-                painted.lose();
+                painted.fail();
                 return Err(fault);
             }
         }
@@ -209,17 +209,17 @@ impl ApiState {
     }
 
     /// The call as it was asked, under the id of this run.
-    async fn asked(self: &Arc<Self>, task: &Task) -> Result<ApiRequest, ApiError> {
+    async fn rebuild_request(self: &Arc<Self>, task: &Task) -> Result<ApiRequest, ApiError> {
         if self.engine.keys.get(&task.key_id).is_none() {
             // Made on another node within the last second.
-            self.engine.keys.refresh().await.map_err(away)?;
+            self.engine.keys.refresh().await.map_err(store_unavailable)?;
         }
         let key = self.engine.keys.get(&task.key_id).filter(|key| key.is_live(self.clock().now()));
         let key = key.ok_or_else(|| {
             let say = "the API key of this task has expired or was revoked";
             ApiError::new(ErrorKind::Unauthenticated, say)
         })?;
-        let body = self.store.task_body(&task.id).await.map_err(away)?.unwrap_or_default();
+        let body = self.store.task_body(&task.id).await.map_err(store_unavailable)?.unwrap_or_default();
         let TaskBody { head, body, file } = body;
         let body = match (body, file) {
             (Some(body), _) => Bytes::from(body),
@@ -234,10 +234,10 @@ impl ApiState {
         }
         let request = request.body(Body::from(body)).map_err(|e| ApiError::internal(e.to_string()))?;
         let id = RequestId(task.request_id.clone().unwrap_or_default().into());
-        Ok(ApiRequest { state: Arc::clone(self), key, id, pass: None, request })
+        Ok(ApiRequest { state: Arc::clone(self), key, id, permit: None, request })
     }
 
-    fn end_of(
+    fn task_end(
         &self,
         state: TaskState,
         result: Option<String>,
@@ -245,7 +245,7 @@ impl ApiState {
         expires: Option<i64>,
     ) -> TaskEnd {
         let ended = self.clock().now();
-        let lives = i64::try_from(self.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+        let lives = i64::try_from(self.config().files.retention.as_micros()).unwrap_or(i64::MAX);
         let expires = expires.unwrap_or_else(|| ended.saturating_add(lives));
         TaskEnd { state, result, error, ended, expires }
     }
@@ -257,13 +257,13 @@ impl ApiState {
         loop {
             match self.store.end_task(&task.id, task.runs, end).await {
                 Ok(ended) => {
-                    self.jobs.ends.notify_one();
+                    self.image_tasks.new_ends.notify_one();
                     if let Some(file) = asked.and_then(|asked| asked.file).filter(|_| ended) {
-                        self.engine.files.forget(&file).await;
+                        self.engine.files.delete(&file).await;
                     }
                     return Ok(ended);
                 }
-                Err(e) if wait > Duration::from_secs(5) => return Err(away(e)),
+                Err(e) if wait > Duration::from_secs(5) => return Err(store_unavailable(e)),
                 Err(e) => tracing::warn!(task.id = task.id, "an end is not noted yet: {e}"),
             }
             tokio::time::sleep(wait).await;
@@ -273,7 +273,7 @@ impl ApiState {
 
     /// Puts the pictures of an answer into files. Tells what is left to store, and until when the
     /// files live.
-    async fn keep(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), ApiError> {
+    async fn store_images(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), ApiError> {
         let mut reply: Value = serde_json::from_slice(reply)
             .map_err(|e| ApiError::internal(format!("an answer is no JSON: {e}")))?;
         let mut expires = i64::MAX;
@@ -284,15 +284,15 @@ impl ApiState {
                 .ok_or_else(|| ApiError::internal("a picture is no base64"))?;
             let mime = dialects::images::image_info(&bytes).map(|seen| seen.mime());
             let mime = mime.as_deref().unwrap_or("application/octet-stream");
-            let link = self.engine.files.keep(&task.account_id, Bytes::from(bytes), mime).await?;
+            let link = self.engine.files.put(&task.account_id, Bytes::from(bytes), mime).await?;
             expires = expires.min(link.expires_at.saturating_mul(1_000_000));
-            picture.insert(FILE.to_owned(), json!(link.name));
+            picture.insert(FILE_FIELD.to_owned(), json!(link.name));
         }
-        let lives = i64::try_from(self.config().files.keep.as_micros()).unwrap_or(i64::MAX);
+        let lives = i64::try_from(self.config().files.retention.as_micros()).unwrap_or(i64::MAX);
         Ok((reply, expires.min(self.clock().now().saturating_add(lives))))
     }
 }
 
-fn away(error: StoreError) -> ApiError {
+fn store_unavailable(error: StoreError) -> ApiError {
     ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment").with_log_note(error.to_string())
 }

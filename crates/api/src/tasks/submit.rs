@@ -8,37 +8,37 @@ use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
 use store::{NewTask, TaskBody};
 
-use super::{path_of, show};
-use crate::query::pairs;
+use super::{task_path, view};
+use crate::query::query_pairs;
 use crate::state::ApiState;
 use relay::ImageTask;
 use relay::json;
 
 /// A larger body lies in a file.
-const SMALL: usize = 64 << 10;
+const MAX_INLINE_BODY_BYTES: usize = 64 << 10;
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// What a request's head says of waiting, and what a run needs to know of it.
-pub(crate) struct Wish {
+pub(crate) struct AsyncOptions {
     /// Whether the caller does not wait.
-    later: bool,
+    is_async: bool,
     /// Whether it said so by `Prefer`, which is answered.
-    preferred: bool,
+    by_prefer_header: bool,
     path: String,
     headers: BTreeMap<String, String>,
 }
 
-impl Wish {
+impl AsyncOptions {
     /// Reads the head of a request.
-    pub(crate) fn of(request: &Request<Body>) -> Result<Self, ApiError> {
-        let query = pairs(request.uri().query().unwrap_or_default());
+    pub(crate) fn from_request(request: &Request<Body>) -> Result<Self, ApiError> {
+        let query = query_pairs(request.uri().query().unwrap_or_default());
         let asked = query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
         let asked = match asked {
             None | Some("false" | "0") => false,
             Some("true" | "1" | "") => true,
             Some(_) => return Err(ApiError::invalid("async", "`async` must be true or false")),
         };
-        let preferred = prefers(request.headers());
+        let preferred = prefers_async(request.headers());
         // The body is kept as it was understood: what was said of its packing is not true any more.
         let kept = |name: &HeaderName| {
             *name == CONTENT_TYPE
@@ -48,17 +48,17 @@ impl Wish {
         let headers = headers
             .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         let (path, headers) = (request.uri().path().to_owned(), headers.collect());
-        Ok(Self { later: asked || preferred, preferred, path, headers })
+        Ok(Self { is_async: asked || preferred, by_prefer_header: preferred, path, headers })
     }
 
     /// Whether the caller does not wait.
-    pub(crate) const fn is_later(&self) -> bool {
-        self.later
+    pub(crate) const fn is_async(&self) -> bool {
+        self.is_async
     }
 }
 
 /// Whether a caller would rather not wait.
-fn prefers(headers: &HeaderMap) -> bool {
+fn prefers_async(headers: &HeaderMap) -> bool {
     let words = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     words
         .flat_map(|value| value.split([',', ';']))
@@ -68,26 +68,26 @@ fn prefers(headers: &HeaderMap) -> bool {
 /// Writes a call down that passed every check, and tells its task.
 pub(crate) async fn submit(
     state: &ApiState,
-    wish: Wish,
+    wish: AsyncOptions,
     task: ImageTask,
 ) -> Result<Response, ApiError> {
     let ImageTask { call, model, provider, webhook } = task;
     let account = &call.key.record.account_id;
     if let Some(url) = &webhook {
         let guard = call.config.media.fetcher.guard();
-        guard.look(url).map_err(|e| ApiError::invalid("webhook", format!("`webhook` {e}")))?;
+        guard.check(url).map_err(|e| ApiError::invalid("webhook", format!("`webhook` {e}")))?;
     }
     let now = state.clock().now();
-    let lives = i64::try_from(call.config.files.keep.as_micros()).unwrap_or(i64::MAX);
-    let (body, file) = if call.body.len() <= SMALL {
+    let lives = i64::try_from(call.config.files.retention.as_micros()).unwrap_or(i64::MAX);
+    let (body, file) = if call.body.len() <= MAX_INLINE_BODY_BYTES {
         (Some(call.body.to_vec()), None)
     } else {
         let kept =
-            state.engine.files.keep(account, call.body.clone(), "application/octet-stream").await?;
+            state.engine.files.put(account, call.body.clone(), "application/octet-stream").await?;
         (None, Some(kept.name))
     };
     let head = serde_json::to_string(&wish.headers).map_err(|e| ApiError::internal(e.to_string()))?;
-    let id = state.engine.ids.next(now).replacen("req_", "task_", 1);
+    let id = state.engine.request_ids.next_id(now).replacen("req_", "task_", 1);
     let task = NewTask {
         id,
         account_id: account.clone(),
@@ -105,17 +105,17 @@ pub(crate) async fn submit(
             .with_log_note(why)
     };
     state.store.add_task(&task).await.map_err(|e| away(e.to_string()))?;
-    state.jobs.work.notify_one();
+    state.image_tasks.new_work.notify_one();
     let found = state.store.task(&task.id, account, now).await.map_err(|e| away(e.to_string()))?;
     let found = found.ok_or_else(|| away("a task was not found again".to_owned()))?;
-    let mut response = json(show(state, &found).to_string());
+    let mut response = json_response(task_json(state, &found).to_string());
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
-    if let Ok(path) = HeaderValue::from_str(&path_of(&task.id)) {
+    if let Ok(path) = HeaderValue::from_str(&task_path(&task.id)) {
         headers.insert(LOCATION, path);
     }
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    if wish.preferred {
+    if wish.by_prefer_header {
         headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     }
     Ok(response)
@@ -125,15 +125,15 @@ pub(crate) async fn submit(
 mod tests {
     use super::*;
 
-    fn wish(uri: &str, prefer: &str) -> Result<Wish, ApiError> {
+    fn wish(uri: &str, prefer: &str) -> Result<AsyncOptions, ApiError> {
         let request =
             Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
-        Wish::of(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
+        AsyncOptions::from_request(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
     }
 
     #[test]
     fn a_caller_says_in_two_places_that_it_does_not_wait() {
-        let later = |uri, prefer| wish(uri, prefer).unwrap().is_later();
+        let later = |uri, prefer| wish(uri, prefer).unwrap().is_async();
         assert!(!later("/v1/images/generations", "wait=10"));
         assert!(later("/v1/images/generations?async=true", ""));
         assert!(!later("/v1/images/generations?async=false", ""));

@@ -1,19 +1,19 @@
 //! The mail that proves that an address is the account's.
 
-use super::Letter;
-use crate::Mail;
+use super::MailDraft;
+use crate::MailMessage;
 
-pub(crate) fn confirm(to: &str, username: &str, url: &str) -> Mail {
+pub(crate) fn confirm(to: &str, username: &str, url: &str) -> MailMessage {
     let says = [
         format!("The account {username} wants to use this address."),
         "This link confirms that it is yours. It works once, for a day.".to_owned(),
     ];
-    Letter {
+    MailDraft {
         to,
         subject: "Confirm your address",
-        says: &says,
+        paragraphs: &says,
         button: Some((url, "Confirm the address")),
-        small: "If you do not know this account, there is nothing to do.",
+        footnote: "If you do not know this account, there is nothing to do.",
     }
-    .mail()
+    .render()
 }

@@ -1,19 +1,19 @@
 //! The mail with an invitation.
 
-use super::Letter;
-use crate::Mail;
+use super::MailDraft;
+use crate::MailMessage;
 
-pub(crate) fn invite(to: &str, from: &str, place: &str, url: &str) -> Mail {
+pub(crate) fn invite(to: &str, from: &str, place: &str, url: &str) -> MailMessage {
     let says = [
         format!("{from} invites you to {place}, a gateway to many models with one key."),
         "This link lets you make your account. It works once, for a week.".to_owned(),
     ];
-    Letter {
+    MailDraft {
         to,
         subject: "You are invited",
-        says: &says,
+        paragraphs: &says,
         button: Some((url, "Make your account")),
-        small: "If you do not know what this is, there is nothing to do.",
+        footnote: "If you do not know what this is, there is nothing to do.",
     }
-    .mail()
+    .render()
 }

@@ -3,41 +3,41 @@
 //! A mail is handed to the gateway in a task of its own: how long a mail server takes must not tell
 //! whether there was anything to send.
 
-mod changed;
+mod account_changed;
 mod confirm;
 mod invite;
-mod known;
+mod account_exists;
 mod reset;
 mod signup;
 
-pub(crate) use changed::changed;
+pub(crate) use account_changed::account_changed;
 pub(crate) use confirm::confirm;
 pub(crate) use invite::invite;
-pub(crate) use known::known;
+pub(crate) use account_exists::account_exists;
 pub(crate) use reset::reset;
 pub(crate) use signup::signup;
 
 use maud::{DOCTYPE, html};
 
-use crate::desk::Desk;
-use crate::{Host, Mail};
+use crate::state::ConsoleState;
+use crate::{ConsoleHost, MailMessage};
 use admin::names;
 
 /// A letter before it is a mail.
-struct Letter<'a> {
+struct MailDraft<'a> {
     to: &'a str,
     subject: &'a str,
     /// What it says, a paragraph each.
-    says: &'a [String],
+    paragraphs: &'a [String],
     /// Where to go, and what the button says.
     button: Option<(&'a str, &'a str)>,
     /// The small print.
-    small: &'a str,
+    footnote: &'a str,
 }
 
-impl Letter<'_> {
-    fn mail(&self) -> Mail {
-        let Self { to, subject, says, button, small } = self;
+impl MailDraft<'_> {
+    fn render(&self) -> MailMessage {
+        let Self { to, subject, paragraphs: says, button, footnote: small } = self;
         let mut text = says.join("\n\n");
         if let Some((url, _)) = button {
             text.push_str(&format!("\n\n{url}"));
@@ -63,7 +63,7 @@ impl Letter<'_> {
                 }
             }
         };
-        Mail {
+        MailMessage {
             to: (*to).to_owned(),
             subject: (*subject).to_owned(),
             text,
@@ -74,13 +74,13 @@ impl Letter<'_> {
 
 /// Sends a mail, below which the gateway's name stands. Whoever waits for it is told nothing; a
 /// failure is in the log.
-pub(crate) async fn send(desk: &Desk, mail: Mail) {
-    let name = names::gateway(&desk.store).await;
-    send_by(desk.host.as_ref(), &name, mail).await;
+pub(crate) async fn send(desk: &ConsoleState, mail: MailMessage) {
+    let name = names::gateway_name(&desk.store).await;
+    send_through(desk.host.as_ref(), &name, mail).await;
 }
 
 /// Sends a mail where there is no desk any more.
-pub(crate) async fn send_by(host: &dyn Host, name: &str, mut mail: Mail) {
+pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mut mail: MailMessage) {
     mail.text.push_str(&format!("\n{name}\n"));
     let signed = html! {
         p style="max-width:30em;margin:16px auto 0;font-size:13px;color:#566166" { (name) }

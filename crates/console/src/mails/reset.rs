@@ -1,19 +1,19 @@
 //! The mail with the link to choose another password.
 
-use super::Letter;
-use crate::Mail;
+use super::MailDraft;
+use crate::MailMessage;
 
-pub(crate) fn reset(to: &str, username: &str, url: &str) -> Mail {
+pub(crate) fn reset(to: &str, username: &str, url: &str) -> MailMessage {
     let says = [
         format!("Somebody, probably you, asked for another password for the account {username}."),
         "This link lets you choose one. It works once, for half an hour.".to_owned(),
     ];
-    Letter {
+    MailDraft {
         to,
         subject: "Choose another password",
-        says: &says,
+        paragraphs: &says,
         button: Some((url, "Choose a password")),
-        small: "If it was not you, nothing has changed and there is nothing to do.",
+        footnote: "If it was not you, nothing has changed and there is nothing to do.",
     }
-    .mail()
+    .render()
 }

@@ -15,29 +15,29 @@ use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
-use crate::acting::FOR;
-use crate::address;
+use crate::acting_for::TEAM_PARAMETER;
+use crate::urls;
 use crate::csv::csv_line;
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
 const PER_PAGE: u32 = 50;
 /// How many calls of an export are read at once.
-const BATCH: u32 = 1_000;
-const LONGEST: usize = 256;
+const EXPORT_BATCH_ROWS: u32 = 1_000;
+const MAX_PARAMETER_BYTES: usize = 256;
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 
-fn filter(asked: &Fields, signed: &Signed, now: Micros) -> Result<EntryFilter, Trouble> {
+fn filter(asked: &FormFields, signed: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
     let wish = |name| {
-        let text = asked.short(name, LONGEST)?;
-        Ok::<_, Trouble>((!text.is_empty()).then(|| text.to_owned()))
+        let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
+        Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
     };
     let account_id =
-        if signed.sees_all() { wish("account")? } else { Some(signed.acts_for().to_owned()) };
+        if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
     let days = match asked.get("range") {
         "24h" => Some(1),
         "7d" => Some(7),
@@ -62,26 +62,26 @@ fn filter(asked: &Fields, signed: &Signed, now: Micros) -> Result<EntryFilter, T
 
 /// `GET /console/calls`
 pub(crate) async fn list(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let now = desk.now();
     let filter = filter(&asked, &signed, now)?;
     let calls = desk.store.entries(&filter, PER_PAGE).await?;
-    let keys = desk.store.keys_of(signed.acts_for()).await?;
+    let keys = desk.store.keys_of(signed.owner_id()).await?;
     let first = filter.before.is_none();
     let next = (calls.len() as u32 == PER_PAGE).then(|| calls.last()).flatten();
     let body = html! {
         div.title {
             h1 { "Calls" }
             div.actions {
-                a.button.quiet href=(signed.at("/console/usage")) { "Usage" }
+                a.button.quiet href=(signed.path_for("/console/usage")) { "Usage" }
                 a.button.quiet href={ "/console/calls.csv?" (query(&asked, "")) } { "Export CSV" }
             }
         }
         form.filters method="get" action="/console/calls" role="search" {
-            @if let Some(team) = &signed.team { input type="hidden" name=(FOR) value=(team.id); }
+            @if let Some(team) = &signed.team { input type="hidden" name=(TEAM_PARAMETER) value=(team.id); }
             div.field.grow {
                 label for="model" { "Model" }
                 input id="model" name="model" type="search" value=(asked.get("model")) autocomplete="off";
@@ -118,43 +118,43 @@ pub(crate) async fn list(
             }
         }
     };
-    Ok(good(&Shell::signed("Calls", &signed).at("/console/calls"), &body))
+    Ok(ok_page(&Layout::signed_in("Calls", &signed).with_nav("/console/calls"), &body))
 }
 
 /// The wishes of an address, with another place to begin.
-fn query(asked: &Fields, before: &str) -> String {
-    let kept = [FOR, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+fn query(asked: &FormFields, before: &str) -> String {
+    let kept = [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
-        parts.map(|(name, value)| format!("{name}={}", address::value(value))).collect();
+        parts.map(|(name, value)| format!("{name}={}", urls::escape_value(value))).collect();
     parts.join("&")
 }
 
 /// `GET /console/calls/{id}`
 pub(crate) async fn receipt(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-    let entry = desk.store.entry(&id).await?.ok_or(Trouble::NotFound)?;
+) -> Result<Response, PageError> {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let entry = desk.store.entry(&id).await?.ok_or(PageError::NotFound)?;
     if !signed.may_see(&entry.account_id) {
-        return Err(Trouble::NotFound);
+        return Err(PageError::NotFound);
     }
     let key =
         desk.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
     let body = html! {
-        p.crumbs { a href=(signed.at("/console/calls")) { "Calls" } " / receipt" }
+        p.crumbs { a href=(signed.path_for("/console/calls")) { "Calls" } " / receipt" }
         div.title.close {
             h1.id { bdi id="request-id" { (entry.request_id) } }
             button.copy type="button" hidden data-copy="request-id" { "Copy id" }
         }
         div.columns {
-            section { h2 { "Call" } (facts(&entry, &key, signed.administers())) }
+            section { h2 { "Call" } (facts(&entry, &key, signed.is_administrator())) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
         }
-        section { h2 { "Tries" } (tries(&entry)) }
+        section { h2 { "Tries" } (attempts_table(&entry)) }
         @if !entry.losses.is_empty() {
             section {
                 h2 { "Not carried" }
@@ -163,25 +163,25 @@ pub(crate) async fn receipt(
             }
         }
     };
-    Ok(good(&Shell::signed("Receipt", &signed).at("/console/calls"), &body))
+    Ok(ok_page(&Layout::signed_in("Receipt", &signed).with_nav("/console/calls"), &body))
 }
 
 fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
     let took = entry.ended.saturating_sub(entry.started);
-    let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), show::span);
+    let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.facts {
-            div { dt { "Model" } dd { a.id href=(address::model(&entry.model)) { bdi { (entry.model) } } } }
+            div { dt { "Model" } dd { a.id href=(urls::model_page(&entry.model)) { bdi { (entry.model) } } } }
             div { dt { "Answered by" } dd { @if entry.lane.is_empty() { "none" } @else { bdi { (entry.lane) } } } }
             div { dt { "Key" } dd { bdi { (key) } } }
             div { dt { "Format" } dd { (entry.dialect) @if entry.stream { ", streamed" } } }
             div { dt { "Status" } dd { (entry.status) ", " (entry.outcome.word()) } }
-            div { dt { "Began" } dd { (show::moment(entry.started)) } }
+            div { dt { "Began" } dd { (display::timestamp(entry.started)) } }
             div { dt { "First byte" } dd { (first) } }
-            div { dt { "Took" } dd { (show::span(took)) } }
-            div { dt { "Cost" } dd { (show::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
+            div { dt { "Took" } dd { (display::duration(took)) } }
+            div { dt { "Cost" } dd { (display::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
             @if operator && entry.absorbed != canon::Money::ZERO {
-                div { dt { "Borne by the operator" } dd { (show::money(entry.absorbed)) } }
+                div { dt { "Borne by the operator" } dd { (display::money(entry.absorbed)) } }
             }
             div { dt { "Prices" } dd { (entry.price_version) @if entry.estimated { ", counts estimated" } } }
         }
@@ -205,14 +205,14 @@ fn tokens(usage: &Usage) -> Markup {
         dl.facts {
             @for (name, count) in rows {
                 @if count > 0 || matches!(name, "Prompt" | "Answer") {
-                    div { dt { (name) } dd.num { (show::count(count)) } }
+                    div { dt { (name) } dd.num { (display::count(count)) } }
                 }
             }
         }
     }
 }
 
-fn tries(entry: &LedgerEntry) -> Markup {
+fn attempts_table(entry: &LedgerEntry) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -231,7 +231,7 @@ fn tries(entry: &LedgerEntry) -> Markup {
                         tr {
                             td data-label="Lane" { bdi { (entry.lane) } }
                             td data-label="Outcome" { span.badge.good { "answered" } }
-                            td.num data-label="Time" { (show::span(first)) }
+                            td.num data-label="Time" { (display::duration(first)) }
                         }
                     }
                     @if entry.failed.is_empty() && entry.first_byte_us.is_none() {
@@ -245,16 +245,16 @@ fn tries(entry: &LedgerEntry) -> Markup {
 
 /// `GET /console/calls.csv`: as long as it is, a batch at a time.
 pub(crate) async fn csv(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let filter = filter(&asked, &signed, desk.now())?;
     let keys = desk.store.keys().await?;
     let names: HashMap<String, String> = keys.into_iter().map(|key| (key.id, key.name)).collect();
-    let export = Export { store: desk.store.clone(), filter, names, from: Next::Head };
+    let export = CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
     let rows = stream::try_unfold(export, |mut export| async move {
-        let piece = export.piece().await?;
+        let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
     });
     let headers = [
@@ -265,54 +265,54 @@ pub(crate) async fn csv(
 }
 
 /// Where an export goes on.
-enum Next {
-    Head,
-    Row(Option<(Micros, String)>),
+enum ExportPosition {
+    Header,
+    Rows(Option<(Micros, String)>),
     End,
 }
 
-struct Export {
+struct CallExport {
     store: Store,
     filter: EntryFilter,
     names: HashMap<String, String>,
-    from: Next,
+    position: ExportPosition,
 }
 
-impl Export {
-    async fn piece(&mut self) -> Result<Option<Bytes>, std::io::Error> {
-        let after = match &self.from {
-            Next::Head => {
-                self.from = Next::Row(None);
-                return Ok(Some(Bytes::from_static(HEAD.as_bytes())));
+impl CallExport {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, std::io::Error> {
+        let after = match &self.position {
+            ExportPosition::Header => {
+                self.position = ExportPosition::Rows(None);
+                return Ok(Some(Bytes::from_static(CSV_HEADER.as_bytes())));
             }
-            Next::Row(after) => after.clone(),
-            Next::End => return Ok(None),
+            ExportPosition::Rows(after) => after.clone(),
+            ExportPosition::End => return Ok(None),
         };
-        let calls = self.store.export_of(&self.filter, after, BATCH).await;
+        let calls = self.store.export_of(&self.filter, after, EXPORT_BATCH_ROWS).await;
         // Broken off on purpose: a file that ends early must not look whole.
         let calls = calls.map_err(|error| {
             tracing::error!("an export of calls broke off: {error}");
             std::io::Error::other("the calls could not be read")
         })?;
-        self.from = match calls.last() {
-            Some(last) if calls.len() as u32 == BATCH => {
-                Next::Row(Some((last.ended, last.request_id.clone())))
+        self.position = match calls.last() {
+            Some(last) if calls.len() as u32 == EXPORT_BATCH_ROWS => {
+                ExportPosition::Rows(Some((last.ended, last.request_id.clone())))
             }
-            Some(_) | None => Next::End,
+            Some(_) | None => ExportPosition::End,
         };
-        let text: String = calls.iter().map(|call| line(call, &self.names)).collect();
+        let text: String = calls.iter().map(|call| csv_row(call, &self.names)).collect();
         Ok(Some(Bytes::from(text)))
     }
 }
 
-const HEAD: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
+const CSV_HEADER: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
     input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms\r\n";
 
-fn line(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
+fn csv_row(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
     let key = names.get(&call.key_id).map_or("", String::as_str);
     let fields = [
         call.request_id.clone(),
-        show::moment(call.ended),
+        display::timestamp(call.ended),
         key.to_owned(),
         call.key_id.clone(),
         call.model.clone(),

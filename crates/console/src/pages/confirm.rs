@@ -8,28 +8,28 @@ use http::HeaderMap;
 use maud::html;
 use store::{Account, Link, LinkPurpose, StoreError};
 
-use crate::cookies::{self, Jar};
-use crate::desk::Desk;
-use crate::links::{self, LIFE, Note};
+use crate::cookies::{self, CookieKind};
+use crate::state::ConsoleState;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::mails;
-use crate::shell::{Shell, good, sent_to};
-use crate::trouble::Trouble;
+use crate::layout::{Layout, ok_page, redirect_to};
+use crate::page_error::PageError;
 
 /// Asks an account to prove an address, in a mail to it. Earlier questions are forgotten.
-pub(crate) async fn ask(desk: &Desk, account: &Account, email: &str) -> Result<(), Trouble> {
+pub(crate) async fn send_confirmation(desk: &ConsoleState, account: &Account, email: &str) -> Result<(), PageError> {
     desk.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
-    let note = Note { email: Some(email.to_owned()), ..Note::default() };
-    let word = links::make(desk, LinkPurpose::Email, Some(&account.id), &note, LIFE.email).await?;
+    let note = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
+    let word = links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email).await?;
     mails::send(desk, mails::confirm(email, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
 
 /// `GET /confirm`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (_, account, email) = opened(&desk, &headers).await?;
+) -> Result<Response, PageError> {
+    let (_, account, email) = opened_confirmation(&desk, &headers).await?;
     let body = html! {
         section.card {
             h1 { "Confirm your address" }
@@ -40,35 +40,35 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::outside("Confirm your address"), &body))
+    Ok(ok_page(&Layout::signed_out("Confirm your address"), &body))
 }
 
 /// `POST /confirm`
 pub(crate) async fn confirm(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let (link, account, email) = opened(&desk, &headers).await?;
-    links::take(&desk, &link).await?;
+) -> Result<Response, PageError> {
+    let (link, account, email) = opened_confirmation(&desk, &headers).await?;
+    links::consume(&desk, &link).await?;
     let Account { id, username, .. } = &account;
     match desk.store.rename_account(id, username, Some(&email), desk.now()).await {
         Ok(_) => {}
         // Somebody else proved it in the meantime.
-        Err(StoreError::Conflict(_)) => return Err(Trouble::DeadLink),
+        Err(StoreError::Conflict(_)) => return Err(PageError::InvalidLink),
         Err(error) => return Err(error.into()),
     }
-    desk.note(id, "account.email", id, "").await;
+    desk.audit(id, "account.email", id, "").await;
     // The address it had before hears of it too.
-    super::tell_owner(&desk, &account, "it uses another address");
-    let mut response = sent_to("/console/account?told=email");
-    cookies::clear(&desk, &mut response, Jar::Link);
+    super::notify_owner(&desk, &account, "it uses another address");
+    let mut response = redirect_to("/console/account?told=email");
+    cookies::clear(&desk, &mut response, CookieKind::Link);
     Ok(response)
 }
 
-async fn opened(desk: &Desk, headers: &HeaderMap) -> Result<(Link, Account, String), Trouble> {
-    let link = links::opened(desk, headers, &[LinkPurpose::Email]).await?;
-    let id = link.account_id.as_deref().ok_or(Trouble::DeadLink)?;
+async fn opened_confirmation(desk: &ConsoleState, headers: &HeaderMap) -> Result<(Link, Account, String), PageError> {
+    let link = links::from_cookie(desk, headers, &[LinkPurpose::Email]).await?;
+    let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);
-    let email = links::note(&link).email.ok_or(Trouble::DeadLink)?;
-    Ok((link, account.ok_or(Trouble::DeadLink)?, email))
+    let email = links::link_data(&link).email.ok_or(PageError::InvalidLink)?;
+    Ok((link, account.ok_or(PageError::InvalidLink)?, email))
 }

@@ -7,26 +7,26 @@ use axum::response::Response;
 use catalog::{Catalog, ModelKind};
 use maud::{Markup, html};
 
-use super::copyable;
-use crate::desk::Desk;
-use crate::shell::{Part, Shell, checked_by_caches, good};
-use crate::show;
-use crate::snippet::{self, Format};
+use super::copy_block;
+use crate::state::ConsoleState;
+use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
+use crate::display;
+use crate::snippet::{self, ApiFormat};
 
 /// What the front page tells of the catalog.
 #[derive(Default)]
-struct Glance {
+struct CatalogSummary {
     models: usize,
     providers: usize,
     /// A model to try.
     first: Option<String>,
 }
 
-fn glance(catalog: &Catalog) -> Glance {
+fn summarize_catalog(catalog: &Catalog) -> CatalogSummary {
     let mut providers: Vec<_> = catalog.iter().map(|model| model.provider.as_str()).collect();
     providers.dedup();
     let chat = catalog.iter().find(|model| model.kind == ModelKind::Chat);
-    Glance {
+    CatalogSummary {
         models: catalog.len(),
         providers: providers.len(),
         first: chat.map(|model| model.id.clone()),
@@ -34,10 +34,10 @@ fn glance(catalog: &Catalog) -> Glance {
 }
 
 /// `GET /`
-pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Response {
-    let (url, formats) = (desk.url(), desk.formats());
-    let Glance { models, providers, first } = desk.catalog(glance);
-    let example = formats.iter().find(|format| format.suits(ModelKind::Chat)).zip(first);
+pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
+    let (url, formats) = (desk.base_url(), desk.formats());
+    let CatalogSummary { models, providers, first } = desk.with_catalog(summarize_catalog);
+    let example = formats.iter().find(|format| format.supports(ModelKind::Chat)).zip(first);
     let body = html! {
         section.hero {
             div {
@@ -52,13 +52,13 @@ pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Response {
                     a.button.quiet href="/console" { "Open the console" }
                 }
                 p.glance {
-                    (show::many(models, "model", "models")) " from "
-                    (show::many(providers, "provider", "providers"))
+                    (display::plural(models, "model", "models")) " from "
+                    (display::plural(providers, "provider", "providers"))
                 }
             }
             @if let Some((format, model)) = example {
                 div {
-                    (copyable("try", "Try it", &format.curl(&url, &model, snippet::KEY)))
+                    (copy_block("try", "Try it", &format.curl(&url, &model, snippet::KEY_VARIABLE)))
                 }
             }
         }
@@ -77,7 +77,7 @@ pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Response {
                             th scope="col" { "Base address" }
                         } }
                         tbody {
-                            @for family in families(&formats) { (row(&family, &url)) }
+                            @for family in client_families(&formats) { (row(&family, &url)) }
                         }
                     }
                 }
@@ -97,14 +97,14 @@ pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Response {
             } }
         }
     };
-    checked_by_caches(good(&Shell::public("Model gateway", Part::Front), &body))
+    with_revalidation(ok_page(&Layout::public("Model gateway", SiteSection::Front), &body))
 }
 
 /// The formats by the client libraries that speak them: each family takes one base address.
-fn families(formats: &[Format]) -> Vec<Vec<Format>> {
-    let mut families: Vec<Vec<Format>> = Vec::new();
+fn client_families(formats: &[ApiFormat]) -> Vec<Vec<ApiFormat>> {
+    let mut families: Vec<Vec<ApiFormat>> = Vec::new();
     for format in formats {
-        let same = |family: &&mut Vec<Format>| {
+        let same = |family: &&mut Vec<ApiFormat>| {
             family.first().is_some_and(|first| first.clients() == format.clients())
         };
         match families.iter_mut().find(same) {
@@ -115,17 +115,17 @@ fn families(formats: &[Format]) -> Vec<Vec<Format>> {
     families
 }
 
-fn row(family: &[Format], url: &str) -> Markup {
+fn row(family: &[ApiFormat], url: &str) -> Markup {
     let titles: Vec<_> = family.iter().map(|format| format.title()).collect();
     html! {
         @if let Some(first) = family.first() {
-            @let id = format!("base-{}", first.word());
+            @let id = format!("base-{}", first.as_str());
             tr {
                 th scope="row" { (first.clients()) }
                 td data-label="Formats" { (titles.join(", ")) }
                 td data-label="Base address" {
                     span.inline-copy {
-                        code id=(id) { (first.base(url)) }
+                        code id=(id) { (first.base_url(url)) }
                         button.copy type="button" hidden data-copy=(id) { "Copy" }
                     }
                 }

@@ -9,98 +9,98 @@ use http::{HeaderMap, StatusCode};
 use maud::html;
 use store::{Account, Identity, AccountRole, StoreError};
 
-use crate::cookies::{self, Jar};
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
+use crate::cookies::{self, CookieKind};
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
 use crate::links;
-use crate::oidc::{self, Person, Return};
+use crate::oidc::{self, IdentityClaims, IdentityReturn};
 use crate::session;
-use crate::shell::{Shell, page, sent_to};
-use crate::signup::SignUp;
-use crate::trouble::Trouble;
-use crate::{address, signin};
+use crate::layout::{Layout, page, redirect_to};
+use crate::signup::SignUpMode;
+use crate::page_error::PageError;
+use crate::{urls, signin};
 use admin::names;
 
 /// `POST /auth/{identity}`
-pub(crate) async fn depart(
-    State(desk): State<Arc<Desk>>,
+pub(crate) async fn begin(
+    State(desk): State<Arc<ConsoleState>>,
     name: Result<Path<String>, PathRejection>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let Path(name) = name.map_err(|_| Trouble::NotFound)?;
-    let next = address::inside(fields.get("next")).unwrap_or("/console");
-    oidc::depart(&desk, &name, None, next).await
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let Path(name) = name.map_err(|_| PageError::NotFound)?;
+    let next = urls::console_path(fields.get("next")).unwrap_or("/console");
+    oidc::begin_sign_in(&desk, &name, None, next).await
 }
 
 /// `GET /auth/{identity}/callback`
-pub(crate) async fn arrive(
-    State(desk): State<Arc<Desk>>,
+pub(crate) async fn callback(
+    State(desk): State<Arc<ConsoleState>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let Path(name) = name.map_err(|_| Trouble::NotFound)?;
-    let Return { provider, person, link } = oidc::arrive(&desk, &name, &headers, &asked).await?;
-    let next = links::note(&link).next.unwrap_or_else(|| "/console".to_owned());
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let Path(name) = name.map_err(|_| PageError::NotFound)?;
+    let IdentityReturn { provider, claims: person, link } = oidc::finish_sign_in(&desk, &name, &headers, &asked).await?;
+    let next = links::link_data(&link).next.unwrap_or_else(|| "/console".to_owned());
     if let Some(account_id) = &link.account_id {
-        return attach(&desk, &headers, account_id, &person, &next).await;
+        return link_identity(&desk, &headers, account_id, &person, &next).await;
     }
     let known = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
     if let Some(account) = known {
         if account.disabled {
-            return Err(Trouble::Refused("This account is locked."));
+            return Err(PageError::SignInRefused("This account is locked."));
         }
         return signin::welcome(&desk, &headers, &account, &provider.name, &next).await;
     }
     if let Some(email) = &person.email
         && desk.store.account_by_login(email).await?.is_some()
     {
-        return Ok(taken(&provider.name));
+        return Ok(address_taken_page(&provider.name));
     }
-    let open = SignUp::of(&desk).await? == SignUp::Open;
-    let own = crate::signup::role(&desk).await?;
-    let role = provider.admits.or(open.then_some(own));
-    let role = role.ok_or(Trouble::Refused(
+    let open = SignUpMode::load(&desk).await? == SignUpMode::Open;
+    let own = crate::signup::default_role(&desk).await?;
+    let role = provider.default_role.or(open.then_some(own));
+    let role = role.ok_or(PageError::SignInRefused(
         "You have no account here yet. Ask an administrator of this gateway for an invitation.",
     ))?;
     if person.email.is_some() && !person.email_verified {
-        return Err(Trouble::Refused(
+        return Err(PageError::SignInRefused(
             "The identity provider has not verified your e-mail address. Verify it there first.",
         ));
     }
-    let account = newcomer(&desk, &person, role).await?;
-    desk.note(&account.id, "account.create", &account.id, &provider.name).await;
+    let account = create_account(&desk, &person, role).await?;
+    desk.audit(&account.id, "account.create", &account.id, &provider.name).await;
     signin::welcome(&desk, &headers, &account, &provider.name, &next).await
 }
 
 /// Links an account of ours to who somebody is elsewhere. Whoever left must still be signed in.
-async fn attach(
-    desk: &Desk,
+async fn link_identity(
+    desk: &ConsoleState,
     headers: &HeaderMap,
     account_id: &str,
-    person: &Person,
+    person: &IdentityClaims,
     next: &str,
-) -> Result<Response, Trouble> {
-    let signed = session::find(desk, headers).await?;
+) -> Result<Response, PageError> {
+    let signed = session::find_session(desk, headers).await?;
     if signed.is_none_or(|signed| signed.account.id != account_id) {
-        return Err(Trouble::Refused("You were signed out meanwhile. Sign in and try again."));
+        return Err(PageError::SignInRefused("You were signed out meanwhile. Sign in and try again."));
     }
-    match desk.store.add_identity(&identity(desk, account_id, person)).await {
-        Ok(()) => desk.note(account_id, "identity.add", account_id, &person.issuer).await,
+    match desk.store.add_identity(&identity_record(desk, account_id, person)).await {
+        Ok(()) => desk.audit(account_id, "identity.add", account_id, &person.issuer).await,
         Err(StoreError::Conflict(_)) => {
             let owner = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
             if owner.is_none_or(|owner| owner.id != account_id) {
-                return Err(Trouble::Refused("This identity belongs to another account here."));
+                return Err(PageError::SignInRefused("This identity belongs to another account here."));
             }
         }
         Err(error) => return Err(error.into()),
     }
-    let mut response = sent_to(next);
-    cookies::clear(desk, &mut response, Jar::Flow);
+    let mut response = redirect_to(next);
+    cookies::clear(desk, &mut response, CookieKind::IdentityFlow);
     Ok(response)
 }
 
-fn identity(desk: &Desk, account_id: &str, person: &Person) -> Identity {
+fn identity_record(desk: &ConsoleState, account_id: &str, person: &IdentityClaims) -> Identity {
     let label = person.email.as_ref().or(person.name.as_ref()).unwrap_or(&person.subject);
     Identity {
         issuer: person.issuer.clone(),
@@ -112,18 +112,18 @@ fn identity(desk: &Desk, account_id: &str, person: &Person) -> Identity {
 }
 
 /// Makes an account for somebody a provider vouches for, under a name that is free.
-async fn newcomer(desk: &Desk, person: &Person, role: AccountRole) -> Result<Account, Trouble> {
-    let email = person.email.clone().filter(|email| names::is_address(email));
+async fn create_account(desk: &ConsoleState, person: &IdentityClaims, role: AccountRole) -> Result<Account, PageError> {
+    let email = person.email.clone().filter(|email| names::is_email_address(email));
     let wished = person.name.as_deref().or(email.as_deref()).unwrap_or("user");
     let wished = wished.split('@').next().unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let base: String = wished.chars().filter(plain).take(30).collect();
     let base = base.trim_start_matches(['.', '_', '-']);
-    let base = if names::newcomer_objection(base).is_some() { "user" } else { base };
+    let base = if names::new_username_error(base).is_some() { "user" } else { base };
     let now = desk.now();
-    let terms = crate::signup::terms(desk).await?;
+    let terms = crate::signup::default_terms(desk).await?;
     for attempt in 0..20 {
-        let word = admin::random::word().map_err(|_| Trouble::Broken)?;
+        let word = admin::random::random_token().map_err(|_| PageError::Internal)?;
         let suffix: String = word.chars().take(6).collect();
         let username = if attempt == 0 { base.to_owned() } else { format!("{base}-{suffix}") };
         let account = Account {
@@ -136,17 +136,17 @@ async fn newcomer(desk: &Desk, person: &Person, role: AccountRole) -> Result<Acc
             created: now,
             changed: now,
         };
-        let identity = identity(desk, &account.id, person);
+        let identity = identity_record(desk, &account.id, person);
         match desk.store.add_account_with_identity(&account, &identity, terms).await {
             Ok(()) => return Ok(account),
             Err(StoreError::Conflict("username or email")) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Trouble::Broken)
+    Err(PageError::Internal)
 }
 
-fn taken(provider: &str) -> Response {
+fn address_taken_page(provider: &str) -> Response {
     let body = html! {
         section.card {
             h1 { "This address has an account already" }
@@ -159,5 +159,5 @@ fn taken(provider: &str) -> Response {
             }
         }
     };
-    page(StatusCode::CONFLICT, &Shell::outside("This address has an account already"), &body)
+    page(StatusCode::CONFLICT, &Layout::signed_out("This address has an account already"), &body)
 }

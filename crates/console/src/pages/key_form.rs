@@ -1,7 +1,7 @@
 //! The form of a key: what it may do, read from and shown in fields.
 
 use canon::Money;
-use config::Net;
+use config::IpRange;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -9,24 +9,24 @@ use ledger::{Micros, BudgetPeriod};
 use maud::{Markup, html};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs, described, notes};
-use crate::trouble::Trouble;
-use admin::names::disguised;
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FormInput, FieldErrors, note_ids, field_notes};
+use crate::page_error::PageError;
+use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
-const LONGEST_NAME: usize = 60;
-const LONGEST_DAYS: i64 = 3_650;
-const MOST_MODELS: usize = 50;
-const MOST_NETWORKS: usize = 50;
+const MAX_NAME_CHARS: usize = 60;
+const MAX_LIFETIME_DAYS: i64 = 3_650;
+const MAX_MODELS: usize = 50;
+const MAX_NETWORKS: usize = 50;
 /// Longer than any honest value of a short field.
-pub(super) const FAR_TOO_LONG: usize = 4_096;
-const LEAST_CAP: Money = Money::from_nanos(10_000_000);
-const LARGEST_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
+pub(super) const MAX_FIELD_BYTES: usize = 4_096;
+const MIN_CAP: Money = Money::from_nanos(10_000_000);
+const MAX_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
 
 /// What a key may do.
-pub(super) struct Terms {
+pub(super) struct KeyTerms {
     pub(super) scope: KeyScope,
     pub(super) name: String,
     pub(super) cap: Option<Money>,
@@ -37,51 +37,51 @@ pub(super) struct Terms {
     budget: Option<BudgetTerms>,
 }
 
-impl Terms {
+impl KeyTerms {
     /// Reads the form; what is wrong with it goes to `wrongs`. `before` is the key that is edited.
     pub(super) fn read(
-        desk: &Desk,
-        fields: &Fields,
+        desk: &ConsoleState,
+        fields: &FormFields,
         before: Option<&KeyRecord>,
-        wrongs: &mut Wrongs,
-    ) -> Result<Self, Trouble> {
+        wrongs: &mut FieldErrors,
+    ) -> Result<Self, PageError> {
         let mut heed = |field: &'static str, why: String| wrongs.add(field, why);
-        let name = fields.short("name", FAR_TOO_LONG)?;
+        let name = fields.get_trimmed("name", MAX_FIELD_BYTES)?;
         if name.is_empty() {
             heed("name", "Give the key a name, so that you know it again.".to_owned());
-        } else if name.chars().count() > LONGEST_NAME {
-            heed("name", format!("At most {LONGEST_NAME} characters, please."));
-        } else if disguised(name) {
+        } else if name.chars().count() > MAX_NAME_CHARS {
+            heed("name", format!("At most {MAX_NAME_CHARS} characters, please."));
+        } else if has_hidden_characters(name) {
             heed("name", "This name holds characters that cannot be seen.".to_owned());
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {
-            KeyScope::Call => cap(fields.short("cap", FAR_TOO_LONG)?, fields.ticked("unlimited")),
+            KeyScope::Call => parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited")),
             KeyScope::Admin => Ok(Some(Money::ZERO)),
         };
         let expires = match before {
-            None => days(fields.short("days", FAR_TOO_LONG)?)
+            None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
                 .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
             Some(before) => {
-                date(fields.short("expires", FAR_TOO_LONG)?, before.expires, desk.now())
+                parse_expiry(fields.get_trimmed("expires", MAX_FIELD_BYTES)?, before.expires, desk.now())
             }
         };
         let expires = match (scope, before, expires) {
             (KeyScope::Admin, Some(_), Ok(None)) => Err("An admin key must have an end."),
             (KeyScope::Admin | KeyScope::Call, _, expires) => expires,
         };
-        let limit = |field| limit(fields.get(field).trim());
+        let limit = |field| parse_limit(fields.get(field).trim());
         let limits = (limit("rpm"), limit("tpm"), limit("concurrency"));
-        let budget = budget(
-            fields.short("budget", FAR_TOO_LONG)?,
-            fields.short("budget_period", FAR_TOO_LONG)?,
+        let budget = parse_budget(
+            fields.get_trimmed("budget", MAX_FIELD_BYTES)?,
+            fields.get_trimmed("budget_period", MAX_FIELD_BYTES)?,
         );
-        let models = listed(fields.get("models"));
-        if models.len() > MOST_MODELS {
-            heed("models", format!("At most {MOST_MODELS} models, please."));
+        let models = parse_list(fields.get("models"));
+        if models.len() > MAX_MODELS {
+            heed("models", format!("At most {MAX_MODELS} models, please."));
         } else {
             let kept = |id: &String| before.is_some_and(|key| key.models.contains(id));
-            let known = |id: &String| desk.catalog(|catalog| catalog.get(id).is_some());
+            let known = |id: &String| desk.with_catalog(|catalog| catalog.get(id).is_some());
             let unknown = models.iter().filter(|id| !known(id) && !kept(id)).cloned();
             let unknown = unknown.collect::<Vec<_>>().join(", ");
             if !unknown.is_empty() {
@@ -89,12 +89,12 @@ impl Terms {
                 heed("models", format!("This gateway has no model {shown}."));
             }
         }
-        let ips = listed(fields.get("ips"));
-        if ips.len() > MOST_NETWORKS {
-            heed("ips", format!("At most {MOST_NETWORKS} addresses and networks, please."));
+        let ips = parse_list(fields.get("ips"));
+        if ips.len() > MAX_NETWORKS {
+            heed("ips", format!("At most {MAX_NETWORKS} addresses and networks, please."));
         }
         for text in &ips {
-            if let Err(why) = Net::read(text) {
+            if let Err(why) = IpRange::parse(text) {
                 heed("ips", why.chars().take(200).collect());
             }
         }
@@ -155,60 +155,60 @@ impl Terms {
 }
 
 /// The scope of the key a form asks for. A form without one asks for calls.
-pub(super) fn scope_of(fields: &Fields) -> KeyScope {
+pub(super) fn scope_of(fields: &FormFields) -> KeyScope {
     KeyScope::by_word(fields.get("scope")).unwrap_or(KeyScope::Call)
 }
 
 /// The fields as they are for a key.
-pub(super) fn fields_of(key: &KeyRecord) -> Fields {
+pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
     let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
     let mut fields = vec![
         ("name", key.name.clone()),
-        ("cap", key.cap.map_or_else(String::new, plain)),
-        ("expires", key.expires.map_or_else(String::new, day_of)),
+        ("cap", key.cap.map_or_else(String::new, plain_amount)),
+        ("expires", key.expires.map_or_else(String::new, date_text)),
         ("models", key.models.join("\n")),
         ("ips", key.ips.join("\n")),
         ("rpm", number(key.limits.rpm)),
         ("tpm", number(key.limits.tpm)),
         ("concurrency", number(key.limits.concurrency)),
-        ("budget", key.budget.map_or_else(String::new, |budget| plain(budget.limit))),
+        ("budget", key.budget.map_or_else(String::new, |budget| plain_amount(budget.limit))),
         ("budget_period", key.budget.map_or("", |budget| budget.period.word()).to_owned()),
     ];
     if key.cap.is_none() {
         fields.push(("unlimited", "yes".to_owned()));
     }
-    Fields::of(fields)
+    FormFields::prefilled(fields)
 }
 
 /// An amount as somebody would type it.
-pub(super) fn plain(amount: Money) -> String {
+pub(super) fn plain_amount(amount: Money) -> String {
     let text = amount.to_string();
     let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
     text.trim_end_matches('.').to_owned()
 }
 
-fn day_of(at: Micros) -> String {
+fn date_text(at: Micros) -> String {
     Timestamp::from_microsecond(at)
         .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string())
 }
 
 /// The end of a day in UTC; the day a key has already keeps its very time.
-fn date(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros>, &'static str> {
+fn parse_expiry(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros>, &'static str> {
     const WRONG: &str = "Write a day to come as 2030-12-31, or nothing.";
     if text.is_empty() {
         return Ok(None);
     }
-    if let Some(before) = before.filter(|before| day_of(*before) == text) {
+    if let Some(before) = before.filter(|before| date_text(*before) == text) {
         return Ok(Some(before));
     }
     let day: Date = text.parse().map_err(|_| WRONG)?;
     let begin = day.to_zoned(TimeZone::UTC).map_err(|_| WRONG)?.timestamp().as_microsecond();
     let end = begin.saturating_add(DAY - 1);
-    let far = now.saturating_add(LONGEST_DAYS * DAY + DAY);
+    let far = now.saturating_add(MAX_LIFETIME_DAYS * DAY + DAY);
     if end <= now || end > far { Err(WRONG) } else { Ok(Some(end)) }
 }
 
-pub(super) fn limit(text: &str) -> Result<Option<u32>, &'static str> {
+pub(super) fn parse_limit(text: &str) -> Result<Option<u32>, &'static str> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -218,17 +218,17 @@ pub(super) fn limit(text: &str) -> Result<Option<u32>, &'static str> {
     }
 }
 
-pub(super) fn budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'static str> {
+pub(super) fn parse_budget(text: &str, period: &str) -> Result<Option<BudgetTerms>, &'static str> {
     if text.is_empty() {
         return Ok(None);
     }
-    let most = cap(text, false)
+    let most = parse_cap(text, false)
         .map_err(|_| "An amount in US dollars from 0.01 to 1000000, or nothing.")?;
     let period = BudgetPeriod::by_word(period).ok_or("Choose a day, a week or a month.")?;
     Ok(most.map(|most| BudgetTerms { limit: most, period }))
 }
 
-pub(super) fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
+pub(super) fn parse_cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static str> {
     let text = text.strip_prefix('$').unwrap_or(text).trim();
     match (text.is_empty(), unlimited) {
         (true, true) => return Ok(None),
@@ -238,27 +238,27 @@ pub(super) fn cap(text: &str, unlimited: bool) -> Result<Option<Money>, &'static
     }
     let cap: Money =
         text.parse().map_err(|_| "Write an amount in US dollars, such as 25 or 2.50.")?;
-    if cap < LEAST_CAP {
+    if cap < MIN_CAP {
         return Err("At least 0.01 dollars, please.");
     }
-    if cap > LARGEST_CAP {
+    if cap > MAX_CAP {
         return Err("At most 1000000 dollars; tick Unlimited Quota for more.");
     }
     Ok(Some(cap))
 }
 
-fn days(text: &str) -> Result<Option<i64>, &'static str> {
+fn parse_days(text: &str) -> Result<Option<i64>, &'static str> {
     if text.is_empty() {
         return Ok(None);
     }
     match text.parse::<i64>() {
-        Ok(days) if (1..=LONGEST_DAYS).contains(&days) => Ok(Some(days)),
+        Ok(days) if (1..=MAX_LIFETIME_DAYS).contains(&days) => Ok(Some(days)),
         Ok(_) | Err(_) => Err("A whole number of days from 1 to 3650, or nothing."),
     }
 }
 
 /// The words of a list, each once, in order.
-fn listed(text: &str) -> Vec<String> {
+fn parse_list(text: &str) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     for id in text.split([',', '\n', '\r']).map(str::trim).filter(|id| !id.is_empty()) {
         if !ids.iter().any(|known| known == id) {
@@ -269,61 +269,61 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 /// The fields of the form.
-pub(super) fn show(scope: KeyScope, fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+pub(super) fn render(scope: KeyScope, fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
     match scope {
-        KeyScope::Call => show_call(fields, wrongs, editing),
-        KeyScope::Admin => show_admin(fields, wrongs, editing),
+        KeyScope::Call => render_call(fields, wrongs, editing),
+        KeyScope::Admin => render_admin(fields, wrongs, editing),
     }
 }
 
 /// The fields of an admin key, which spends nothing.
-fn show_admin(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
     html! {
         input type="hidden" name="scope" value=(KeyScope::Admin.word());
         p.muted { "Scope " strong { "admin" } ": it opens /api/admin and /metrics with the rights of \
             its account, and makes no calls." }
-        (Input {
+        (FormInput {
             name: "name",
             label: "Name",
             value: fields.get("name"),
             required: true,
-            focus: true,
+            autofocus: true,
             help: Some("Where it is used, for example: provisioning, monitoring."),
-            ..Input::default()
-        }.show(wrongs))
-        (end(fields, wrongs, editing, ["A day in UTC.", "Leave empty for 30 days."]))
-        (addresses(fields, wrongs))
+            ..FormInput::default()
+        }.render(wrongs))
+        (expiry_field(fields, wrongs, editing, ["A day in UTC.", "Leave empty for 30 days."]))
+        (address_field(fields, wrongs))
     }
 }
 
 /// The field that says when a key ends, with its help in an edit and for a new key.
-fn end(fields: &Fields, wrongs: &Wrongs, editing: bool, help: [&'static str; 2]) -> Markup {
+fn expiry_field(fields: &FormFields, wrongs: &FieldErrors, editing: bool, help: [&'static str; 2]) -> Markup {
     let [edit_help, new_help] = help;
     html! {
         @if editing {
-            (Input {
+            (FormInput {
                 name: "expires",
                 label: "Expires at the end of",
                 kind: "date",
                 value: fields.get("expires"),
                 help: Some(edit_help),
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
         } @else {
-            (Input {
+            (FormInput {
                 name: "days",
                 label: "Expires after days",
                 value: fields.get("days"),
-                mode: Some("numeric"),
+                input_mode: Some("numeric"),
                 help: Some(new_help),
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
         }
     }
 }
 
-fn addresses(fields: &Fields, wrongs: &Wrongs) -> Markup {
-    lines(
+fn address_field(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+    list_field(
         "ips",
         "Allowed addresses",
         "One address or network per line, such as 10.0.0.0/8. Leave empty for anywhere.",
@@ -332,59 +332,59 @@ fn addresses(fields: &Fields, wrongs: &Wrongs) -> Markup {
     )
 }
 
-fn show_call(fields: &Fields, wrongs: &Wrongs, editing: bool) -> Markup {
+fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
-    let open = further.iter().any(|f| wrongs.of(f).is_some() || !fields.get(f).is_empty());
+    let open = further.iter().any(|f| wrongs.get(f).is_some() || !fields.get(f).is_empty());
     html! {
-        (Input {
+        (FormInput {
             name: "name",
             label: "Name",
             value: fields.get("name"),
             required: true,
-            focus: true,
+            autofocus: true,
             help: Some("Where it is used, for example: website, nightly report."),
-            ..Input::default()
-        }.show(wrongs))
+            ..FormInput::default()
+        }.render(wrongs))
         fieldset {
             legend { "Quota" }
             label.tick {
                 input type="checkbox" name="unlimited" value="yes" data-disables="cap"
-                    checked[fields.ticked("unlimited")];
+                    checked[fields.contains("unlimited")];
                 span {
                     "Unlimited Quota"
                     span.help { "The key may spend without an upper end." }
                 }
             }
-            (Input {
+            (FormInput {
                 name: "cap",
                 label: "Spending cap in US dollars",
                 value: fields.get("cap"),
-                mode: Some("decimal"),
-                optional: false,
+                input_mode: Some("decimal"),
+                mark_optional: false,
                 help: Some("Calls that would pass it are refused."),
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
         }
-        (end(fields, wrongs, editing, [
+        (expiry_field(fields, wrongs, editing, [
             "A day in UTC. Leave empty for a key that does not expire.",
             "Leave empty for a key that does not expire.",
         ]))
-        (lines("models", "Models", "One id per line. Leave empty to allow every model.", fields, wrongs))
+        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, wrongs))
         details open[open] {
             summary { "Limits, budget and addresses" }
             div.further {
-                (pace(fields, wrongs))
-                (addresses(fields, wrongs))
+                (limit_fields(fields, wrongs))
+                (address_field(fields, wrongs))
             }
         }
     }
 }
 
 /// How fast, and how much in a period: the fields a key and a team share.
-pub(super) fn pace(fields: &Fields, wrongs: &Wrongs) -> Markup {
+pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let number = |name: &'static str, label: &'static str| {
-        Input { name, label, value: fields.get(name), mode: Some("numeric"), ..Input::default() }
-            .show(wrongs)
+        FormInput { name, label, value: fields.get(name), input_mode: Some("numeric"), ..FormInput::default() }
+            .render(wrongs)
     };
     html! {
         div.row {
@@ -393,13 +393,13 @@ pub(super) fn pace(fields: &Fields, wrongs: &Wrongs) -> Markup {
             (number("concurrency", "Calls at once"))
         }
         div.row {
-            (Input {
+            (FormInput {
                 name: "budget",
                 label: "Budget in US dollars",
                 value: fields.get("budget"),
-                mode: Some("decimal"),
-                ..Input::default()
-            }.show(wrongs))
+                input_mode: Some("decimal"),
+                ..FormInput::default()
+            }.render(wrongs))
             div.field {
                 label for="budget_period" { "for every" }
                 select #budget_period name="budget_period" {
@@ -415,17 +415,17 @@ pub(super) fn pace(fields: &Fields, wrongs: &Wrongs) -> Markup {
     }
 }
 
-fn lines(name: &'static str, label: &str, help: &str, fields: &Fields, wrongs: &Wrongs) -> Markup {
-    let wrong = wrongs.of(name);
+fn list_field(name: &'static str, label: &str, help: &str, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+    let wrong = wrongs.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) span.optional { " optional" } }
             textarea id=(name) name=(name) rows="3" autocapitalize="none"
                 spellcheck="false" aria-invalid=[wrong.map(|_| "true")]
-                aria-describedby=[described(name, wrong, Some(help))] {
+                aria-describedby=[note_ids(name, wrong, Some(help))] {
                 (fields.get(name))
             }
-            (notes(name, wrong, Some(help)))
+            (field_notes(name, wrong, Some(help)))
         }
     }
 }
@@ -436,59 +436,59 @@ mod tests {
 
     #[test]
     fn a_cap_is_an_honest_amount_or_unlimited() {
-        assert_eq!(cap("", true), Ok(None));
-        assert_eq!(cap("$2.50", false), Ok(Some(Money::from_nanos(2_500_000_000))));
+        assert_eq!(parse_cap("", true), Ok(None));
+        assert_eq!(parse_cap("$2.50", false), Ok(Some(Money::from_nanos(2_500_000_000))));
         for bad in ["", "0", "-1", "0.000000001", "1e18", "NaN", "ten", "1000001", "1,5", "5 USD"] {
-            assert!(cap(bad, false).is_err(), "{bad}");
+            assert!(parse_cap(bad, false).is_err(), "{bad}");
         }
-        assert!(cap("5", true).is_err());
+        assert!(parse_cap("5", true).is_err());
     }
 
     #[test]
     fn days_are_whole_and_few() {
-        assert_eq!(days(""), Ok(None));
-        assert_eq!(days("30"), Ok(Some(30)));
+        assert_eq!(parse_days(""), Ok(None));
+        assert_eq!(parse_days("30"), Ok(Some(30)));
         for bad in ["0", "-1", "1.5", "3651", "99999999999999999999", "x"] {
-            assert!(days(bad).is_err(), "{bad}");
+            assert!(parse_days(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn model_lists_may_be_written_with_commas_or_lines() {
-        assert_eq!(listed(" a, b\r\nc/d:e\n\na "), ["a", "b", "c/d:e"]);
-        assert!(listed(" ,\n").is_empty());
+        assert_eq!(parse_list(" a, b\r\nc/d:e\n\na "), ["a", "b", "c/d:e"]);
+        assert!(parse_list(" ,\n").is_empty());
     }
 
     #[test]
     fn days_of_an_edit_lie_ahead_or_stay() {
         let now = 1_800_000_000_000_000;
-        assert_eq!(date("", Some(5), now), Ok(None));
-        assert_eq!(date("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
-        assert_eq!(date("2027-01-15", None, now), Ok(Some(1_800_057_599_999_999)));
+        assert_eq!(parse_expiry("", Some(5), now), Ok(None));
+        assert_eq!(parse_expiry("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
+        assert_eq!(parse_expiry("2027-01-15", None, now), Ok(Some(1_800_057_599_999_999)));
         for bad in ["2027-01-14", "1970-01-01", "2099-01-01", "soon", "2027-02-30", "-1"] {
-            assert!(date(bad, None, now).is_err(), "{bad}");
+            assert!(parse_expiry(bad, None, now).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn limits_and_budgets_are_above_nothing() {
-        assert_eq!(limit(""), Ok(None));
-        assert_eq!(limit("60"), Ok(Some(60)));
+        assert_eq!(parse_limit(""), Ok(None));
+        assert_eq!(parse_limit("60"), Ok(Some(60)));
         for bad in ["0", "-1", "1.5", "4294967296", "x"] {
-            assert!(limit(bad).is_err(), "{bad}");
+            assert!(parse_limit(bad).is_err(), "{bad}");
         }
-        assert_eq!(budget("", "day"), Ok(None));
+        assert_eq!(parse_budget("", "day"), Ok(None));
         let five = BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
-        assert_eq!(budget("5", "month"), Ok(Some(five)));
+        assert_eq!(parse_budget("5", "month"), Ok(Some(five)));
         for (bad, period) in [("5", "year"), ("5", ""), ("-1", "day"), ("0", "day"), ("x", "day")] {
-            assert!(budget(bad, period).is_err(), "{bad} {period}");
+            assert!(parse_budget(bad, period).is_err(), "{bad} {period}");
         }
     }
 
     #[test]
     fn amounts_are_shown_as_they_are_typed() {
         for (nanos, text) in [(2_500_000_000, "2.5"), (10_000_000_000, "10"), (1, "0.000000001")] {
-            assert_eq!(plain(Money::from_nanos(nanos)), text);
+            assert_eq!(plain_amount(Money::from_nanos(nanos)), text);
         }
     }
 }

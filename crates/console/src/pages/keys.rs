@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admin::{AdminError, ReadVersion, ShownKey};
+use admin::{AdminError, ReadVersion, IssuedKey};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -12,23 +12,23 @@ use maud::html;
 use store::{KeyRecord, KeyScope, KeyOwner};
 
 use super::account::prove;
-use super::key_form::{self, Terms};
-use super::key_shown::shown_once;
+use super::key_form::{self, KeyTerms};
+use super::new_key_page::render_new_key;
 use super::overview::KeyState;
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Asked, Fields, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, good, page, sent_to};
-use crate::trouble::Trouble;
-use crate::{acting, address, show};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{QueryFields, FormFields, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::page_error::PageError;
+use crate::{acting_for, urls, display};
 
 /// The form of a new admin key.
-const NEW_ADMIN: &str = "/console/keys/new?scope=admin";
+const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
 /// How long an old value may work on after a rotation: the word in the form, what it says, and how
 /// long it is.
-const OVERLAPS: [(&str, &str, Micros); 4] = [
+const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("day", "for a day", 24 * HOUR),
     ("hour", "for an hour", HOUR),
     ("week", "for a week", 7 * 24 * HOUR),
@@ -36,76 +36,76 @@ const OVERLAPS: [(&str, &str, Micros); 4] = [
 ];
 
 /// `GET /console/keys`: where a browser lands that reloads a sent form.
-pub(crate) async fn list(signed: Signed) -> Response {
-    sent_to(&signed.at("/console"))
+pub(crate) async fn list(signed: SignedInUser) -> Response {
+    redirect_to(&signed.path_for("/console"))
 }
 
 /// `GET /console/keys/new`, with `?scope=admin` for one that administrates.
-pub(crate) async fn ask(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&asked)).await? {
+pub(crate) async fn new_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&asked)).await? {
         return Ok(way);
     }
-    let fields = Fields::of(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
-    Ok(form(StatusCode::OK, &signed, &fields, &Wrongs::default()))
+    let fields = FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
+    Ok(form(StatusCode::OK, &signed, &fields, &FieldErrors::default()))
 }
 
 /// Refuses those who may not make a key of that scope, and sends those who are to make an admin key
 /// by the page where they prove who they are. A team does not administrate.
-async fn before_making(
-    desk: &Desk,
-    signed: &Signed,
+async fn check_may_create(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     scope: KeyScope,
-) -> Result<Option<Response>, Trouble> {
+) -> Result<Option<Response>, PageError> {
     match scope {
-        KeyScope::Call if signed.may_make_keys() => Ok(None),
+        KeyScope::Call if signed.may_create_keys() => Ok(None),
         KeyScope::Admin if may_make_admin_keys(signed) => {
-            prove::first(desk, signed, NEW_ADMIN).await
+            prove::require_proof(desk, signed, NEW_ADMIN_KEY_PATH).await
         }
-        KeyScope::Call | KeyScope::Admin => Err(Trouble::Forbidden),
+        KeyScope::Call | KeyScope::Admin => Err(PageError::Forbidden),
     }
 }
 
-const fn may_make_admin_keys(signed: &Signed) -> bool {
-    signed.administers() && signed.team.is_none()
+const fn may_make_admin_keys(signed: &SignedInUser) -> bool {
+    signed.is_administrator() && signed.team.is_none()
 }
 
 /// Sends those who are to change an admin key by the page where they prove who they are.
-async fn before_changing(
-    desk: &Desk,
-    signed: &Signed,
+async fn check_may_change(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     key: &KeyRecord,
     page: &str,
-) -> Result<Option<Response>, Trouble> {
+) -> Result<Option<Response>, PageError> {
     match key.scope {
         KeyScope::Call => Ok(None),
         KeyScope::Admin => {
-            let next = format!("/console/keys/{}/{page}", address::value(&key.id));
-            prove::first(desk, signed, &next).await
+            let next = format!("/console/keys/{}/{page}", urls::escape_value(&key.id));
+            prove::require_proof(desk, signed, &next).await
         }
     }
 }
 
 /// `POST /console/keys`
 pub(crate) async fn create(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    if let Some(way) = before_making(&desk, &signed, key_form::scope_of(&fields)).await? {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&fields)).await? {
         return Ok(way);
     }
-    let mut wrongs = Wrongs::default();
-    let terms = Terms::read(&desk, &fields, None, &mut wrongs)?;
+    let mut wrongs = FieldErrors::default();
+    let terms = KeyTerms::read(&desk, &fields, None, &mut wrongs)?;
     if !wrongs.is_empty() {
         return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
     }
-    let owner = desk.store.owner(signed.acts_for()).await?.ok_or(Trouble::NotFound)?;
+    let owner = desk.store.owner(signed.owner_id()).await?.ok_or(PageError::NotFound)?;
     let made = desk.host.accounts().create_key(&signed.actor(), &owner, terms.into_draft()).await;
-    let ShownKey { record, text } = match made {
+    let IssuedKey { record, secret: text } = match made {
         Ok(made) => made,
         Err(AdminError::Invalid { field, message }) => {
             wrongs.add_api_field(&field, message);
@@ -113,12 +113,12 @@ pub(crate) async fn create(
         }
         Err(error) => return Err(error.into()),
     };
-    let body = shown_once(&desk, &record, &text, "Your new key", &signed.at("/console"));
-    Ok(good(&Shell::signed("Your new key", &signed), &body))
+    let body = render_new_key(&desk, &record, &text, "Your new key", &signed.path_for("/console"));
+    Ok(ok_page(&Layout::signed_in("Your new key", &signed), &body))
 }
 
-fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Response {
-    let home = signed.at("/console");
+fn form(status: StatusCode, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Response {
+    let home = signed.path_for("/console");
     let scope = key_form::scope_of(fields);
     let title = match scope {
         KeyScope::Call => "New key",
@@ -128,55 +128,55 @@ fn form(status: StatusCode, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { (title) @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
-            (another_look(wrongs))
-            form method="post" action=(signed.at("/console/keys")) {
-                (key_form::show(scope, fields, wrongs, false))
+            (error_summary(wrongs))
+            form method="post" action=(signed.path_for("/console/keys")) {
+                (key_form::render(scope, fields, wrongs, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href=(home) { "Cancel" }
                 }
             }
             @if may_make_admin_keys(signed) && scope == KeyScope::Call {
-                p.beside { a href=(NEW_ADMIN) { "Make an admin key instead" } }
+                p.beside { a href=(NEW_ADMIN_KEY_PATH) { "Make an admin key instead" } }
             }
         }
     };
-    page(status, &Shell::signed("New key", signed), &body)
+    page(status, &Layout::signed_in("New key", signed), &body)
 }
 
 /// `GET /console/keys/{id}/edit`
 pub(crate) async fn edit(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(sent_to(&home));
+        return Ok(redirect_to(&home));
     }
-    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+    if let Some(way) = check_may_change(&desk, &signed, &key, "edit").await? {
         return Ok(way);
     }
     let fields = key_form::fields_of(&key);
-    Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &Wrongs::default()))
+    Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &FieldErrors::default()))
 }
 
 /// `POST /console/keys/{id}/edit`
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(sent_to(&home));
+        return Ok(redirect_to(&home));
     }
-    if let Some(way) = before_changing(&desk, &signed, &key, "edit").await? {
+    if let Some(way) = check_may_change(&desk, &signed, &key, "edit").await? {
         return Ok(way);
     }
-    let mut wrongs = Wrongs::default();
-    let terms = Terms::read(&desk, &fields, Some(&key), &mut wrongs)?;
+    let mut wrongs = FieldErrors::default();
+    let terms = KeyTerms::read(&desk, &fields, Some(&key), &mut wrongs)?;
     if !wrongs.is_empty() {
         let status = StatusCode::BAD_REQUEST;
         return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
@@ -192,25 +192,25 @@ pub(crate) async fn change(
         }
         Err(error) => return Err(error.into()),
     }
-    Ok(sent_to(&home))
+    Ok(redirect_to(&home))
 }
 
 fn edit_form(
     status: StatusCode,
-    signed: &Signed,
+    signed: &SignedInUser,
     (key, home): (&KeyRecord, &str),
-    fields: &Fields,
-    wrongs: &Wrongs,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
 ) -> Response {
-    let here = format!("/console/keys/{}", address::value(&key.id));
+    let here = format!("/console/keys/{}", urls::escape_value(&key.id));
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Edit " bdi { (key.name) } }
-            p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (show::money(key.spent)) }
-            (another_look(wrongs))
+            p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (display::money(key.spent)) }
+            (error_summary(wrongs))
             form method="post" action={ (here) "/edit" } {
-                (key_form::show(key.scope, fields, wrongs, true))
+                (key_form::render(key.scope, fields, wrongs, true))
                 div.actions {
                     button.button type="submit" { "Save" }
                     a.button.quiet href=(home) { "Cancel" }
@@ -222,20 +222,20 @@ fn edit_form(
             }
         }
     };
-    page(status, &Shell::signed("Edit a key", signed), &body)
+    page(status, &Layout::signed_in("Edit a key", signed), &body)
 }
 
 /// `GET /console/keys/{id}/rotate`
-pub(crate) async fn ask_rotate(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+pub(crate) async fn rotate_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
     if key.revoked.is_some() {
-        return Ok(sent_to(&home));
+        return Ok(redirect_to(&home));
     }
-    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+    if let Some(way) = check_may_change(&desk, &signed, &key, "rotate").await? {
         return Ok(way);
     }
     let body = html! {
@@ -248,11 +248,11 @@ pub(crate) async fn ask_rotate(
                 p.objection { "It was rotated not long ago: the value before that one ends now." }
             }
             form method="post"
-                action={ "/console/keys/" (address::value(&key.id)) "/rotate" } {
+                action={ "/console/keys/" (urls::escape_value(&key.id)) "/rotate" } {
                 div.field {
                     label for="overlap" { "The old value works on" }
                     select #overlap name="overlap" {
-                        @for (word, says, _) in OVERLAPS { option value=(word) { (says) } }
+                        @for (word, says, _) in OVERLAP_CHOICES { option value=(word) { (says) } }
                     }
                 }
                 div.actions {
@@ -262,72 +262,72 @@ pub(crate) async fn ask_rotate(
             }
         }
     };
-    Ok(good(&Shell::signed("Rotate a key", &signed), &body))
+    Ok(ok_page(&Layout::signed_in("Rotate a key", &signed), &body))
 }
 
 /// `POST /console/keys/{id}/rotate`
 pub(crate) async fn rotate(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
-    if let Some(way) = before_changing(&desk, &signed, &key, "rotate").await? {
+    if let Some(way) = check_may_change(&desk, &signed, &key, "rotate").await? {
         return Ok(way);
     }
     let wanted = fields.get("overlap");
-    let overlap = OVERLAPS.iter().find(|(word, _, _)| *word == wanted);
+    let overlap = OVERLAP_CHOICES.iter().find(|(word, _, _)| *word == wanted);
     let (_, _, overlap) =
-        overlap.ok_or(Trouble::Bad("`overlap` is one of: day, hour, week, none."))?;
+        overlap.ok_or(PageError::BadRequest("`overlap` is one of: day, hour, week, none."))?;
     if key.revoked.is_some() {
-        return Ok(sent_to(&home));
+        return Ok(redirect_to(&home));
     }
     let until = desk.now().saturating_add(*overlap);
     let rotated = desk.host.accounts().rotate_key(&signed.actor(), &key.id, until).await;
-    let ShownKey { record: key, text } = match rotated {
+    let IssuedKey { record: key, secret: text } = match rotated {
         Ok(rotated) => rotated,
         // It was revoked at this very moment.
-        Err(AdminError::Invalid { .. }) => return Ok(sent_to(&home)),
+        Err(AdminError::Invalid { .. }) => return Ok(redirect_to(&home)),
         Err(error) => return Err(error.into()),
     };
-    let body = shown_once(&desk, &key, &text, "The new value", &home);
-    Ok(good(&Shell::signed("The new value", &signed), &body))
+    let body = render_new_key(&desk, &key, &text, "The new value", &home);
+    Ok(ok_page(&Layout::signed_in("The new value", &signed), &body))
 }
 
 /// The key with that id, if the account may see and change it, and where it is listed. To others it
 /// does not exist.
 async fn find(
-    desk: &Desk,
-    signed: &Signed,
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<(KeyRecord, String), Trouble> {
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-    let key = desk.store.key(&id).await?.ok_or(Trouble::NotFound)?;
+) -> Result<(KeyRecord, String), PageError> {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let key = desk.store.key(&id).await?.ok_or(PageError::NotFound)?;
     if !signed.may_see(&key.account_id) {
-        return Err(Trouble::NotFound);
+        return Err(PageError::NotFound);
     }
-    let owner = desk.store.owner(&key.account_id).await?.ok_or(Trouble::NotFound)?;
+    let owner = desk.store.owner(&key.account_id).await?.ok_or(PageError::NotFound)?;
     if !signed.may_change_key(&key, &owner) {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
     let home = match owner {
         KeyOwner::Person(_) => "/console".to_owned(),
-        KeyOwner::Team(team) => acting::with("/console", &team.id),
+        KeyOwner::Team(team) => acting_for::with_team("/console", &team.id),
     };
     Ok((key, home))
 }
 
 /// `GET /console/keys/{id}/revoke`
-pub(crate) async fn confirm(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+pub(crate) async fn revoke_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
     let now = desk.now();
     if KeyState::of(&key, now) == KeyState::Revoked {
-        return Ok(sent_to(&home));
+        return Ok(redirect_to(&home));
     }
     let body = html! {
         section.card {
@@ -337,16 +337,16 @@ pub(crate) async fn confirm(
                 "running streams included. This cannot be undone." }
             dl.facts {
                 div { dt { "Key" } dd { code { "sk-pt-" (key.id) "-…" } } }
-                div { dt { "Spent" } dd { (show::money(key.spent)) } }
+                div { dt { "Spent" } dd { (display::money(key.spent)) } }
                 div { dt { "Last use" } dd {
                     @match key.last_used {
-                        Some(at) => (show::when(at, now)),
+                        Some(at) => (display::relative_time(at, now)),
                         None => "never",
                     }
                 } }
             }
             form method="post"
-                action={ "/console/keys/" (address::value(&key.id)) "/revoke" } {
+                action={ "/console/keys/" (urls::escape_value(&key.id)) "/revoke" } {
                 div.actions {
                     button.button.harm type="submit" { "Revoke the key" }
                     a.button.quiet href=(home) { "Keep it" }
@@ -354,22 +354,22 @@ pub(crate) async fn confirm(
             }
         }
     };
-    Ok(good(&Shell::signed("Revoke a key", &signed), &body))
+    Ok(ok_page(&Layout::signed_in("Revoke a key", &signed), &body))
 }
 
 /// `POST /console/keys/{id}/revoke`
 pub(crate) async fn revoke(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (key, home) = find(&desk, &signed, id).await?;
-    end(&desk, &signed, &key).await?;
-    Ok(sent_to(&home))
+    revoke_key(&desk, &signed, &key).await?;
+    Ok(redirect_to(&home))
 }
 
 /// Revokes a key, of which was checked before that it may be.
-pub(super) async fn end(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<(), Trouble> {
+pub(super) async fn revoke_key(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<(), PageError> {
     let accounts = desk.host.accounts();
     accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())

@@ -9,20 +9,20 @@ use http::{Extensions, HeaderMap, StatusCode};
 use maud::{Markup, html};
 use store::Account;
 
-use crate::desk::Desk;
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::{self, Signed};
-use crate::shell::{Shell, page, see_other};
-use crate::signup::SignUp;
-use crate::throttle::Place;
-use crate::trouble::Trouble;
-use crate::{address, password, signin};
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::{self, SignedInUser};
+use crate::layout::{Layout, page, see_other};
+use crate::signup::SignUpMode;
+use crate::throttle::ClientNetwork;
+use crate::page_error::PageError;
+use crate::{urls, password, signin};
 
-const LONGEST_LOGIN: usize = 320;
+const MAX_LOGIN_BYTES: usize = 320;
 
 /// What the page was asked for, or what was entered.
 #[derive(Default)]
-struct Entered<'a> {
+struct LoginInput<'a> {
     login: &'a str,
     next: &'a str,
     why: Option<&'a str>,
@@ -30,58 +30,58 @@ struct Entered<'a> {
 
 /// `GET /login`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    if session::find(&desk, &headers).await?.is_some() {
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    if session::find_session(&desk, &headers).await?.is_some() {
         return Ok(see_other("/console"));
     }
-    let next = address::inside(asked.get("next")).unwrap_or_default();
-    form(&desk, StatusCode::OK, &Entered { next, ..Entered::default() }).await
+    let next = urls::console_path(asked.get("next")).unwrap_or_default();
+    form(&desk, StatusCode::OK, &LoginInput { next, ..LoginInput::default() }).await
 }
 
 /// `POST /login`
-pub(crate) async fn enter(
-    State(desk): State<Arc<Desk>>,
+pub(crate) async fn sign_in(
+    State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
     headers: HeaderMap,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let login = fields.short("login", LONGEST_LOGIN)?;
-    let next = address::inside(fields.get("next")).unwrap_or_default();
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let login = fields.get_trimmed("login", MAX_LOGIN_BYTES)?;
+    let next = urls::console_path(fields.get("next")).unwrap_or_default();
     let password = fields.get("password");
-    if password.len() > admin::password::LONGEST {
-        return Err(Trouble::Bad("A field holds far more text than it can take."));
+    if password.len() > admin::password::MAX_PASSWORD_BYTES {
+        return Err(PageError::BadRequest("A field holds far more text than it can take."));
     }
     if login.is_empty() || password.is_empty() {
         let why = Some("Enter your username or e-mail address and your password.");
-        return form(&desk, StatusCode::BAD_REQUEST, &Entered { login, next, why }).await;
+        return form(&desk, StatusCode::BAD_REQUEST, &LoginInput { login, next, why }).await;
     }
-    let place = place(&extensions);
-    desk.throttle.admit(&desk.store, login, place, desk.now()).await?;
-    match known(&desk, login, password).await? {
+    let place = client_network(&extensions);
+    desk.sign_in_throttle.admit(&desk.store, login, place, desk.now()).await?;
+    match authenticate(&desk, login, password).await? {
         Some(account) => {
-            desk.throttle.forgive(&desk.store, login, place, desk.now()).await?;
+            desk.sign_in_throttle.clear_name(&desk.store, login, place, desk.now()).await?;
             let next = if next.is_empty() { "/console" } else { next };
-            signin::password_right(&desk, &headers, &account, next).await
+            signin::after_password(&desk, &headers, &account, next).await
         }
         None => {
             tracing::info!("a sign-in was refused");
             let why = Some("This username and this password do not go together.");
-            form(&desk, StatusCode::UNAUTHORIZED, &Entered { login, next, why }).await
+            form(&desk, StatusCode::UNAUTHORIZED, &LoginInput { login, next, why }).await
         }
     }
 }
 
 /// Where a request comes from, as far as tries are counted.
-pub(crate) fn place(extensions: &Extensions) -> Place {
-    Place::of(extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
+pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
+    ClientNetwork::of(extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
 }
 
 /// The account that this login and password open. Whether the account is missing, locked out or
 /// has no password, the work is the same.
-async fn known(desk: &Desk, login: &str, password: &str) -> Result<Option<Account>, Trouble> {
+async fn authenticate(desk: &ConsoleState, login: &str, password: &str) -> Result<Option<Account>, PageError> {
     let account = desk.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
     let fits = desk.passwords.verify(password, hash).await?;
@@ -89,55 +89,55 @@ async fn known(desk: &Desk, login: &str, password: &str) -> Result<Option<Accoun
 }
 
 /// `POST /logout`
-pub(crate) async fn leave(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    signed.end(&desk).await
+pub(crate) async fn sign_out(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    signed.end_session(&desk).await
 }
 
-async fn form(desk: &Desk, status: StatusCode, entered: &Entered<'_>) -> Result<Response, Trouble> {
-    let Entered { login, next, why } = entered;
-    let none = Wrongs::default();
-    let open = SignUp::of(desk).await? == SignUp::Open && desk.host.can_mail();
+async fn form(desk: &ConsoleState, status: StatusCode, entered: &LoginInput<'_>) -> Result<Response, PageError> {
+    let LoginInput { login, next, why } = entered;
+    let none = FieldErrors::default();
+    let open = SignUpMode::load(desk).await? == SignUpMode::Open && desk.host.can_mail();
     let body = html! {
         section.card {
             h1 { "Sign in" }
             @if let Some(why) = why { p.objection role="alert" { (why) } }
             form method="post" action="/login" {
-                (Input {
+                (FormInput {
                     name: "login",
                     label: "Username or e-mail",
                     value: login,
-                    complete: "username",
+                    autocomplete: "username",
                     required: true,
-                    focus: login.is_empty(),
-                    ..Input::default()
-                }.show(&none))
-                (Input {
+                    autofocus: login.is_empty(),
+                    ..FormInput::default()
+                }.render(&none))
+                (FormInput {
                     name: "password",
                     label: "Password",
                     kind: "password",
-                    complete: "current-password",
+                    autocomplete: "current-password",
                     required: true,
-                    focus: !login.is_empty(),
-                    ..Input::default()
-                }.show(&none))
+                    autofocus: !login.is_empty(),
+                    ..FormInput::default()
+                }.render(&none))
                 @if !next.is_empty() { input type="hidden" name="next" value=(next); }
                 button.button.wide type="submit" { "Sign in" }
             }
-            (other_ways(desk, next))
+            (other_sign_in_methods(desk, next))
             p.beside {
                 a href="/reset" { "Reset Password" }
                 @if open { a href="/signup" { "Create an account" } }
             }
         }
     };
-    Ok(page(status, &Shell::outside("Sign in"), &body))
+    Ok(page(status, &Layout::signed_out("Sign in"), &body))
 }
 
 /// Passkeys, which need the script, and the providers of identities.
-fn other_ways(desk: &Desk, next: &str) -> Markup {
+fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
     html! {
         div.ways {
             form hidden method="post" action="/login/passkey" data-passkey="get"
@@ -147,8 +147,8 @@ fn other_ways(desk: &Desk, next: &str) -> Markup {
                 button.button.quiet.wide type="submit" { "Sign in with a passkey" }
                 p.objection role="alert" hidden {}
             }
-            @for provider in desk.host.identities() {
-                form method="post" action={ "/auth/" (address::value(&provider.name)) } {
+            @for provider in desk.host.identity_providers() {
+                form method="post" action={ "/auth/" (urls::escape_value(&provider.name)) } {
                     @if !next.is_empty() { input type="hidden" name="next" value=(next); }
                     button.button.quiet.wide type="submit" {
                         "Continue with " (provider.name)

@@ -10,24 +10,24 @@ use ledger::Micros;
 use maud::{Markup, html};
 use store::{KeyRecord, TeamMember, AccountRole, MemberChange, Team, TeamRole};
 
-use super::{people, team, teams, tell_owner};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, good, sent_to};
-use crate::trouble::Trouble;
-use crate::{address, show};
-use admin::TeamDeed;
+use super::{people, team, teams, notify_owner};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page, redirect_to};
+use crate::page_error::PageError;
+use crate::{urls, display};
+use admin::TeamAction;
 use admin::names;
 
-const LONGEST: usize = 4_096;
+const MAX_FIELD_BYTES: usize = 4_096;
 /// How many may belong to one team.
-const MOST_MEMBERS: usize = 500;
-const LAST: &str = "The team would have no manager. Make somebody else one first.";
+const MAX_MEMBERS: usize = 500;
+const LAST_MANAGER: &str = "The team would have no manager. Make somebody else one first.";
 
 /// A team and one of its members, as an address names them.
-type Both = Result<Path<(String, String)>, PathRejection>;
+type MemberPath = Result<Path<(String, String)>, PathRejection>;
 
 /// `POST /console/teams/{id}/members`
 ///
@@ -35,30 +35,30 @@ type Both = Result<Path<(String, String)>, PathRejection>;
 /// nobody. They learn no more than that (an account that is locked is as good as none), of nobody
 /// whose name they do not know in full, and only a few times in an hour.
 pub(crate) async fn add(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let team = team::find(&desk, &signed, id).await?;
-    if !signed.may_in(&team, TeamDeed::Members) {
-        return Err(Trouble::Forbidden);
+    if !signed.may_in(&team, TeamAction::ManageMembers) {
+        return Err(PageError::Forbidden);
     }
-    let login = fields.one("login", LONGEST)?;
-    let mut wrongs = Wrongs::default();
-    let role = role_of(&fields, &mut wrongs);
-    if !signed.administers() {
-        desk.lookups.admit_name(&desk.store, &signed.account.id, desk.now()).await?;
+    let login = fields.get_single("login", MAX_FIELD_BYTES)?;
+    let mut wrongs = FieldErrors::default();
+    let role = parse_role(&fields, &mut wrongs);
+    if !signed.is_administrator() {
+        desk.lookup_throttle.admit_name(&desk.store, &signed.account.id, desk.now()).await?;
     }
     let known = desk.store.account_by_login(login).await?;
     // Those who may invite people may invite them to a team.
-    let invites = known.is_none() && signed.may_invite() && names::is_address(login);
-    if invites && let Some(why) = people::too_many(&desk).await? {
+    let invites = known.is_none() && signed.may_invite() && names::is_email_address(login);
+    if invites && let Some(why) = people::invite_limit_error(&desk).await? {
         wrongs.add("login", why);
     }
     if let (Some(role), true, true) = (role, invites, wrongs.is_empty()) {
         let place = Some((team.id, role.word().to_owned()));
-        return people::invitation(&desk, &signed, login, AccountRole::Member, place).await;
+        return people::create_invitation(&desk, &signed, login, AccountRole::Member, place).await;
     }
     let found = known.filter(|account| !account.disabled);
     let members = desk.store.members(&team.id).await?;
@@ -67,21 +67,21 @@ pub(crate) async fn add(
         Some(account) if members.iter().any(|member| member.account.id == account.id) => {
             wrongs.add("login", "They belong to the team already; change their role above.");
         }
-        Some(_) if members.len() >= MOST_MEMBERS => {
-            wrongs.add("login", format!("A team may have {MOST_MEMBERS} members."));
+        Some(_) if members.len() >= MAX_MEMBERS => {
+            wrongs.add("login", format!("A team may have {MAX_MEMBERS} members."));
         }
         Some(_) => {}
     }
     let (Some(account), Some(role), true) = (found, role, wrongs.is_empty()) else {
         let status = StatusCode::BAD_REQUEST;
-        return team::whole(&desk, signed, team, status, &fields, &wrongs).await;
+        return team::render_page(&desk, signed, team, status, &fields, &wrongs).await;
     };
-    seat(&desk, &signed, &team, &account.id, Some(role)).await?;
-    tell_owner(&desk, &account, &format!("it belongs to the team {} now", team.name));
-    Ok(sent_to(&team::address(&team)))
+    set_role(&desk, &signed, &team, &account.id, Some(role)).await?;
+    notify_owner(&desk, &account, &format!("it belongs to the team {} now", team.name));
+    Ok(redirect_to(&team::page_path(&team)))
 }
 
-fn role_of(fields: &Fields, wrongs: &mut Wrongs) -> Option<TeamRole> {
+fn parse_role(fields: &FormFields, wrongs: &mut FieldErrors) -> Option<TeamRole> {
     let role = TeamRole::by_word(fields.get("role"));
     if role.is_none() {
         wrongs.add("role", "Choose a role.");
@@ -90,87 +90,87 @@ fn role_of(fields: &Fields, wrongs: &mut Wrongs) -> Option<TeamRole> {
 }
 
 /// Gives somebody a role in a team, or takes them out, and notes it.
-async fn seat(
-    desk: &Desk,
-    signed: &Signed,
+async fn set_role(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     team: &Team,
     who: &str,
     role: Option<TeamRole>,
-) -> Result<MemberChange, Trouble> {
-    let by_hand = signed.administers();
+) -> Result<MemberChange, PageError> {
+    let by_hand = signed.is_administrator();
     let seated = desk.store.set_member(&team.id, who, role, by_hand, desk.now()).await?;
     if seated == MemberChange::Done {
         let (action, detail) = match role {
             Some(role) => ("team.member", format!("{who} {}", role.word())),
             None => ("team.remove_member", who.to_owned()),
         };
-        desk.note(&signed.account.id, action, &team.id, &detail).await;
+        desk.audit(&signed.account.id, action, &team.id, &detail).await;
     }
     Ok(seated)
 }
 
 /// A team somebody may see, and one of its members.
-async fn find(desk: &Desk, signed: &Signed, both: Both) -> Result<(Team, TeamMember), Trouble> {
-    let Path((id, who)) = both.map_err(|_| Trouble::NotFound)?;
+async fn find(desk: &ConsoleState, signed: &SignedInUser, both: MemberPath) -> Result<(Team, TeamMember), PageError> {
+    let Path((id, who)) = both.map_err(|_| PageError::NotFound)?;
     let team = signed.find_team(desk, &id).await?;
     let members = desk.store.members(&team.id).await?;
     let member = members.into_iter().find(|member| member.account.id == who);
-    Ok((team, member.ok_or(Trouble::NotFound)?))
+    Ok((team, member.ok_or(PageError::NotFound)?))
 }
 
 /// `POST /console/teams/{id}/members/{member}`: another role.
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    both: Both,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    both: MemberPath,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let (team, member) = find(&desk, &signed, both).await?;
-    if !signed.may_in(&team, TeamDeed::Members) {
-        return Err(Trouble::Forbidden);
+    if !signed.may_in(&team, TeamAction::ManageMembers) {
+        return Err(PageError::Forbidden);
     }
     let role = TeamRole::by_word(fields.get("role"));
-    let role = role.ok_or(Trouble::Bad("`role` is one of: manager, member, viewer."))?;
+    let role = role.ok_or(PageError::BadRequest("`role` is one of: manager, member, viewer."))?;
     if role != member.role {
-        match seat(&desk, &signed, &team, &member.account.id, Some(role)).await? {
+        match set_role(&desk, &signed, &team, &member.account.id, Some(role)).await? {
             MemberChange::Done => {}
-            MemberChange::Missing => return Err(Trouble::NotFound),
-            MemberChange::LastManager => return Err(Trouble::Bad(LAST)),
+            MemberChange::Missing => return Err(PageError::NotFound),
+            MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
         }
     }
-    Ok(sent_to(&team::address(&team)))
+    Ok(redirect_to(&team::page_path(&team)))
 }
 
 /// Whether somebody may take a member out: who manages the team, and everyone themselves.
-fn may_remove(signed: &Signed, team: &Team, member: &TeamMember) -> bool {
-    signed.may_in(team, TeamDeed::Members) || member.account.id == signed.account.id
+fn may_remove(signed: &SignedInUser, team: &Team, member: &TeamMember) -> bool {
+    signed.may_in(team, TeamAction::ManageMembers) || member.account.id == signed.account.id
 }
 
 /// The keys of a team that somebody made and that work, if whoever asks may revoke them.
-async fn made_by(
-    desk: &Desk,
-    signed: &Signed,
+async fn revocable_keys(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     team: &Team,
     member: &TeamMember,
-) -> Result<Vec<KeyRecord>, Trouble> {
+) -> Result<Vec<KeyRecord>, PageError> {
     let mut keys = desk.store.keys_created_by(&member.account.id).await?;
     keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
     let own = member.account.id == signed.account.id;
-    let may = signed.may_in(team, if own { TeamDeed::OwnKey } else { TeamDeed::OtherKey });
+    let may = signed.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
     Ok(if may { keys } else { Vec::new() })
 }
 
 /// `GET /console/teams/{id}/members/{member}/remove`
-pub(crate) async fn ask_remove(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    both: Both,
-) -> Result<Response, Trouble> {
+pub(crate) async fn remove_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    both: MemberPath,
+) -> Result<Response, PageError> {
     let (team, member) = find(&desk, &signed, both).await?;
     if !may_remove(&signed, &team, &member) {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
-    let keys = made_by(&desk, &signed, &team, &member).await?;
+    let keys = revocable_keys(&desk, &signed, &team, &member).await?;
     let own = member.account.id == signed.account.id;
     let (title, button) = if own {
         ("Leave this team?", "Leave the team")
@@ -181,8 +181,8 @@ pub(crate) async fn ask_remove(
     let body = html! {
         section.card {
             p.crumbs {
-                a href=(teams::HERE) { "Teams" } " / "
-                a href=(team::address(&team)) { bdi { (team.name) } }
+                a href=(teams::PAGE_PATH) { "Teams" } " / "
+                a href=(team::page_path(&team)) { bdi { (team.name) } }
             }
             h1 { (title) }
             @if own { p { "You no longer see " (name) ", its keys and its usage." } }
@@ -190,7 +190,7 @@ pub(crate) async fn ask_remove(
                 p { strong { bdi { (member.account.username) } } " no longer sees " (name)
                     ", its keys and its usage." }
             }
-            form method="post" action={ (place(&team, &member)) "/remove" } {
+            form method="post" action={ (member_path(&team, &member)) "/remove" } {
                 @if !keys.is_empty() {
                     p { "Keys of the team stay with the team. These were made by "
                         @if own { "you" } @else { bdi { (member.account.username) } }
@@ -199,7 +199,7 @@ pub(crate) async fn ask_remove(
                         @for key in &keys {
                             li {
                                 bdi { (key.name) } " " code { "sk-pt-" (key.id) "-…" }
-                                span.muted { " · spent " (show::money(key.spent)) }
+                                span.muted { " · spent " (display::money(key.spent)) }
                             }
                         }
                     }
@@ -213,42 +213,42 @@ pub(crate) async fn ask_remove(
                 }
                 div.actions {
                     button.button.harm type="submit" { (button) }
-                    a.button.quiet href=(team::address(&team)) { "Cancel" }
+                    a.button.quiet href=(team::page_path(&team)) { "Cancel" }
                 }
             }
         }
     };
-    Ok(good(&Shell::signed(title, &signed.account).at(teams::HERE), &body))
+    Ok(ok_page(&Layout::signed_in(title, &signed.account).with_nav(teams::PAGE_PATH), &body))
 }
 
 /// `POST /console/teams/{id}/members/{member}/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    both: Both,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    both: MemberPath,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let (team, member) = find(&desk, &signed, both).await?;
     if !may_remove(&signed, &team, &member) {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
-    let keys = made_by(&desk, &signed, &team, &member).await?;
-    match seat(&desk, &signed, &team, &member.account.id, None).await? {
+    let keys = revocable_keys(&desk, &signed, &team, &member).await?;
+    match set_role(&desk, &signed, &team, &member.account.id, None).await? {
         MemberChange::Done => {}
-        MemberChange::Missing => return Err(Trouble::NotFound),
-        MemberChange::LastManager => return Err(Trouble::Bad(LAST)),
+        MemberChange::Missing => return Err(PageError::NotFound),
+        MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
     }
-    if fields.ticked("revoke") {
+    if fields.contains("revoke") {
         for key in &keys {
-            super::keys::end(&desk, &signed, key).await?;
+            super::keys::revoke_key(&desk, &signed, key).await?;
         }
     }
-    let stays = member.account.id != signed.account.id || signed.administers();
-    Ok(sent_to(&if stays { team::address(&team) } else { teams::HERE.to_owned() }))
+    let stays = member.account.id != signed.account.id || signed.is_administrator();
+    Ok(redirect_to(&if stays { team::page_path(&team) } else { teams::PAGE_PATH.to_owned() }))
 }
 
-fn place(team: &Team, member: &TeamMember) -> String {
-    format!("{}/members/{}", team::address(team), address::value(&member.account.id))
+fn member_path(team: &Team, member: &TeamMember) -> String {
+    format!("{}/members/{}", team::page_path(team), urls::escape_value(&member.account.id))
 }
 
 /// Who belongs to a team.
@@ -256,10 +256,10 @@ pub(super) fn table(
     team: &Team,
     members: &[TeamMember],
     keys: &[KeyRecord],
-    signed: &Signed,
+    signed: &SignedInUser,
     now: Micros,
 ) -> Markup {
-    let manages = signed.may_in(team, TeamDeed::Members);
+    let manages = signed.may_in(team, TeamAction::ManageMembers);
     let made = |member: &TeamMember| {
         keys.iter().filter(|key| key.created_by.as_ref() == Some(&member.account.id)).count()
     };
@@ -290,11 +290,11 @@ pub(super) fn table(
                                     @if manages { (role_form(team, member)) }
                                     @else { (member.role.word()) }
                                 }
-                                td data-label="Since" { (show::when(member.since, now)) }
+                                td data-label="Since" { (display::relative_time(member.since, now)) }
                                 td.num data-label="Keys made" { (made(member)) }
                                 td.act {
                                     @if may_remove(signed, team, member) {
-                                        a.danger href={ (place(team, member)) "/remove" } {
+                                        a.danger href={ (member_path(team, member)) "/remove" } {
                                             @if member.account.id == signed.account.id { "Leave" }
                                             @else { "Take out" }
                                             span.unseen { " " (member.account.username) }
@@ -313,14 +313,14 @@ pub(super) fn table(
 fn role_form(team: &Team, member: &TeamMember) -> Markup {
     let label = format!("Role of {}", member.account.username);
     html! {
-        form.inline.seat method="post" action=(place(team, member)) {
-            select name="role" aria-label=(label) { (roles(member.role)) }
+        form.inline.seat method="post" action=(member_path(team, member)) {
+            select name="role" aria-label=(label) { (role_options(member.role)) }
             button.button.quiet type="submit" { "Set" span.unseen { " the " (label) } }
         }
     }
 }
 
-fn roles(chosen: TeamRole) -> Markup {
+fn role_options(chosen: TeamRole) -> Markup {
     html! {
         @for role in TeamRole::ALL {
             option value=(role.word()) selected[role == chosen] { (role.word()) }
@@ -329,7 +329,7 @@ fn roles(chosen: TeamRole) -> Markup {
 }
 
 /// The form that adds somebody.
-pub(super) fn add_form(team: &Team, signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
+pub(super) fn add_form(team: &Team, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let help = if signed.may_invite() {
         "In full. An address without an account here is invited."
     } else {
@@ -338,19 +338,19 @@ pub(super) fn add_form(team: &Team, signed: &Signed, fields: &Fields, wrongs: &W
     let chosen = TeamRole::by_word(fields.get("role")).unwrap_or(TeamRole::Member);
     html! {
         h2 { "Add somebody" }
-        @if fields.ticked("login") { (another_look(wrongs)) }
-        form method="post" action={ (team::address(team)) "/members" } {
-            (Input {
+        @if fields.contains("login") { (error_summary(wrongs)) }
+        form method="post" action={ (team::page_path(team)) "/members" } {
+            (FormInput {
                 name: "login",
                 label: "Username or e-mail",
                 value: fields.get("login"),
                 required: true,
                 help: Some(help),
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
             div.field {
                 label for="role" { "Role" }
-                select #role name="role" { (roles(chosen)) }
+                select #role name="role" { (role_options(chosen)) }
                 p.help { "Managers look after members and all keys, members make keys and change "
                     "those they made, viewers look." }
             }

@@ -7,7 +7,7 @@ pub(crate) mod confirm;
 pub(crate) mod front;
 pub(crate) mod identity;
 mod key_form;
-mod key_shown;
+mod new_key_page;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod members;
@@ -18,7 +18,7 @@ pub(crate) mod people;
 pub(crate) mod playground;
 pub(crate) mod reference;
 pub(crate) mod reset;
-pub(crate) mod second;
+pub(crate) mod second_step;
 pub(crate) mod setup;
 pub(crate) mod signup;
 pub(crate) mod team;
@@ -31,12 +31,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 use store::Account;
 
-use crate::desk::Desk;
+use crate::state::ConsoleState;
 use crate::mails;
-use crate::shell::{self, Shell, good};
+use crate::layout::{self, Layout, ok_page};
 
 /// A page that says one thing.
-fn told(title: &str, says: &str) -> Response {
+fn message_page(title: &str, says: &str) -> Response {
     let body = html! {
         section.card {
             h1 { (title) }
@@ -44,19 +44,19 @@ fn told(title: &str, says: &str) -> Response {
             p.beside { a href="/login" { "Back to sign in" } }
         }
     };
-    good(&Shell::outside(title), &body)
+    ok_page(&Layout::signed_out(title), &body)
 }
 
 /// Tells the owner of an account what happened to it, where there is an address and mail.
-fn tell_owner(desk: &Desk, account: &Account, what: &str) {
+fn notify_owner(desk: &ConsoleState, account: &Account, what: &str) {
     let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
-    let mail = mails::changed(to, &account.username, what);
-    let (host, name) = (Arc::clone(&desk.host), shell::name());
-    tokio::spawn(async move { mails::send_by(host.as_ref(), &name, mail).await });
+    let mail = mails::account_changed(to, &account.username, what);
+    let (host, name) = (Arc::clone(&desk.host), layout::gateway_name());
+    tokio::spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
 }
 
 /// Text to copy, with a button that the script brings to life.
-fn copyable(id: &str, what: &str, text: &str) -> Markup {
+fn copy_block(id: &str, what: &str, text: &str) -> Markup {
     html! {
         div.snippet {
             div.strip {
@@ -69,14 +69,14 @@ fn copyable(id: &str, what: &str, text: &str) -> Markup {
 }
 
 /// One tab of several: its title and what it shows.
-struct Tab {
+struct TabPanel {
     id: String,
     title: &'static str,
     body: Markup,
 }
 
 /// Tabs that work without a script: radio buttons, and a stylesheet that shows the chosen panel.
-fn tabs(name: &str, tabs: &[Tab]) -> Markup {
+fn tabs(name: &str, tabs: &[TabPanel]) -> Markup {
     html! {
         div.tabs {
             @for (place, tab) in tabs.iter().enumerate() {

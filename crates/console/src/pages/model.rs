@@ -8,30 +8,30 @@ use axum::response::Response;
 use catalog::{ModelKind, Model};
 use maud::{Markup, html};
 
-use super::{Tab, copyable, tabs};
+use super::{TabPanel, copy_block, tabs};
 use crate::catalog_view::{PriceRow, features, other_prices, price_rows, thinking_range};
-use crate::desk::Desk;
-use crate::shell::{Part, Shell, checked_by_caches, good};
-use crate::snippet::{self, fitting};
-use crate::trouble::Trouble;
-use crate::{address, show};
+use crate::state::ConsoleState;
+use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
+use crate::snippet::{self, formats_for};
+use crate::page_error::PageError;
+use crate::{urls, display};
 
 /// `GET /models/{*id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-    let model = desk.catalog(|catalog| catalog.get(&id).cloned()).ok_or(Trouble::NotFound)?;
-    let url = desk.url();
-    let formats = fitting(&desk.formats(), &model);
+) -> Result<Response, PageError> {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let model = desk.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
+    let url = desk.base_url();
+    let formats = formats_for(&desk.formats(), &model);
     let body = html! {
         p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider) } }
         div.title.close {
             h1.id { bdi id="model-id" { (model.id) } }
             button.copy type="button" hidden data-copy="model-id" { "Copy id" }
             @if model.kind != ModelKind::Embedding {
-                a.copy href={ "/console/playground?model=" (address::value(&model.id)) } { "Try it" }
+                a.copy href={ "/console/playground?model=" (urls::escape_value(&model.id)) } { "Try it" }
             }
         }
         @if !model.about.is_empty() { p.lead { (model.about) } }
@@ -56,23 +56,23 @@ pub(crate) async fn show(
                     "Set " code { "PORTUNUS_KEY" } " to a key of this gateway, made in the "
                     a href="/console" { "console" } "."
                 }
-                (tabs("format", &formats.iter().map(|format| Tab {
-                    id: format.word().to_owned(),
+                (tabs("format", &formats.iter().map(|format| TabPanel {
+                    id: format.as_str().to_owned(),
                     title: format.title(),
-                    body: copyable(
-                        &format!("curl-{}", format.word()),
+                    body: copy_block(
+                        &format!("curl-{}", format.as_str()),
                         "curl",
-                        &format.curl(&url, &model.id, snippet::KEY),
+                        &format.curl(&url, &model.id, snippet::KEY_VARIABLE),
                     ),
                 }).collect::<Vec<_>>()))
             }
         }
     };
-    Ok(checked_by_caches(good(&Shell::public(&model.id, Part::Models), &body)))
+    Ok(with_revalidation(ok_page(&Layout::public(&model.id, SiteSection::Models), &body)))
 }
 
 fn facts(model: &Model) -> Markup {
-    let tokens = |n: Option<u64>| n.map(|n| format!("{} tokens", show::count(n)));
+    let tokens = |n: Option<u64>| n.map(|n| format!("{} tokens", display::count(n)));
     let words = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
     let rows = [
         ("Provider", Some(model.provider.clone())),
@@ -100,7 +100,7 @@ fn price_table(rows: &[PriceRow]) -> Markup {
     html! {
         table.prices {
             tbody {
-                @for PriceRow { what, price, unit } in rows {
+                @for PriceRow { label, price, unit } in rows {
                     tr { th scope="row" { (what) } td.num { (price) } td.muted { (unit) } }
                 }
             }

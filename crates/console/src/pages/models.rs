@@ -9,40 +9,40 @@ use catalog::{Catalog, FEATURES, ModelFilter, ModelKind, Model, CatalogPage};
 use maud::{Markup, html};
 
 use crate::catalog_view::features;
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
-use crate::shell::{Part, Shell, checked_by_caches, good};
-use crate::trouble::Trouble;
-use crate::{address, show};
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
+use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
+use crate::page_error::PageError;
+use crate::{urls, display};
 
 const PER_PAGE: usize = 25;
-const LONGEST: usize = 200;
+const MAX_QUERY_BYTES: usize = 200;
 
 /// What of the catalog the page shows.
 #[derive(Default)]
-struct Seen {
+struct DirectoryView {
     page: Option<CatalogPage>,
     providers: Vec<String>,
     tags: Vec<&'static str>,
 }
 
-fn see(catalog: &Catalog, filter: &ModelFilter, page: usize) -> Seen {
+fn view_of(catalog: &Catalog, filter: &ModelFilter, page: usize) -> DirectoryView {
     let mut providers: Vec<String> = catalog.iter().map(|model| model.provider.clone()).collect();
     providers.sort();
     providers.dedup();
     let used = |tag: &&str| catalog.iter().any(|model| model.has_feature(tag));
     let tags = FEATURES.iter().map(|(tag, _)| *tag).filter(used).collect();
-    Seen { page: Some(catalog.list(filter, page, PER_PAGE)), providers, tags }
+    DirectoryView { page: Some(catalog.list(filter, page, PER_PAGE)), providers, tags }
 }
 
 /// `GET /models`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let filter = filter(&asked)?;
     let wanted = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
-    let Seen { page, providers, tags } = desk.catalog(|catalog| see(catalog, &filter, wanted));
+    let DirectoryView { page, providers, tags } = desk.with_catalog(|catalog| view_of(catalog, &filter, wanted));
     let page = page.unwrap_or(CatalogPage { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
     let filtered = filter != ModelFilter::default();
     let body = html! {
@@ -50,7 +50,7 @@ pub(crate) async fn show(
         form.filters method="get" action="/models" role="search" {
             div.field.grow {
                 label for="q" { "Search" }
-                input id="q" name="q" type="search" maxlength=(LONGEST) autocomplete="off"
+                input id="q" name="q" type="search" maxlength=(MAX_QUERY_BYTES) autocomplete="off"
                     value=[filter.text.as_deref()] placeholder="Name, provider or description";
             }
             (choice("provider", "Provider", &providers, filter.provider.as_deref()))
@@ -60,10 +60,10 @@ pub(crate) async fn show(
             div.field.go { button.button type="submit" { "Search" } }
         }
         @if page.models.is_empty() {
-            (nothing(page.total, filtered))
+            (empty_notice(page.total, filtered))
         } @else {
             p.muted.tally {
-                (show::many(page.total, "model", "models"))
+                (display::plural(page.total, "model", "models"))
                 @if filtered { " · " a href="/models" { "Clear the filters" } }
             }
             div.sheet {
@@ -82,12 +82,12 @@ pub(crate) async fn show(
             (pager(&page, &filter))
         }
     };
-    Ok(checked_by_caches(good(&Shell::public("Models", Part::Models), &body)))
+    Ok(with_revalidation(ok_page(&Layout::public("Models", SiteSection::Models), &body)))
 }
 
-fn filter(asked: &Fields) -> Result<ModelFilter, Trouble> {
+fn filter(asked: &FormFields) -> Result<ModelFilter, PageError> {
     let wish =
-        |name| asked.short(name, LONGEST).map(|text| (!text.is_empty()).then(|| text.to_owned()));
+        |name| asked.get_trimmed(name, MAX_QUERY_BYTES).map(|text| (!text.is_empty()).then(|| text.to_owned()));
     Ok(ModelFilter {
         provider: wish("provider")?,
         model_type: wish("model_type")?,
@@ -98,7 +98,7 @@ fn filter(asked: &Fields) -> Result<ModelFilter, Trouble> {
 }
 
 /// What a million tokens of input may cost, to choose from.
-const PRICES: [(&str, &str); 6] = [
+const PRICE_CHOICES: [(&str, &str); 6] = [
     ("0", "Free"),
     ("0.25", "Up to $0.25"),
     ("1", "Up to $1"),
@@ -114,7 +114,7 @@ fn prices(chosen: Option<Price>) -> Markup {
             label for="price" { "Input price" }
             select id="price" name="price" {
                 option value="" { "Any" }
-                @for (value, label) in PRICES {
+                @for (value, label) in PRICE_CHOICES {
                     option value=(value) selected[is_chosen(value)] { (label) }
                 }
             }
@@ -148,7 +148,7 @@ fn row(model: &Model) -> Markup {
     ];
     let units: Vec<String> = unit
         .into_iter()
-        .filter_map(|(price, unit)| Some(format!("{} per {unit}", show::per_unit(price?))))
+        .filter_map(|(price, unit)| Some(format!("{} per {unit}", display::per_unit(price?))))
         .collect();
     let output = match prices.output_image {
         Some(image) if prices.output == Price::FREE => image,
@@ -158,15 +158,15 @@ fn row(model: &Model) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a.id href=(address::model(&model.id)) { bdi { (model.id) } }
+                a.id href=(urls::model_page(&model.id)) { bdi { (model.id) } }
                 span.provider { bdi { (model.provider) } }
                 (features(model, 5))
             }
             td data-label="Type" { (model.kind.as_str()) }
             td.num data-label="Context" {
                 @match model.context_window {
-                    Some(context) => span title={ (show::count(context)) " tokens" } {
-                        (show::short_count(context))
+                    Some(context) => span title={ (display::count(context)) " tokens" } {
+                        (display::short_count(context))
                     },
                     None => span.muted { "–" },
                 }
@@ -174,9 +174,9 @@ fn row(model: &Model) -> Markup {
             @if free && !units.is_empty() {
                 td.num data-label="Price" colspan="2" { (units.join(", ")) }
             } @else {
-                td.num data-label="Input" { (show::per_million(prices.input)) }
+                td.num data-label="Input" { (display::per_million(prices.input)) }
                 td.num data-label="Output" {
-                    (show::per_million(output))
+                    (display::per_million(output))
                     @for unit in &units { br; span.small { "+ " (unit) } }
                 }
             }
@@ -184,7 +184,7 @@ fn row(model: &Model) -> Markup {
     }
 }
 
-fn nothing(total: usize, filtered: bool) -> Markup {
+fn empty_notice(total: usize, filtered: bool) -> Markup {
     html! {
         div.empty {
             @if total > 0 {
@@ -213,7 +213,7 @@ fn pager(page: &CatalogPage, filter: &ModelFilter) -> Markup {
             [("q", q), ("provider", provider), ("model_type", model_type), ("feature", feature)];
         for (name, wish) in wishes {
             if let Some(wish) = wish {
-                link.push_str(&format!("&{name}={}", address::value(wish)));
+                link.push_str(&format!("&{name}={}", urls::escape_value(wish)));
             }
         }
         link

@@ -10,21 +10,21 @@ use ledger::{LedgerEntry, Micros, CallOutcome};
 use maud::{Markup, html};
 use store::{EntryFilter, KeyRecord, KeyScope, KeyOwner, Team};
 
-use crate::address;
-use crate::desk::Desk;
-use crate::form::Asked;
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::urls;
+use crate::state::ConsoleState;
+use crate::form::QueryFields;
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 /// How many keys a page shows.
-const KEYS: usize = 25;
+const KEYS_PER_PAGE: usize = 25;
 /// How many of the latest calls are shown.
-const CALLS: u32 = 20;
+const MAX_RECENT_CALLS: u32 = 20;
 /// How many calls of a day are added up; beyond that the page says "more than".
-const COUNTED: u32 = 1_000;
+const MAX_COUNTED_CALLS: u32 = 1_000;
 
 /// Whether a key works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,31 +61,31 @@ impl KeyState {
 
 /// `GET /console`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let now = desk.now();
     let all = signed.sees_all();
-    let mine = signed.acts_for();
+    let mine = signed.owner_id();
     let mut keys = if all { desk.store.keys().await? } else { desk.store.keys_of(mine).await? };
     // What works comes first, and of that the newest.
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
-    let whose = Whose::of(&desk, &signed).await?;
+    let whose = KeyOwners::load(&desk, &signed).await?;
     let account_id = (!all).then(|| mine.to_owned());
     let filter = EntryFilter { account_id, ..EntryFilter::default() };
-    let latest = desk.store.entries(&filter, CALLS).await?;
+    let latest = desk.store.entries(&filter, MAX_RECENT_CALLS).await?;
     let today = EntryFilter { since: Some(now.saturating_sub(DAY)), ..filter };
-    let today = desk.store.entries(&today, COUNTED).await?;
+    let today = desk.store.entries(&today, MAX_COUNTED_CALLS).await?;
     let page = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
     let body = html! {
         div.title {
             h1 { "Overview" }
-            @if signed.may_make_keys() {
-                a.button href=(signed.at("/console/keys/new")) { "New key" }
+            @if signed.may_create_keys() {
+                a.button href=(signed.path_for("/console/keys/new")) { "New key" }
             }
         }
-        @if let Some(team) = &signed.team { (team_line(team)) }
+        @if let Some(team) = &signed.team { (team_notice(team)) }
         (figures(&keys, &today, now))
         section {
             h2 { "Keys" }
@@ -94,8 +94,8 @@ pub(crate) async fn show(
                     h3 { "No keys yet" }
                     p {
                         "A key lets a program call the models of this gateway. "
-                        @if signed.may_make_keys() {
-                            a href=(signed.at("/console/keys/new")) { "Make the first one" } "."
+                        @if signed.may_create_keys() {
+                            a href=(signed.path_for("/console/keys/new")) { "Make the first one" } "."
                         } @else {
                             "You may look at keys here, but not make them."
                         }
@@ -117,24 +117,24 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Overview", &signed).at("/console"), &body))
+    Ok(ok_page(&Layout::signed_in("Overview", &signed).with_nav("/console"), &body))
 }
 
 fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
     let spent: Money = keys.iter().map(|key| key.spent).sum();
     let active = keys.iter().filter(|key| KeyState::of(key, now) == KeyState::Active).count();
     let of_today: Money = today.iter().map(|entry| entry.cost).sum();
-    let more = today.len() >= COUNTED as usize;
+    let more = today.len() >= MAX_COUNTED_CALLS as usize;
     html! {
         dl.figures {
-            div { dt { "Spent in all" } dd { (show::money(spent)) } }
+            div { dt { "Spent in all" } dd { (display::money(spent)) } }
             div {
                 dt { "Spent in 24 hours" }
-                dd { @if more { span.small { "more than " } } (show::money(of_today)) }
+                dd { @if more { span.small { "more than " } } (display::money(of_today)) }
             }
             div {
                 dt { "Calls in 24 hours" }
-                dd { (show::count(today.len() as u64)) @if more { "+" } }
+                dd { (display::count(today.len() as u64)) @if more { "+" } }
             }
             div { dt { "Working keys" } dd { (active) } }
         }
@@ -142,14 +142,14 @@ fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
 }
 
 /// Whom keys belong to, and who made them.
-pub(super) struct Whose {
+pub(super) struct KeyOwners {
     owners: HashMap<String, KeyOwner>,
-    makers: HashMap<String, String>,
+    creators: HashMap<String, String>,
 }
 
-impl Whose {
+impl KeyOwners {
     /// What has to be known to tell of the keys that a page shows.
-    pub(super) async fn of(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
+    pub(super) async fn load(desk: &ConsoleState, signed: &SignedInUser) -> Result<Self, PageError> {
         let owners = match &signed.team {
             Some(team) => vec![KeyOwner::Team(team.clone())],
             None if signed.sees_all() => desk.store.owners().await?,
@@ -160,15 +160,15 @@ impl Whose {
             None => owners.iter().map(|o| (o.id().to_owned(), o.name().to_owned())).collect(),
         };
         let owners = owners.into_iter().map(|owner| (owner.id().to_owned(), owner));
-        Ok(Self { owners: owners.collect(), makers: makers.into_iter().collect() })
+        Ok(Self { owners: owners.collect(), creators: makers.into_iter().collect() })
     }
 }
 
 /// Where a team's own page is.
-fn team_line(team: &Team) -> Markup {
+fn team_notice(team: &Team) -> Markup {
     html! {
         p.muted {
-            "Keys and calls of " a href=(super::team::address(team)) { bdi { (team.name) } }
+            "Keys and calls of " a href=(super::team::page_path(team)) { bdi { (team.name) } }
             @if team.disabled { ", which is closed: its keys do not work" } "."
         }
     }
@@ -176,14 +176,14 @@ fn team_line(team: &Team) -> Markup {
 
 pub(super) fn key_table(
     keys: &[KeyRecord],
-    signed: &Signed,
-    whose: &Whose,
+    signed: &SignedInUser,
+    whose: &KeyOwners,
     now: Micros,
     page: usize,
 ) -> Markup {
-    let last = keys.len().div_ceil(KEYS).max(1);
+    let last = keys.len().div_ceil(KEYS_PER_PAGE).max(1);
     let page = page.min(last);
-    let shown = keys.iter().skip((page - 1) * KEYS).take(KEYS);
+    let shown = keys.iter().skip((page - 1) * KEYS_PER_PAGE).take(KEYS_PER_PAGE);
     html! {
         div.sheet {
             table.list.keys {
@@ -204,20 +204,20 @@ pub(super) fn key_table(
         }
         @if last > 1 {
             nav.pager aria-label="Pages of keys" {
-                @if page > 1 { a rel="prev" href=(signed.at(&format!("/console?page={}", page - 1))) { "← Previous" } }
+                @if page > 1 { a rel="prev" href=(signed.path_for(&format!("/console?page={}", page - 1))) { "← Previous" } }
                 span.muted { "Page " (page) " of " (last) }
-                @if page < last { a rel="next" href=(signed.at(&format!("/console?page={}", page + 1))) { "Next →" } }
+                @if page < last { a rel="next" href=(signed.path_for(&format!("/console?page={}", page + 1))) { "Next →" } }
             }
         }
     }
 }
 
-fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Markup {
+fn key_row(key: &KeyRecord, whose: &KeyOwners, signed: &SignedInUser, now: Micros) -> Markup {
     let state = KeyState::of(key, now);
     let owner = whose.owners.get(&key.account_id);
-    let other = owner.filter(|owner| owner.id() != signed.acts_for());
+    let other = owner.filter(|owner| owner.id() != signed.owner_id());
     let maker = key.created_by.as_ref().filter(|maker| **maker != key.account_id);
-    let maker = maker.and_then(|maker| whose.makers.get(maker));
+    let maker = maker.and_then(|maker| whose.creators.get(maker));
     let may = owner.is_some_and(|owner| signed.may_change_key(key, owner));
     html! {
         tr.off[state >= KeyState::Expired] {
@@ -232,36 +232,36 @@ fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Mark
                 @if let Some(maker) = maker { span.small.muted { "made by " bdi { (maker) } } }
                 @if !key.models.is_empty() {
                     span.small.muted title=(key.models.join(", ")) {
-                        (show::many(key.models.len(), "model", "models")) " only"
+                        (display::plural(key.models.len(), "model", "models")) " only"
                     }
                 }
             }
             td.spent data-label="Spent" {
                 @match key.scope {
-                    KeyScope::Call => (spent(key.spent, key.cap)),
+                    KeyScope::Call => (spent_of_cap(key.spent, key.cap)),
                     KeyScope::Admin => span.muted { "makes no calls" },
                 }
             }
             td data-label="Last use" {
                 @match key.last_used {
-                    Some(at) => (show::when(at, now)),
+                    Some(at) => (display::relative_time(at, now)),
                     None => span.muted { "never" },
                 }
             }
             td data-label="Expires" {
                 @match key.expires {
-                    Some(at) => (show::when(at, now)),
+                    Some(at) => (display::relative_time(at, now)),
                     None => span.muted { "never" },
                 }
             }
             td data-label="State" { (state.badge()) }
             td.act {
                 @if state != KeyState::Revoked && may {
-                    @let here = format!("/console/keys/{}", address::value(&key.id));
-                    a href=(signed.at(&format!("{here}/edit"))) {
+                    @let here = format!("/console/keys/{}", urls::escape_value(&key.id));
+                    a href=(signed.path_for(&format!("{here}/edit"))) {
                         "Edit" span.unseen { " " (key.name) }
                     }
-                    a.danger href=(signed.at(&format!("{here}/revoke"))) {
+                    a.danger href=(signed.path_for(&format!("{here}/revoke"))) {
                         "Revoke" span.unseen { " " (key.name) }
                     }
                 }
@@ -271,22 +271,22 @@ fn key_row(key: &KeyRecord, whose: &Whose, signed: &Signed, now: Micros) -> Mark
 }
 
 /// What was spent, of what may be.
-pub(super) fn spent(spent: Money, cap: Option<Money>) -> Markup {
+pub(super) fn spent_of_cap(spent: Money, cap: Option<Money>) -> Markup {
     let Some(cap) = cap else {
-        return html! { (show::money(spent)) span.muted { " · unlimited" } };
+        return html! { (display::money(spent)) span.muted { " · unlimited" } };
     };
     // Thousandths are fine enough for a bar and keep its numbers small.
     let part = i128::from(spent.as_nanos().max(0)) * 1_000;
     let part = (part / i128::from(cap.as_nanos().max(1))).min(1_000);
     html! {
-        (show::money(spent)) span.muted { " of " (show::money(cap)) }
+        (display::money(spent)) span.muted { " of " (display::money(cap)) }
         progress.full[part >= 1_000].near[part >= 800] value=(part) max="1000" {
             (part / 10) "%"
         }
     }
 }
 
-pub(super) fn call_table(calls: &[LedgerEntry], signed: &Signed, now: Micros) -> Markup {
+pub(super) fn call_table(calls: &[LedgerEntry], signed: &SignedInUser, now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list.calls {
@@ -304,19 +304,19 @@ pub(super) fn call_table(calls: &[LedgerEntry], signed: &Signed, now: Micros) ->
     }
 }
 
-fn call_row(call: &LedgerEntry, signed: &Signed, now: Micros) -> Markup {
+fn call_row(call: &LedgerEntry, signed: &SignedInUser, now: Micros) -> Markup {
     let tokens = format!(
         "{} in, {} out{}",
-        show::count(call.usage.input),
-        show::count(call.usage.output),
+        display::count(call.usage.input),
+        display::count(call.usage.output),
         if call.estimated { ", estimated" } else { "" }
     );
     html! {
         tr {
-            td data-label="Time" { (show::when(call.ended, now)) }
+            td data-label="Time" { (display::relative_time(call.ended, now)) }
             td data-label="Model" title={ "Request " (call.request_id) } {
-                @let receipt = format!("/console/calls/{}", address::value(&call.request_id));
-                a.id href=(signed.at(&receipt)) {
+                @let receipt = format!("/console/calls/{}", urls::escape_value(&call.request_id));
+                a.id href=(signed.path_for(&receipt)) {
                     bdi { (call.model) }
                 }
             }
@@ -324,17 +324,17 @@ fn call_row(call: &LedgerEntry, signed: &Signed, now: Micros) -> Markup {
                 @if call.lane.is_empty() { span.muted { "none" } }
                 @else { bdi { (call.lane) } }
             }
-            td data-label="Status" { (status(call)) }
+            td data-label="Status" { (status_badge(call)) }
             td.num data-label="Tokens" title=(tokens) {
                 @if call.estimated { "~" }
-                (show::count(call.usage.total()))
+                (display::count(call.usage.total()))
             }
-            td.num data-label="Cost" { (show::money(call.cost)) }
+            td.num data-label="Cost" { (display::money(call.cost)) }
         }
     }
 }
 
-fn status(call: &LedgerEntry) -> Markup {
+fn status_badge(call: &LedgerEntry) -> Markup {
     match call.outcome {
         CallOutcome::Done => html! { span.badge.good { (call.status) } },
         CallOutcome::CallerLeft => html! { span.badge.off { (call.status) " · caller left" } },

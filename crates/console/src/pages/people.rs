@@ -9,52 +9,52 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{Account, Link, LinkPurpose, AccountRole};
 
-use super::copyable;
-use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs};
-use crate::links::{self, LIFE, Note};
-use crate::session::Signed;
-use crate::shell::{Shell, good, page, see_other};
-use crate::signup::SignUp;
-use crate::trouble::Trouble;
-use crate::{address, fields, mails, show};
-use admin::may_give;
+use super::copy_block;
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page, page, see_other};
+use crate::signup::SignUpMode;
+use crate::page_error::PageError;
+use crate::{urls, shared_fields, mails, display};
+use admin::may_grant_role;
 use admin::{names, random};
 
-const HERE: &str = "/console/people";
-const LONGEST: usize = 4_096;
+const PAGE_PATH: &str = "/console/people";
+const MAX_FIELD_BYTES: usize = 4_096;
 /// How many invitations may be open.
-const MOST_INVITES: usize = 100;
+const MAX_INVITES: usize = 100;
 
 /// What to say when as many are invited as may be.
-pub(super) async fn too_many(desk: &Desk) -> Result<Option<String>, Trouble> {
-    let full = desk.store.links_for(LinkPurpose::Invite).await?.len() >= MOST_INVITES;
-    Ok(full.then(|| format!("There may be {MOST_INVITES} open invitations.")))
+pub(super) async fn invite_limit_error(desk: &ConsoleState) -> Result<Option<String>, PageError> {
+    let full = desk.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES;
+    Ok(full.then(|| format!("There may be {MAX_INVITES} open invitations.")))
 }
 
 /// `GET /console/people`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
     if !signed.may_invite() {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
-    list(&desk, &signed, StatusCode::OK, &Fields::default(), &Wrongs::default()).await
+    list(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
 }
 
 /// `POST /console/people/invites`
 pub(crate) async fn invite(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     if !signed.may_invite() {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
-    let mut wrongs = Wrongs::default();
-    let email = fields.one("email", LONGEST)?;
-    if !email.is_empty() && !names::is_address(email) {
+    let mut wrongs = FieldErrors::default();
+    let email = fields.get_single("email", MAX_FIELD_BYTES)?;
+    if !email.is_empty() && !names::is_email_address(email) {
         wrongs.add("email", "This does not look like one e-mail address.");
     } else if !email.is_empty() && desk.store.account_by_login(email).await?.is_some() {
         wrongs.add("email", "This address has an account already.");
@@ -63,40 +63,40 @@ pub(crate) async fn invite(
     if role.is_none() {
         wrongs.add("role", "Choose a role.");
     }
-    if role.is_some_and(|role| !may_give(signed.account.role, role)) {
-        return Err(Trouble::Forbidden);
+    if role.is_some_and(|role| !may_grant_role(signed.account.role, role)) {
+        return Err(PageError::Forbidden);
     }
-    if let Some(why) = too_many(&desk).await? {
+    if let Some(why) = invite_limit_error(&desk).await? {
         wrongs.add("email", why);
     }
     let (Some(role), true) = (role, wrongs.is_empty()) else {
         return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
     };
-    invitation(&desk, &signed, email, role, None).await
+    create_invitation(&desk, &signed, email, role, None).await
 }
 
 /// Makes an invitation to an account of that role, and to a team if there is one, and shows it.
-pub(super) async fn invitation(
-    desk: &Desk,
-    signed: &Signed,
+pub(super) async fn create_invitation(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     email: &str,
     role: AccountRole,
     team: Option<(String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let maker = &signed.account;
-    let note = Note {
+    let note = LinkData {
         email: (!email.is_empty()).then(|| email.to_owned()),
         role: Some(role.word().to_owned()),
         team,
         maker: Some(maker.id.clone()),
-        ..Note::default()
+        ..LinkData::default()
     };
-    let word = links::make(desk, LinkPurpose::Invite, None, &note, LIFE.invite).await?;
+    let word = links::create(desk, LinkPurpose::Invite, None, &note, LINK_LIFETIMES.invite).await?;
     let url = links::url(desk, &word);
-    desk.note(&maker.id, "account.invite", email, role.word()).await;
+    desk.audit(&maker.id, "account.invite", email, role.word()).await;
     let mailed = !email.is_empty() && desk.host.can_mail();
     if mailed {
-        mails::send(desk, mails::invite(email, &maker.username, &desk.url(), &url)).await;
+        mails::send(desk, mails::invite(email, &maker.username, &desk.base_url(), &url)).await;
     }
     let body = html! {
         section.card.broad {
@@ -104,47 +104,47 @@ pub(super) async fn invitation(
             @if mailed { p { "It was sent to " strong { bdi { (email) } } ". This is its link:" } }
             @else { p { "Hand this link to whoever is invited. It is shown this once, works once, "
                 "and for a week." } }
-            (copyable("invite", "Link", &url))
-            p.actions { a.button href=(HERE) { "Done" } }
+            (copy_block("invite", "Link", &url))
+            p.actions { a.button href=(PAGE_PATH) { "Done" } }
         }
     };
-    Ok(good(&Shell::signed("The invitation", maker).at(HERE), &body))
+    Ok(ok_page(&Layout::signed_in("The invitation", maker).with_nav(PAGE_PATH), &body))
 }
 
 /// `POST /console/people/invites/{id}/revoke`
 pub(crate) async fn revoke(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     if !signed.may_invite() {
-        return Err(Trouble::Forbidden);
+        return Err(PageError::Forbidden);
     }
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
     let invites = desk.store.links_for(LinkPurpose::Invite).await?;
     let found = invites.into_iter().find(|link| random::hex(&link.hash) == id);
-    let link = found.ok_or(Trouble::NotFound)?;
-    let role = links::note(&link).role.as_deref().and_then(AccountRole::by_word);
-    if role.is_none_or(|role| !may_give(signed.account.role, role)) {
-        return Err(Trouble::Forbidden);
+    let link = found.ok_or(PageError::NotFound)?;
+    let role = links::link_data(&link).role.as_deref().and_then(AccountRole::by_word);
+    if role.is_none_or(|role| !may_grant_role(signed.account.role, role)) {
+        return Err(PageError::Forbidden);
     }
     desk.store.take_link(&link.hash, LinkPurpose::Invite).await?;
-    let email = links::note(&link).email.unwrap_or_default();
-    desk.note(&signed.account.id, "account.uninvite", &email, "").await;
-    Ok(see_other(HERE))
+    let email = links::link_data(&link).email.unwrap_or_default();
+    desk.audit(&signed.account.id, "account.uninvite", &email, "").await;
+    Ok(see_other(PAGE_PATH))
 }
 
 async fn list(
-    desk: &Desk,
-    signed: &Signed,
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     status: StatusCode,
-    fields: &Fields,
-    wrongs: &Wrongs,
-) -> Result<Response, Trouble> {
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Result<Response, PageError> {
     let accounts = desk.store.accounts().await?;
     let mut invites = desk.store.links_for(LinkPurpose::Invite).await?;
-    invites.retain(|link| links::alive(desk, link));
-    let mode = SignUp::of(desk).await?;
+    invites.retain(|link| links::is_valid(desk, link));
+    let mode = SignUpMode::load(desk).await?;
     let now = desk.now();
     let body = html! {
         div.title { h1 { "People" } }
@@ -164,15 +164,15 @@ async fn list(
             section.card { (invite_form(signed, fields, wrongs)) }
             section.card {
                 h2 { "Who may sign up" }
-                p { (mode.about()) "." }
+                p { (mode.description()) "." }
                 p.actions { a.button.quiet href="/console/settings" { "Settings" } }
             }
         }
     };
-    Ok(page(status, &Shell::signed("People", &signed.account).at(HERE), &body))
+    Ok(page(status, &Layout::signed_in("People", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
-fn account_table(accounts: &[Account], signed: &Signed) -> Markup {
+fn account_table(accounts: &[Account], signed: &SignedInUser) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -186,7 +186,7 @@ fn account_table(accounts: &[Account], signed: &Signed) -> Markup {
                     @for account in accounts {
                         tr {
                             th scope="row" {
-                                a href={ (HERE) "/" (address::value(&account.id)) } {
+                                a href={ (PAGE_PATH) "/" (urls::escape_value(&account.id)) } {
                                     bdi { (account.username) }
                                 }
                                 @if account.id == signed.account.id { span.muted { " · you" } }
@@ -210,7 +210,7 @@ fn account_table(accounts: &[Account], signed: &Signed) -> Markup {
     }
 }
 
-fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
+fn invite_table(invites: &[Link], signed: &SignedInUser, now: i64) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -222,7 +222,7 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
                 } }
                 tbody {
                     @for link in invites {
-                        @let note = links::note(link);
+                        @let note = links::link_data(link);
                         @let role = note.role.as_deref().and_then(AccountRole::by_word);
                         tr {
                             th scope="row" {
@@ -232,11 +232,11 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
                                 }
                             }
                             td data-label="Role" { (role.map_or("", AccountRole::word)) }
-                            td data-label="Ends" { (show::when(link.expires, now)) }
+                            td data-label="Ends" { (display::relative_time(link.expires, now)) }
                             td.act {
-                                @if role.is_some_and(|role| may_give(signed.account.role, role)) {
+                                @if role.is_some_and(|role| may_grant_role(signed.account.role, role)) {
                                     form.inline method="post" action={
-                                        (HERE) "/invites/" (random::hex(&link.hash)) "/revoke"
+                                        (PAGE_PATH) "/invites/" (random::hex(&link.hash)) "/revoke"
                                     } {
                                         button.link.danger type="submit" { "Take back" }
                                     }
@@ -250,26 +250,26 @@ fn invite_table(invites: &[Link], signed: &Signed, now: i64) -> Markup {
     }
 }
 
-fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
+fn invite_form(signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let chosen = AccountRole::by_word(fields.get("role")).unwrap_or(AccountRole::Member);
     html! {
         h2 { "Invite somebody" }
-        (fields::another_look(wrongs))
-        form method="post" action={ (HERE) "/invites" } {
-            (Input {
+        (shared_fields::error_summary(wrongs))
+        form method="post" action={ (PAGE_PATH) "/invites" } {
+            (FormInput {
                 name: "email",
                 label: "E-mail",
                 kind: "email",
                 value: fields.get("email"),
                 help: Some("With an address the link is sent there; without, you hand it over."),
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
             div.field {
                 label for="role" { "Role" }
                 select #role name="role" {
                     @for role in AccountRole::ALL {
-                        @if may_give(signed.account.role, role) {
-                            option value=(role.word()) selected[role == chosen] { (about(role)) }
+                        @if may_grant_role(signed.account.role, role) {
+                            option value=(role.word()) selected[role == chosen] { (role_description(role)) }
                         }
                     }
                 }
@@ -279,7 +279,7 @@ fn invite_form(signed: &Signed, fields: &Fields, wrongs: &Wrongs) -> Markup {
     }
 }
 
-pub(crate) const fn about(role: AccountRole) -> &'static str {
+pub(crate) const fn role_description(role: AccountRole) -> &'static str {
     match role {
         AccountRole::Owner => "Owner: everything, other owners included",
         AccountRole::Admin => "Admin: administration, but not of owners",
@@ -296,7 +296,7 @@ mod tests {
     fn nobody_gives_more_than_they_have() {
         for own in AccountRole::ALL {
             let given: Vec<AccountRole> =
-                AccountRole::ALL.into_iter().filter(|role| may_give(own, *role)).collect();
+                AccountRole::ALL.into_iter().filter(|role| may_grant_role(own, *role)).collect();
             let expected: &[AccountRole] = match own {
                 AccountRole::Owner => &AccountRole::ALL,
                 AccountRole::Admin => &[AccountRole::Member, AccountRole::Viewer],

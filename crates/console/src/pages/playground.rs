@@ -15,16 +15,16 @@ use store::{KeyRecord, KeyScope, KeyOwner};
 
 use super::overview::KeyState;
 use crate::assets;
-use crate::desk::Desk;
-use crate::form::Asked;
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::trouble::Trouble;
+use crate::state::ConsoleState;
+use crate::form::QueryFields;
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::page_error::PageError;
 
 /// The header that says which key pays, by its public id.
-const KEY: &str = "x-playground-key";
+const KEY_HEADER: &str = "x-playground-key";
 /// What of the API the page uses.
-const CALLS: [&str; 6] = [
+const ALLOWED_PATHS: [&str; 6] = [
     "v1/chat/completions",
     "v1/responses",
     "v1/messages",
@@ -34,19 +34,19 @@ const CALLS: [&str; 6] = [
 ];
 
 /// A model to choose.
-struct Choice {
+struct ModelChoice {
     id: String,
     kind: ModelKind,
 }
 
 /// `GET /console/playground`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    if !signed.may_create_keys() {
+        return Err(PageError::Forbidden);
     }
     let now = desk.now();
     let owner = match &signed.team {
@@ -57,9 +57,9 @@ pub(crate) async fn show(
     let usable =
         |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
     keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
-    let models: Vec<Choice> = desk.catalog(|catalog| {
+    let models: Vec<ModelChoice> = desk.with_catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
-        served.map(|model| Choice { id: model.id.clone(), kind: model.kind }).collect()
+        served.map(|model| ModelChoice { id: model.id.clone(), kind: model.kind }).collect()
     });
     let wanted = asked.get("model");
     let body = html! {
@@ -67,7 +67,7 @@ pub(crate) async fn show(
         @if keys.is_empty() {
             div.empty {
                 h2 { "A key pays for what you try here" }
-                p { "You have none that works. " a href=(signed.at("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
+                p { "You have none that works. " a href=(signed.path_for("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
             }
         } @else if models.is_empty() {
             div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
@@ -77,12 +77,12 @@ pub(crate) async fn show(
             script src=(assets::playground().path()) defer {}
         }
     };
-    Ok(good(&Shell::signed("Playground", &signed).at("/console/playground"), &body))
+    Ok(ok_page(&Layout::signed_in("Playground", &signed).with_nav("/console/playground"), &body))
 }
 
-fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Markup {
+fn page(desk: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
     html! {
-        form.playground #play data-url=(desk.url()) autocomplete="off" {
+        form.playground #play data-url=(desk.base_url()) autocomplete="off" {
             div.settings { (settings(desk, keys)) }
             div.stage {
                 div.columns-two {
@@ -119,14 +119,14 @@ fn page(desk: &Desk, keys: &[KeyRecord], models: &[Choice], wanted: &str) -> Mar
     }
 }
 
-fn settings(desk: &Desk, keys: &[KeyRecord]) -> Markup {
+fn settings(desk: &ConsoleState, keys: &[KeyRecord]) -> Markup {
     let formats = desk.formats();
-    let talking = formats.iter().filter(|format| format.suits(ModelKind::Chat));
+    let talking = formats.iter().filter(|format| format.supports(ModelKind::Chat));
     html! {
         div.field {
             label for="format" { "Format" }
             select id="format" name="format" {
-                @for format in talking { option value=(format.word()) { (format.title()) } }
+                @for format in talking { option value=(format.as_str()) { (format.title()) } }
             }
         }
         div.field {
@@ -169,13 +169,13 @@ fn settings(desk: &Desk, keys: &[KeyRecord]) -> Markup {
     }
 }
 
-fn column(id: &str, label: &str, models: &[Choice], wanted: &str, hidden: bool) -> Markup {
+fn column(id: &str, label: &str, models: &[ModelChoice], wanted: &str, hidden: bool) -> Markup {
     html! {
         section.column hidden[hidden] {
             div.field {
                 label for=(id) { (label) }
                 select id=(id) {
-                    @for Choice { id, kind } in models {
+                    @for ModelChoice { id, kind } in models {
                         option value=(id) data-kind=(kind.as_str()) selected[id == wanted] { (id) }
                     }
                 }
@@ -187,34 +187,34 @@ fn column(id: &str, label: &str, models: &[Choice], wanted: &str, hidden: bool) 
 
 /// `GET` and `POST /console/playground/call/{*path}`
 pub(crate) async fn call(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     Path(path): Path<String>,
     mut request: Request,
-) -> Result<Response, Trouble> {
-    if !signed.may_make_keys() {
-        return Err(Trouble::Forbidden);
+) -> Result<Response, PageError> {
+    if !signed.may_create_keys() {
+        return Err(PageError::Forbidden);
     }
-    if !CALLS.iter().any(|start| path.starts_with(start)) {
-        return Err(Trouble::NotFound);
+    if !ALLOWED_PATHS.iter().any(|start| path.starts_with(start)) {
+        return Err(PageError::NotFound);
     }
-    let key = request.headers().get(KEY).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let key = key.ok_or(Trouble::Bad("The call does not say which key pays for it."))?;
-    let key = desk.store.key(&key).await?.ok_or(Trouble::NotFound)?;
-    if !spends_by(&desk, &signed, &key).await? {
-        return Err(Trouble::NotFound);
+    let key = request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let key = key.ok_or(PageError::BadRequest("The call does not say which key pays for it."))?;
+    let key = desk.store.key(&key).await?.ok_or(PageError::NotFound)?;
+    if !may_spend(&desk, &signed, &key).await? {
+        return Err(PageError::NotFound);
     }
     // A request that came through no socket comes from nowhere, which no allowlist has.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
-    *request.uri_mut() = beyond(request.uri()).ok_or(Trouble::NotFound)?;
-    keep_to_ourselves(request.headers_mut());
-    Ok(Arc::clone(&desk.host).call(key.id, peer, request).await)
+    *request.uri_mut() = api_uri(request.uri()).ok_or(PageError::NotFound)?;
+    strip_credentials(request.headers_mut());
+    Ok(Arc::clone(&desk.host).call_api(key.id, peer, request).await)
 }
 
 /// Whether somebody may spend by a key here: one of their own, or one of a team's that they may
 /// change. Administration alone lets nobody spend what is another person's.
-async fn spends_by(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<bool, Trouble> {
+async fn may_spend(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<bool, PageError> {
     Ok(match desk.store.owner(&key.account_id).await? {
         Some(KeyOwner::Person(account)) => account.id == signed.account.id,
         Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),
@@ -223,14 +223,14 @@ async fn spends_by(desk: &Desk, signed: &Signed, key: &KeyRecord) -> Result<bool
 }
 
 /// The address the call is meant for.
-fn beyond(uri: &Uri) -> Option<Uri> {
+fn api_uri(uri: &Uri) -> Option<Uri> {
     let path = uri.path_and_query()?.as_str();
     path.strip_prefix("/console/playground/call")?.parse().ok()
 }
 
 /// The session stays here, and so does whatever else would carry a key.
-fn keep_to_ourselves(headers: &mut HeaderMap) {
-    for name in [KEY, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
+fn strip_credentials(headers: &mut HeaderMap) {
+    for name in [KEY_HEADER, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
         headers.remove(name);
     }
     headers.remove(header::COOKIE);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_call_goes_on_to_the_address_behind_the_prefix() {
         let uri: Uri = "/console/playground/call/v1beta/models/a%2Fb:x?alt=sse".parse().unwrap();
-        assert_eq!(beyond(&uri).unwrap(), "/v1beta/models/a%2Fb:x?alt=sse");
-        assert_eq!(beyond(&"/console/keys".parse().unwrap()), None);
+        assert_eq!(api_uri(&uri).unwrap(), "/v1beta/models/a%2Fb:x?alt=sse");
+        assert_eq!(api_uri(&"/console/keys".parse().unwrap()), None);
     }
 }

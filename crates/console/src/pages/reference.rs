@@ -7,13 +7,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::copyable;
-use crate::desk::Desk;
-use crate::shell::{Part, Shell, checked_by_caches, good};
+use super::copy_block;
+use crate::state::ConsoleState;
+use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
 use crate::snippet;
-use crate::trouble::Trouble;
+use crate::page_error::PageError;
 
-type Object = Map<String, Value>;
+type JsonObject = Map<String, Value>;
 
 /// The methods of a path's operations, in the order they are shown.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
@@ -22,15 +22,15 @@ const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 struct Operation<'a> {
     method: &'static str,
     path: &'a str,
-    own: &'a Object,
+    own: &'a JsonObject,
     /// Parameters of the path, shared by all its operations.
     shared: &'a [Value],
 }
 
 /// `GET /docs`
-pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trouble> {
-    let document = Value::Object(desk.host.description());
-    let url = desk.url();
+pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
+    let document = Value::Object(desk.host.openapi());
+    let url = desk.base_url();
     let operations = operations(&document);
     let tags = list(document.get("tags"));
     let of = |tag: &str| -> Vec<&Operation<'_>> {
@@ -38,7 +38,7 @@ pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trou
     };
     let body = html! {
         h1 { "API reference" }
-        p.lead { (marked(text(document.pointer("/info/description")))) }
+        p.lead { (inline_code(text(document.pointer("/info/description")))) }
         p.muted {
             "For machines: " a href="/openapi.json" { "openapi.json" } ". The base address is "
             code { (url) } "; a key goes into " code { "Authorization: Bearer" } ", "
@@ -56,13 +56,13 @@ pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trou
             @if !found.is_empty() {
                 section id=(name) {
                     h2 { (title(name)) }
-                    p.muted { (marked(text(tag.get("description")))) }
-                    div.sheet.operations { @for one in found { (entry(&document, one, &url)) } }
+                    p.muted { (inline_code(text(tag.get("description")))) }
+                    div.sheet.operations { @for one in found { (operation_entry(&document, one, &url)) } }
                 }
             }
         }
     };
-    Ok(checked_by_caches(good(&Shell::public("API reference", Part::Reference), &body)))
+    Ok(with_revalidation(ok_page(&Layout::public("API reference", SiteSection::Reference), &body)))
 }
 
 fn operations(document: &Value) -> Vec<Operation<'_>> {
@@ -78,14 +78,14 @@ fn operations(document: &Value) -> Vec<Operation<'_>> {
     all
 }
 
-fn entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
+fn operation_entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
     let Operation { method, path, own, shared } = one;
     let name = text(own.get("operationId"));
     let parameters = shared.iter().chain(list(own.get("parameters")));
-    let parameters: Vec<&Value> = parameters.map(|given| follow(document, given)).collect();
+    let parameters: Vec<&Value> = parameters.map(|given| resolve_ref(document, given)).collect();
     let schema = own.get("requestBody").and_then(|body| body.pointer("/content/application~1json"));
     let schema = schema.and_then(|content| content.get("schema"));
-    let schema = schema.map(|given| follow(document, given));
+    let schema = schema.map(|given| resolve_ref(document, given));
     let example = schema.and_then(|schema| schema.pointer("/examples/0"));
     html! {
         details id=(name) {
@@ -95,11 +95,11 @@ fn entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
                 span.what { (text(own.get("summary"))) }
             }
             div.inside {
-                @if let Some(about) = own.get("description") { p { (marked(text(Some(about)))) } }
+                @if let Some(about) = own.get("description") { p { (inline_code(text(Some(about)))) } }
                 @if !parameters.is_empty() { (parameter_table(&parameters)) }
                 @if let Some(schema) = schema { (field_table(schema)) }
                 @if let Some(example) = example {
-                    (copyable(&format!("curl-{name}"), "curl", &curl(url, path, example)))
+                    (copy_block(&format!("curl-{name}"), "curl", &curl(url, path, example)))
                 }
             }
         }
@@ -112,9 +112,9 @@ fn parameter_table(parameters: &[&Value]) -> Markup {
         let required = one.get("required") == Some(&Value::Bool(true));
         html! {
             tr {
-                th scope="row" { code { (text(one.get("name"))) } @if required { (needed()) } }
+                th scope="row" { code { (text(one.get("name"))) } @if required { (required_badge()) } }
                 td.muted { (place) }
-                td { (marked(text(one.get("description")))) }
+                td { (inline_code(text(one.get("description")))) }
             }
         }
     };
@@ -137,10 +137,10 @@ fn field_table(schema: &Value) -> Markup {
                         tr {
                             th scope="row" {
                                 code { (name) }
-                                @if required.iter().any(|one| one == name) { (needed()) }
+                                @if required.iter().any(|one| one == name) { (required_badge()) }
                             }
-                            td.muted { (kind(field)) }
-                            td { (marked(text(field.get("description")))) (bounds(field)) }
+                            td.muted { (type_name(field)) }
+                            td { (inline_code(text(field.get("description")))) (value_range(field)) }
                         }
                     }
                 }
@@ -149,12 +149,12 @@ fn field_table(schema: &Value) -> Markup {
     }
 }
 
-fn needed() -> Markup {
+fn required_badge() -> Markup {
     html! { " " span.badge.off { "required" } }
 }
 
 /// What a field is, in a word.
-fn kind(field: &Value) -> String {
+fn type_name(field: &Value) -> String {
     let plain = |word: &str| (word != "null").then(|| word.to_owned());
     match field.get("type") {
         Some(Value::String(word)) => word.clone(),
@@ -164,7 +164,7 @@ fn kind(field: &Value) -> String {
             words.join(" or ")
         }
         _ => {
-            let forms = list(field.get("oneOf")).iter().map(kind).filter(|word| word != "null");
+            let forms = list(field.get("oneOf")).iter().map(type_name).filter(|word| word != "null");
             let forms: Vec<String> = forms.filter(|word| !word.is_empty()).collect();
             if forms.is_empty() { "object".to_owned() } else { forms.join(" or ") }
         }
@@ -172,7 +172,7 @@ fn kind(field: &Value) -> String {
 }
 
 /// What values a field takes.
-fn bounds(field: &Value) -> Markup {
+fn value_range(field: &Value) -> Markup {
     let words: Vec<&str> = list(field.get("enum")).iter().filter_map(Value::as_str).collect();
     let number = |name| field.get(name).map(Value::to_string);
     html! {
@@ -193,19 +193,19 @@ fn curl(url: &str, path: &str, example: &Value) -> String {
     format!(
         "curl {url}{path} \\\n  -H \"Authorization: Bearer {}\" \\\n  \
          -H 'Content-Type: application/json' \\\n  -d '{body}'",
-        snippet::KEY
+        snippet::KEY_VARIABLE
     )
 }
 
 /// What is meant where the description refers to another place in itself.
-fn follow<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
+fn resolve_ref<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
     let to = given.get("$ref").and_then(Value::as_str);
     let to = to.and_then(|to| document.pointer(to.trim_start_matches('#')));
     to.unwrap_or(given)
 }
 
 /// Text in which what stands between backquotes is code.
-fn marked(text: &str) -> Markup {
+fn inline_code(text: &str) -> Markup {
     html! {
         @for (place, piece) in text.split('`').enumerate() {
             @if place % 2 == 1 { code { (piece) } } @else { (piece) }

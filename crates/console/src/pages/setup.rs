@@ -8,18 +8,18 @@ use http::{HeaderMap, StatusCode};
 use maud::html;
 use store::{Account, AccountRole, StoreError};
 
-use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs};
-use crate::guard::SETUP;
-use crate::shell::{Shell, page};
-use crate::trouble::Trouble;
-use crate::{address, fields, session};
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::guard::SETUP_TOKEN_SETTING;
+use crate::layout::{Layout, page};
+use crate::page_error::PageError;
+use crate::{urls, shared_fields, session};
 use admin::{names, random};
 
-const LONGEST: usize = 4_096;
+const MAX_FIELD_BYTES: usize = 4_096;
 
 /// What was entered.
-struct Entered<'a> {
+struct SetupInput<'a> {
     username: &'a str,
     email: &'a str,
     password: &'a str,
@@ -28,24 +28,24 @@ struct Entered<'a> {
 
 /// `GET /console/setup/{token}`
 pub(crate) async fn show(Path(token): Path<String>) -> Response {
-    let entered = Entered { username: "", email: "", password: "", again: "" };
-    form(StatusCode::OK, &token, &entered, &Wrongs::default())
+    let entered = SetupInput { username: "", email: "", password: "", again: "" };
+    form(StatusCode::OK, &token, &entered, &FieldErrors::default())
 }
 
 /// `POST /console/setup/{token}`
 pub(crate) async fn claim(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     Path(token): Path<String>,
     headers: HeaderMap,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let entered = Entered {
-        username: fields.short("username", LONGEST)?,
-        email: fields.short("email", LONGEST)?,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let entered = SetupInput {
+        username: fields.get_trimmed("username", MAX_FIELD_BYTES)?,
+        email: fields.get_trimmed("email", MAX_FIELD_BYTES)?,
         password: fields.get("password"),
         again: fields.get("again"),
     };
-    let mut wrongs = objections(&entered);
+    let mut wrongs = validate(&entered);
     let owner = unclaimed_owner(&desk).await?;
     for (field, login) in [("username", entered.username), ("email", entered.email)] {
         let taken = desk.store.account_by_login(login).await?;
@@ -57,56 +57,56 @@ pub(crate) async fn claim(
         return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &wrongs));
     }
     let hash = desk.passwords.hash(entered.password).await?;
-    take(&desk, &token).await?;
-    let made = become_owner(&desk, owner, &entered, &hash).await;
+    consume_token(&desk, &token).await?;
+    let made = claim_owner(&desk, owner, &entered, &hash).await;
     let account = match made {
         Ok(account) => account,
         Err(error) => {
             // Nobody owns the gateway yet: the link must go on working.
-            desk.store.put_setting(SETUP, &token).await?;
+            desk.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
             let StoreError::Conflict(_) = error else { return Err(error.into()) };
             wrongs.add("username", "This username or e-mail address is taken.");
             return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &wrongs));
         }
     };
-    desk.note(&account.id, "account.setup", &account.id, "").await;
+    desk.audit(&account.id, "account.setup", &account.id, "").await;
     let (email, host) = (entered.email.to_owned(), Arc::clone(&desk));
     if !email.is_empty() && account.email.is_none() {
         let account = account.clone();
         tokio::spawn(async move {
-            if let Err(trouble) = super::confirm::ask(&host, &account, &email).await {
+            if let Err(trouble) = super::confirm::send_confirmation(&host, &account, &email).await {
                 tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
             }
         });
     }
-    session::start(&desk, &headers, &account, "/console").await
+    session::start_session(&desk, &headers, &account, "/console").await
 }
 
 /// Takes the word out of the store; of all who try at once, one gets it.
-async fn take(desk: &Desk, token: &str) -> Result<(), Trouble> {
-    match desk.store.take_setting(SETUP).await? {
-        Some(word) if random::same(&word, token) => Ok(()),
+async fn consume_token(desk: &ConsoleState, token: &str) -> Result<(), PageError> {
+    match desk.store.take_setting(SETUP_TOKEN_SETTING).await? {
+        Some(word) if random::constant_time_eq(&word, token) => Ok(()),
         Some(other) => {
             // Another word was put there since the guard looked. It is not this request's to use.
-            desk.store.put_setting(SETUP, &other).await?;
-            Err(Trouble::NotFound)
+            desk.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
+            Err(PageError::NotFound)
         }
-        None => Err(Trouble::NotFound),
+        None => Err(PageError::NotFound),
     }
 }
 
 /// The account made at the first start, which has no password until somebody claims it.
-async fn unclaimed_owner(desk: &Desk) -> Result<Account, Trouble> {
+async fn unclaimed_owner(desk: &ConsoleState) -> Result<Account, PageError> {
     let accounts = desk.store.accounts().await?;
     let unclaimed =
         |account: &Account| account.role == AccountRole::Owner && account.password_hash.is_none();
-    accounts.into_iter().find(unclaimed).ok_or(Trouble::NotFound)
+    accounts.into_iter().find(unclaimed).ok_or(PageError::NotFound)
 }
 
-async fn become_owner(
-    desk: &Desk,
+async fn claim_owner(
+    desk: &ConsoleState,
     owner: Account,
-    entered: &Entered<'_>,
+    entered: &SetupInput<'_>,
     hash: &str,
 ) -> Result<Account, StoreError> {
     // Where mail can be sent, an address counts once it is confirmed.
@@ -119,22 +119,22 @@ async fn become_owner(
     Ok(Account { username: entered.username.to_owned(), email: email.map(str::to_owned), ..owner })
 }
 
-fn objections(entered: &Entered<'_>) -> Wrongs {
-    let Entered { username, email, password, again } = entered;
-    let mut wrongs = Wrongs::default();
-    if let Some(why) = names::username_objection(username) {
+fn validate(entered: &SetupInput<'_>) -> FieldErrors {
+    let SetupInput { username, email, password, again } = entered;
+    let mut wrongs = FieldErrors::default();
+    if let Some(why) = names::username_error(username) {
         wrongs.add("username", why);
     }
-    if !email.is_empty() && !names::is_address(email) {
+    if !email.is_empty() && !names::is_email_address(email) {
         wrongs.add("email", "This does not look like an e-mail address.");
     }
-    if let Some((field, why)) = names::password_objection(password, again, &[username, email]) {
+    if let Some((field, why)) = names::password_form_error(password, again, &[username, email]) {
         wrongs.add(field, why);
     }
     wrongs
 }
 
-fn form(status: StatusCode, token: &str, entered: &Entered<'_>, wrongs: &Wrongs) -> Response {
+fn form(status: StatusCode, token: &str, entered: &SetupInput<'_>, wrongs: &FieldErrors) -> Response {
     let body = html! {
         section.card {
             h1 { "Set up your gateway" }
@@ -142,30 +142,30 @@ fn form(status: StatusCode, token: &str, entered: &Entered<'_>, wrongs: &Wrongs)
                 "Make the account that owns this gateway. This page works once; afterwards you "
                 "sign in with what you choose here."
             }
-            (fields::another_look(wrongs))
-            form method="post" action={ "/console/setup/" (address::value(token)) } {
-                (Input {
+            (shared_fields::error_summary(wrongs))
+            form method="post" action={ "/console/setup/" (urls::escape_value(token)) } {
+                (FormInput {
                     name: "username",
                     label: "Username",
                     value: entered.username,
-                    complete: "username",
+                    autocomplete: "username",
                     required: true,
-                    focus: true,
-                    ..Input::default()
-                }.show(wrongs))
-                (Input {
+                    autofocus: true,
+                    ..FormInput::default()
+                }.render(wrongs))
+                (FormInput {
                     name: "email",
                     label: "E-mail",
                     kind: "email",
                     value: entered.email,
-                    complete: "email",
+                    autocomplete: "email",
                     help: Some("You can sign in with it, too."),
-                    ..Input::default()
-                }.show(wrongs))
-                (fields::new_password(wrongs, false))
+                    ..FormInput::default()
+                }.render(wrongs))
+                (shared_fields::new_password(wrongs, false))
                 button.button.wide type="submit" { "Create the owner" }
             }
         }
     };
-    page(status, &Shell::outside("Set up"), &body)
+    page(status, &Layout::signed_out("Set up"), &body)
 }

@@ -8,64 +8,64 @@ use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
 use store::{Account, AccountTerms, Link, LinkPurpose, AccountRole, MemberChange, StoreError, TeamRole};
 
-use super::login::place;
-use crate::desk::Desk;
-use crate::form::{Fields, Input, Wrongs};
-use crate::links::{self, LIFE, Note};
-use crate::shell::{Shell, page};
-use crate::signup::SignUp;
-use crate::trouble::Trouble;
-use crate::{fields, mails, signin};
+use super::login::client_network;
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::layout::{Layout, page};
+use crate::signup::SignUpMode;
+use crate::page_error::PageError;
+use crate::{shared_fields, mails, signin};
 use admin::names;
 
-const LONGEST: usize = 4_096;
-const DOORS: [LinkPurpose; 2] = [LinkPurpose::SignUp, LinkPurpose::Invite];
+const MAX_FIELD_BYTES: usize = 4_096;
+const SIGNUP_PURPOSES: [LinkPurpose; 2] = [LinkPurpose::SignUp, LinkPurpose::Invite];
 
 /// `GET /signup`
-pub(crate) async fn show(State(desk): State<Arc<Desk>>) -> Result<Response, Trouble> {
-    Ok(match closed(&desk).await? {
-        Some(why) => shut(why),
-        None => ask(StatusCode::OK, "", &Wrongs::default()),
+pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
+    Ok(match closed_reason(&desk).await? {
+        Some(why) => closed_page(why),
+        None => email_form(StatusCode::OK, "", &FieldErrors::default()),
     })
 }
 
 /// `POST /signup`: whether the address is known or not, the answer is the same.
 pub(crate) async fn send(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    if let Some(why) = closed(&desk).await? {
-        return Ok(shut(why));
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    if let Some(why) = closed_reason(&desk).await? {
+        return Ok(closed_page(why));
     }
-    let email = fields.one("email", LONGEST)?;
-    if !names::is_address(email) {
-        let mut wrongs = Wrongs::default();
+    let email = fields.get_single("email", MAX_FIELD_BYTES)?;
+    if !names::is_email_address(email) {
+        let mut wrongs = FieldErrors::default();
         wrongs.add("email", "This does not look like an e-mail address.");
-        return Ok(ask(StatusCode::BAD_REQUEST, email, &wrongs));
+        return Ok(email_form(StatusCode::BAD_REQUEST, email, &wrongs));
     }
-    desk.mails.admit(&desk.store, email, place(&extensions), desk.now()).await?;
+    desk.mail_throttle.admit(&desk.store, email, client_network(&extensions), desk.now()).await?;
     let to = email.to_owned();
     tokio::spawn(async move {
-        if let Err(trouble) = write(&desk, &to).await {
+        if let Err(trouble) = send_mail(&desk, &to).await {
             tracing::error!("a mail to sign up could not be written: {trouble:?}");
         }
     });
-    Ok(super::told(
+    Ok(super::message_page(
         "Look into your mail",
         "If this address can have an account here, a mail with a link is on its way to it. The \
          link works once, for a day.",
     ))
 }
 
-async fn write(desk: &Desk, to: &str) -> Result<(), Trouble> {
+async fn send_mail(desk: &ConsoleState, to: &str) -> Result<(), PageError> {
     let mail = match desk.store.account_by_login(to).await? {
         Some(account) if account.disabled => return Ok(()),
-        Some(account) => mails::known(to, &account.username, &format!("{}/login", desk.url())),
+        Some(account) => mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url())),
         None => {
-            let note = Note { email: Some(to.to_owned()), ..Note::default() };
-            let word = links::make(desk, LinkPurpose::SignUp, None, &note, LIFE.sign_up).await?;
-            mails::signup(to, &desk.url(), &links::url(desk, &word))
+            let note = LinkData { email: Some(to.to_owned()), ..LinkData::default() };
+            let word = links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up).await?;
+            mails::signup(to, &desk.base_url(), &links::url(desk, &word))
         }
     };
     mails::send(desk, mail).await;
@@ -73,20 +73,20 @@ async fn write(desk: &Desk, to: &str) -> Result<(), Trouble> {
 }
 
 /// Why nobody can sign up by an address, if so.
-async fn closed(desk: &Desk) -> Result<Option<&'static str>, Trouble> {
-    Ok(match SignUp::of(desk).await? {
-        SignUp::Open if desk.host.can_mail() => None,
-        SignUp::Open => {
+async fn closed_reason(desk: &ConsoleState) -> Result<Option<&'static str>, PageError> {
+    Ok(match SignUpMode::load(desk).await? {
+        SignUpMode::Open if desk.host.can_mail() => None,
+        SignUpMode::Open => {
             Some("This gateway cannot send mail yet, so that nobody can prove an address.")
         }
-        SignUp::Invited => Some(
+        SignUpMode::Invited => Some(
             "Accounts are made by invitation here. Ask an administrator of this gateway for one.",
         ),
-        SignUp::Closed => Some("This gateway takes no new accounts."),
+        SignUpMode::Closed => Some("This gateway takes no new accounts."),
     })
 }
 
-fn shut(why: &'static str) -> Response {
+fn closed_page(why: &'static str) -> Response {
     let body = html! {
         section.card {
             h1 { "Sign up" }
@@ -94,62 +94,62 @@ fn shut(why: &'static str) -> Response {
             p.beside { a href="/login" { "Sign in" } }
         }
     };
-    page(StatusCode::FORBIDDEN, &Shell::outside("Sign up"), &body)
+    page(StatusCode::FORBIDDEN, &Layout::signed_out("Sign up"), &body)
 }
 
-fn ask(status: StatusCode, email: &str, wrongs: &Wrongs) -> Response {
+fn email_form(status: StatusCode, email: &str, wrongs: &FieldErrors) -> Response {
     let body = html! {
         section.card {
             h1 { "Create an account" }
             p.muted { "We send a link to your address; with it you choose your password." }
             form method="post" action="/signup" {
-                (Input {
+                (FormInput {
                     name: "email",
                     label: "E-mail",
                     kind: "email",
                     value: email,
-                    complete: "email",
+                    autocomplete: "email",
                     required: true,
-                    focus: true,
-                    ..Input::default()
-                }.show(wrongs))
+                    autofocus: true,
+                    ..FormInput::default()
+                }.render(wrongs))
                 button.button.wide type="submit" { "Send me the link" }
             }
             p.beside { a href="/login" { "I have an account" } }
         }
     };
-    page(status, &Shell::outside("Sign up"), &body)
+    page(status, &Layout::signed_out("Sign up"), &body)
 }
 
 /// `GET /signup/new`
-pub(crate) async fn choose(
-    State(desk): State<Arc<Desk>>,
+pub(crate) async fn new_account_page(
+    State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
-    let link = links::opened(&desk, &headers, &DOORS).await?;
-    permitted(&desk, &link).await?;
-    Ok(form(StatusCode::OK, &link, "", &Wrongs::default()))
+) -> Result<Response, PageError> {
+    let link = links::from_cookie(&desk, &headers, &SIGNUP_PURPOSES).await?;
+    permitted_role(&desk, &link).await?;
+    Ok(form(StatusCode::OK, &link, "", &FieldErrors::default()))
 }
 
 /// `POST /signup/new`
 pub(crate) async fn create(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let link = links::opened(&desk, &headers, &DOORS).await?;
-    let role = permitted(&desk, &link).await?;
-    let email = links::note(&link).email;
-    let username = fields.short("username", LONGEST)?;
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let link = links::from_cookie(&desk, &headers, &SIGNUP_PURPOSES).await?;
+    let role = permitted_role(&desk, &link).await?;
+    let email = links::link_data(&link).email;
+    let username = fields.get_trimmed("username", MAX_FIELD_BYTES)?;
     let (password, again) = (fields.get("password"), fields.get("again"));
-    let mut wrongs = Wrongs::default();
-    if let Some(why) = names::newcomer_objection(username) {
+    let mut wrongs = FieldErrors::default();
+    if let Some(why) = names::new_username_error(username) {
         wrongs.add("username", why);
     } else if desk.store.account_by_login(username).await?.is_some() {
         wrongs.add("username", "This username is taken. Choose another.");
     }
     let known = [username, email.as_deref().unwrap_or_default()];
-    if let Some((field, why)) = names::password_objection(password, again, &known) {
+    if let Some((field, why)) = names::password_form_error(password, again, &known) {
         wrongs.add(field, why);
     }
     if !wrongs.is_empty() {
@@ -157,10 +157,10 @@ pub(crate) async fn create(
     }
     let hash = desk.passwords.hash(password).await?;
     let terms = match link.purpose == LinkPurpose::SignUp {
-        true => crate::signup::terms(&desk).await?,
+        true => crate::signup::default_terms(&desk).await?,
         false => AccountTerms::default(),
     };
-    links::take(&desk, &link).await?;
+    links::consume(&desk, &link).await?;
     let now = desk.now();
     let account = Account {
         id: uuid::Uuid::now_v7().to_string(),
@@ -175,32 +175,32 @@ pub(crate) async fn create(
     match desk.store.add_account_with_terms(&account, terms).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
-            links::put_back(&desk, &link).await?;
+            links::restore(&desk, &link).await?;
             wrongs.add("username", "This username or the address is taken.");
             return Ok(form(StatusCode::BAD_REQUEST, &link, username, &wrongs));
         }
         Err(error) => {
-            links::put_back(&desk, &link).await?;
+            links::restore(&desk, &link).await?;
             return Err(error.into());
         }
     }
-    let maker = links::note(&link).maker.unwrap_or_else(|| account.id.clone());
-    desk.note(&maker, "account.create", &account.id, account.role.word()).await;
-    if let Some((team, word)) = links::note(&link).team {
-        join(&desk, &maker, &team, &word, &account).await;
+    let maker = links::link_data(&link).maker.unwrap_or_else(|| account.id.clone());
+    desk.audit(&maker, "account.create", &account.id, account.role.word()).await;
+    if let Some((team, word)) = links::link_data(&link).team {
+        join_team(&desk, &maker, &team, &word, &account).await;
     }
     signin::welcome(&desk, &headers, &account, link.purpose.word(), "/console").await
 }
 
 /// Takes somebody who was invited to a team into it. Their account is made; what goes wrong here an
 /// administrator can do again.
-async fn join(desk: &Desk, maker: &str, team: &str, word: &str, account: &Account) {
+async fn join_team(desk: &ConsoleState, maker: &str, team: &str, word: &str, account: &Account) {
     let role = TeamRole::by_word(word);
     let seated = desk.store.set_member(team, &account.id, role, true, desk.now()).await;
     match (seated, role) {
         (Ok(MemberChange::Done), Some(role)) => {
             let detail = format!("{} {}", account.id, role.word());
-            desk.note(maker, "team.member", team, &detail).await;
+            desk.audit(maker, "team.member", team, &detail).await;
         }
         (seated, _) => tracing::error!(team, "an invited account did not join: {seated:?}"),
     }
@@ -208,46 +208,46 @@ async fn join(desk: &Desk, maker: &str, team: &str, word: &str, account: &Accoun
 
 /// The role of an account made with this link, if such accounts are made here at the moment. An
 /// invitation is worth what whoever made it may still give.
-async fn permitted(desk: &Desk, link: &Link) -> Result<AccountRole, Trouble> {
-    let mode = SignUp::of(desk).await?;
-    let note = links::note(link);
+async fn permitted_role(desk: &ConsoleState, link: &Link) -> Result<AccountRole, PageError> {
+    let mode = SignUpMode::load(desk).await?;
+    let note = links::link_data(link);
     if link.purpose == LinkPurpose::SignUp {
-        let role = crate::signup::role(desk).await?;
-        return if mode == SignUp::Open { Ok(role) } else { Err(Trouble::DeadLink) };
+        let role = crate::signup::default_role(desk).await?;
+        return if mode == SignUpMode::Open { Ok(role) } else { Err(PageError::InvalidLink) };
     }
-    let role = note.role.as_deref().and_then(AccountRole::by_word).ok_or(Trouble::DeadLink)?;
-    if mode == SignUp::Closed {
-        return Err(Trouble::DeadLink);
+    let role = note.role.as_deref().and_then(AccountRole::by_word).ok_or(PageError::InvalidLink)?;
+    if mode == SignUpMode::Closed {
+        return Err(PageError::InvalidLink);
     }
     let Some(maker) = note.maker else { return Ok(role) };
     let maker = desk.store.account(&maker).await?.filter(|maker| !maker.disabled);
-    let gives = maker.is_some_and(|maker| admin::may_give(maker.role, role));
-    if gives { Ok(role) } else { Err(Trouble::DeadLink) }
+    let gives = maker.is_some_and(|maker| admin::may_grant_role(maker.role, role));
+    if gives { Ok(role) } else { Err(PageError::InvalidLink) }
 }
 
-fn form(status: StatusCode, link: &Link, username: &str, wrongs: &Wrongs) -> Response {
-    let email = links::note(link).email;
+fn form(status: StatusCode, link: &Link, username: &str, wrongs: &FieldErrors) -> Response {
+    let email = links::link_data(link).email;
     let body = html! {
         section.card {
             h1 { "Make your account" }
             @if let Some(email) = &email {
                 p.muted { "For " strong { bdi { (email) } } "." }
             }
-            (fields::another_look(wrongs))
+            (shared_fields::error_summary(wrongs))
             form method="post" action="/signup/new" {
-                (Input {
+                (FormInput {
                     name: "username",
                     label: "Username",
                     value: username,
-                    complete: "username",
+                    autocomplete: "username",
                     required: true,
-                    focus: true,
-                    ..Input::default()
-                }.show(wrongs))
-                (fields::new_password(wrongs, false))
+                    autofocus: true,
+                    ..FormInput::default()
+                }.render(wrongs))
+                (shared_fields::new_password(wrongs, false))
                 button.button.wide type="submit" { "Create the account" }
             }
         }
     };
-    page(status, &Shell::outside("Make your account"), &body)
+    page(status, &Layout::signed_out("Make your account"), &body)
 }

@@ -9,37 +9,37 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{AccountTerms, StoreError, Team, TeamTotal};
 
-use super::overview::spent;
-use super::team::{self, Terms};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Fields, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, sent_to};
-use crate::trouble::Trouble;
+use super::overview::spent_of_cap;
+use super::team::{self, TeamTerms};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{FormFields, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, redirect_to};
+use crate::page_error::PageError;
 
-pub(super) const HERE: &str = "/console/teams";
+pub(super) const PAGE_PATH: &str = "/console/teams";
 
 /// `GET /console/teams`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    list(&desk, &signed, StatusCode::OK, &Fields::default(), &Wrongs::default()).await
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    list(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
 }
 
 /// `POST /console/teams`
 pub(crate) async fn create(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     // A team has money of its own: whoever could make one would have no cap.
-    if !signed.administers() {
-        return Err(Trouble::Forbidden);
+    if !signed.is_administrator() {
+        return Err(PageError::Forbidden);
     }
-    let mut wrongs = Wrongs::default();
-    let terms = Terms::read(&fields, &mut wrongs)?;
+    let mut wrongs = FieldErrors::default();
+    let terms = TeamTerms::read(&fields, &mut wrongs)?;
     if !wrongs.is_empty() {
         return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
     }
@@ -54,25 +54,25 @@ pub(crate) async fn create(
     match desk.store.add_team(&made).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
-            wrongs.add("name", team::TAKEN);
+            wrongs.add("name", team::NAME_TAKEN);
             return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
         }
         Err(error) => return Err(error.into()),
     }
-    desk.note(&signed.account.id, "team.create", &made.id, &made.name).await;
-    terms.set(&desk, &signed, &made).await?;
-    Ok(sent_to(&team::address(&made)))
+    desk.audit(&signed.account.id, "team.create", &made.id, &made.name).await;
+    terms.apply(&desk, &signed, &made).await?;
+    Ok(redirect_to(&team::page_path(&made)))
 }
 
 async fn list(
-    desk: &Desk,
-    signed: &Signed,
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     status: StatusCode,
-    fields: &Fields,
-    wrongs: &Wrongs,
-) -> Result<Response, Trouble> {
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Result<Response, PageError> {
     let mut teams = desk.store.teams().await?;
-    teams.retain(|total| signed.administers() || signed.seat_in(&total.team.id).is_some());
+    teams.retain(|total| signed.is_administrator() || signed.role_in(&total.team.id).is_some());
     let terms: HashMap<_, _> = desk.store.account_terms().await?.into_iter().collect();
     let body = html! {
         div.title { h1 { "Teams" } }
@@ -80,27 +80,27 @@ async fn list(
             div.empty {
                 h2 { "No teams" }
                 p { "Members of a team share its keys, its cap and its budget. "
-                    @if signed.administers() { "Make the first one below." }
+                    @if signed.is_administrator() { "Make the first one below." }
                     @else { "You belong to none; whoever manages one can add you." } }
             }
         } @else {
             (table(&teams, &terms, signed))
         }
-        @if signed.administers() {
+        @if signed.is_administrator() {
             section.card {
                 h2 { "New team" }
-                (another_look(wrongs))
-                form method="post" action=(HERE) {
+                (error_summary(wrongs))
+                form method="post" action=(PAGE_PATH) {
                     (team::terms_form(fields, wrongs))
                     button.button type="submit" { "Create the team" }
                 }
             }
         }
     };
-    Ok(page(status, &Shell::signed("Teams", signed).at(HERE), &body))
+    Ok(page(status, &Layout::signed_in("Teams", signed).with_nav(PAGE_PATH), &body))
 }
 
-fn table(teams: &[TeamTotal], terms: &HashMap<String, AccountTerms>, signed: &Signed) -> Markup {
+fn table(teams: &[TeamTotal], terms: &HashMap<String, AccountTerms>, signed: &SignedInUser) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -115,18 +115,18 @@ fn table(teams: &[TeamTotal], terms: &HashMap<String, AccountTerms>, signed: &Si
                     @for total in teams {
                         @let TeamTotal { team, spent: all, members } = total;
                         tr.off[team.disabled] {
-                            th scope="row" { a href=(team::address(team)) { bdi { (team.name) } } }
+                            th scope="row" { a href=(team::page_path(team)) { bdi { (team.name) } } }
                             td.spent data-label="Spent" {
-                                (spent(*all, terms.get(&team.id).and_then(|terms| terms.cap)))
+                                (spent_of_cap(*all, terms.get(&team.id).and_then(|terms| terms.cap)))
                             }
                             td.num data-label="Members" { (members) }
                             td data-label="Your role" {
-                                @match signed.seat_in(&team.id) {
+                                @match signed.role_in(&team.id) {
                                     Some(role) => (role.word()),
                                     None => span.muted { "none" },
                                 }
                             }
-                            td data-label="State" { (team::state(team)) }
+                            td data-label="State" { (team::state_badge(team)) }
                         }
                     }
                 }

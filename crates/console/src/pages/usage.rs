@@ -12,50 +12,50 @@ use ledger::Micros;
 use maud::{Markup, html};
 use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, UsageFilter, UsagePoint, UsageReport, UsageRequest};
 
-use crate::acting::FOR;
-use crate::address;
-use crate::chart::{Chart, Row};
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::acting_for::TEAM_PARAMETER;
+use crate::urls;
+use crate::chart::{Chart, ChartSeries};
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
 const HOUR: Micros = 3_600 * 1_000_000;
 const DAY: Micros = 24 * HOUR;
 /// How many are told apart; the others are one.
-const APART: usize = 8;
+const MAX_SERIES: usize = 8;
 /// How many stand in the list below the chart.
-const LISTED: usize = 25;
+const MAX_LISTED_GROUPS: usize = 25;
 /// How many stand in the choice of a filter.
-const OFFERED: usize = 100;
-const LONGEST: usize = 256;
+const MAX_FILTER_OPTIONS: usize = 100;
+const MAX_PARAMETER_BYTES: usize = 256;
 
 /// What is shown unless something else is asked for.
-const MONTH: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
+const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
 /// The stretches of time to choose from, and how far they reach back.
 const RANGES: [(&str, &str, Micros); 5] = [
     ("24h", "24 hours", DAY),
     ("7d", "7 days", 7 * DAY),
-    MONTH,
+    DEFAULT_RANGE,
     ("90d", "90 days", 90 * DAY),
     ("1y", "A year", 365 * DAY),
 ];
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum UsageMetric {
     Spend,
     Tokens,
     Calls,
     Latency,
 }
 
-impl What {
+impl UsageMetric {
     const ALL: [Self; 4] = [Self::Spend, Self::Tokens, Self::Calls, Self::Latency];
 
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Spend => "spend",
             Self::Tokens => "tokens",
@@ -73,7 +73,7 @@ impl What {
         }
     }
 
-    const fn rank(self) -> GroupOrder {
+    const fn group_order(self) -> GroupOrder {
         match self {
             Self::Spend => GroupOrder::Cost,
             Self::Tokens => GroupOrder::Tokens,
@@ -81,7 +81,7 @@ impl What {
         }
     }
 
-    fn of(self, used: &ReportTotals) -> i64 {
+    fn value_of(self, used: &ReportTotals) -> i64 {
         match self {
             Self::Spend => used.cost.as_nanos(),
             Self::Tokens => used.input.saturating_add(used.output),
@@ -89,22 +89,22 @@ impl What {
         }
     }
 
-    fn show(self) -> fn(i64) -> String {
+    fn formatter(self) -> fn(i64) -> String {
         match self {
-            Self::Spend => |nanos| show::dollars(Money::from_nanos(nanos)),
-            Self::Tokens | Self::Calls => |count| show::short_count(count.max(0).unsigned_abs()),
-            Self::Latency => |micros| show::span(micros),
+            Self::Spend => |nanos| display::dollars(Money::from_nanos(nanos)),
+            Self::Tokens | Self::Calls => |count| display::short_count(count.max(0).unsigned_abs()),
+            Self::Latency => |micros| display::duration(micros),
         }
     }
 }
 
 /// A time taken from how fast calls were.
-type Pick = fn(&LatencyTotals) -> Option<Micros>;
+type LatencyPick = fn(&LatencyTotals) -> Option<Micros>;
 
 /// What the address asks for.
-struct View {
-    what: What,
-    by: GroupBy,
+struct UsageSelection {
+    metric: UsageMetric,
+    group_by: GroupBy,
     range_word: &'static str,
     range: Range<Micros>,
     filter: UsageFilter,
@@ -112,16 +112,16 @@ struct View {
     team: Option<String>,
 }
 
-impl View {
-    fn of(asked: &Fields, signed: &Signed, now: Micros) -> Result<Self, Trouble> {
+impl UsageSelection {
+    fn parse(asked: &FormFields, signed: &SignedInUser, now: Micros) -> Result<Self, PageError> {
         let wish = |name| {
-            let text = asked.short(name, LONGEST)?;
-            Ok::<_, Trouble>((!text.is_empty()).then(|| text.to_owned()))
+            let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
+            Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
         };
         let (range_word, _, back) =
-            RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(MONTH);
+            RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(DEFAULT_RANGE);
         let account_id =
-            if signed.sees_all() { wish("account")? } else { Some(signed.acts_for().to_owned()) };
+            if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
         let filter = UsageFilter {
             account_id,
             key_id: wish("key")?,
@@ -130,11 +130,11 @@ impl View {
             status: asked.get("status").parse().ok(),
         };
         Ok(Self {
-            what: What::ALL
+            metric: UsageMetric::ALL
                 .into_iter()
-                .find(|w| w.word() == asked.get("what"))
-                .unwrap_or(What::Spend),
-            by: GroupBy::by_word(asked.get("by")).unwrap_or(GroupBy::Model),
+                .find(|w| w.as_str() == asked.get("what"))
+                .unwrap_or(UsageMetric::Spend),
+            group_by: GroupBy::by_word(asked.get("by")).unwrap_or(GroupBy::Model),
             range_word,
             range: now.saturating_sub(back)..now.saturating_add(1),
             filter,
@@ -152,25 +152,25 @@ impl View {
     }
 
     /// What the store is asked for; a chart of times tells nobody apart.
-    fn wish(&self) -> UsageRequest {
+    fn store_request(&self) -> UsageRequest {
         UsageRequest {
             range: self.range.clone(),
             step: self.step(),
-            by: self.by,
-            rank: self.what.rank(),
+            by: self.group_by,
+            rank: self.metric.group_order(),
             filter: self.filter.clone(),
-            listed: LISTED,
-            with_series: if self.what == What::Latency { 0 } else { APART },
+            listed: MAX_LISTED_GROUPS,
+            with_series: if self.metric == UsageMetric::Latency { 0 } else { MAX_SERIES },
         }
     }
 
     /// The address of this view with one thing changed; an empty value leaves it out.
-    fn with(&self, name: &str, value: &str) -> String {
+    fn with_parameter(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
         let parts = [
-            (FOR, self.team.as_deref()),
-            ("what", Some(self.what.word())),
-            ("by", Some(self.by.word())),
+            (TEAM_PARAMETER, self.team.as_deref()),
+            ("what", Some(self.metric.as_str())),
+            ("by", Some(self.group_by.word())),
             ("range", Some(self.range_word)),
             ("account", self.filter.account_id.as_deref()),
             ("key", self.filter.key_id.as_deref()),
@@ -183,24 +183,24 @@ impl View {
         let parts: Vec<String> = parts
             .filter_map(|(own, value)| Some((own, value?)))
             .filter(|(_, value)| !value.is_empty())
-            .map(|(own, value)| format!("{own}={}", address::value(value)))
+            .map(|(own, value)| format!("{own}={}", urls::escape_value(value)))
             .collect();
         format!("/console/usage?{}", parts.join("&"))
     }
 }
 
 /// What ids are called.
-struct Names {
+struct NameLookup {
     keys: HashMap<String, String>,
     accounts: HashMap<String, String>,
 }
 
-impl Names {
-    async fn of_all(desk: &Desk, signed: &Signed) -> Result<Self, Trouble> {
+impl NameLookup {
+    async fn load(desk: &ConsoleState, signed: &SignedInUser) -> Result<Self, PageError> {
         let (keys, accounts) = if signed.sees_all() {
             (desk.store.keys().await?, desk.store.owners().await?)
         } else {
-            (desk.store.keys_of(signed.acts_for()).await?, Vec::new())
+            (desk.store.keys_of(signed.owner_id()).await?, Vec::new())
         };
         Ok(Self {
             keys: keys.into_iter().map(|key| (key.id, key.name)).collect(),
@@ -208,7 +208,7 @@ impl Names {
         })
     }
 
-    fn of(&self, by: GroupBy, id: &str) -> String {
+    fn name_of(&self, by: GroupBy, id: &str) -> String {
         let found = match by {
             GroupBy::Key => self.keys.get(id),
             GroupBy::Account => self.accounts.get(id),
@@ -224,32 +224,32 @@ impl Names {
 
 /// `GET /console/usage`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let view = View::of(&asked, &signed, desk.now())?;
-    let names = Names::of_all(&desk, &signed).await?;
-    let seen = desk.store.usage_view(&view.wish()).await?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let view = UsageSelection::parse(&asked, &signed, desk.now())?;
+    let names = NameLookup::load(&desk, &signed).await?;
+    let seen = desk.store.usage_view(&view.store_request()).await?;
     let UsageReport { all, latencies: pace, top, .. } = &seen;
-    let axis = Axis::of(&view);
-    let chart = if view.what == What::Latency {
+    let axis = TimeAxis::for_view(&view);
+    let chart = if view.metric == UsageMetric::Latency {
         let (range, step) = (view.range.clone(), view.step());
         let points = desk.store.latencies_over(range, step, None, &view.filter).await?;
-        times(&view, &axis, &points)
+        latency_chart(&view, &axis, &points)
     } else {
-        sums(&view, &axis, &seen, &names)
+        totals_chart(&view, &axis, &seen, &names)
     };
-    let offers = Offer::all(&desk, &signed, &view, &names).await?;
+    let offers = FilterOptions::load_all(&desk, &signed, &view, &names).await?;
     let body = html! {
         div.title {
             h1 { "Usage" }
             div.actions {
-                a.button.quiet href=(signed.at("/console/calls")) { "Calls" }
-                a.button.quiet href=(csv(&view)) { "Export CSV" }
+                a.button.quiet href=(signed.path_for("/console/calls")) { "Calls" }
+                a.button.quiet href=(csv_path(&view)) { "Export CSV" }
             }
         }
-        (choices(&view, &signed))
+        (choice_bar(&view, &signed))
         (filters(&view, &offers))
         (figures(all, pace))
         @if all.calls == 0 {
@@ -259,41 +259,41 @@ pub(crate) async fn show(
             }
         } @else {
             section {
-                h2 { (view.what.title()) " over time" }
+                h2 { (view.metric.title()) " over time" }
                 (chart)
             }
             section {
-                h2 { "By " (view.by.word()) }
-                (list(&view, top, all, &names))
+                h2 { "By " (view.group_by.word()) }
+                (group_table(&view, top, all, &names))
             }
         }
     };
-    Ok(good(&Shell::signed("Usage", &signed).at("/console/usage"), &body))
+    Ok(ok_page(&Layout::signed_in("Usage", &signed).with_nav("/console/usage"), &body))
 }
 
 /// The calls behind a view, as a file. The list of calls knows no lane and no status.
-fn csv(view: &View) -> String {
-    view.with("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
+fn csv_path(view: &UsageSelection) -> String {
+    view.with_parameter("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
 }
 
-fn choices(view: &View, signed: &Signed) -> Markup {
+fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
     let chosen = |yes: bool| yes.then_some("true");
     let fields = GroupBy::ALL.into_iter().filter(|by| signed.sees_all() || *by != GroupBy::Account);
     html! {
         div.choices {
             nav aria-label="Range" {
                 @for (word, title, _) in RANGES {
-                    a href=(view.with("range", word)) aria-current=[chosen(word == view.range_word)] { (title) }
+                    a href=(view.with_parameter("range", word)) aria-current=[chosen(word == view.range_word)] { (title) }
                 }
             }
             nav aria-label="Measure" {
-                @for what in What::ALL {
-                    a href=(view.with("what", what.word())) aria-current=[chosen(what == view.what)] { (what.title()) }
+                @for what in UsageMetric::ALL {
+                    a href=(view.with_parameter("what", what.as_str())) aria-current=[chosen(what == view.metric)] { (what.title()) }
                 }
             }
             nav aria-label="Told apart by" {
                 @for by in fields {
-                    a href=(view.with("by", by.word())) aria-current=[chosen(by == view.by)] { "by " (by.word()) }
+                    a href=(view.with_parameter("by", by.word())) aria-current=[chosen(by == view.group_by)] { "by " (by.word()) }
                 }
             }
         }
@@ -301,20 +301,20 @@ fn choices(view: &View, signed: &Signed) -> Markup {
 }
 
 /// What there is to choose from for one filter.
-struct Offer {
+struct FilterOptions {
     by: GroupBy,
     chosen: String,
     /// How each value is told, and the value.
     values: Vec<(String, String)>,
 }
 
-impl Offer {
-    async fn all(
-        desk: &Desk,
-        signed: &Signed,
-        view: &View,
-        names: &Names,
-    ) -> Result<Vec<Self>, Trouble> {
+impl FilterOptions {
+    async fn load_all(
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+        view: &UsageSelection,
+        names: &NameLookup,
+    ) -> Result<Vec<Self>, PageError> {
         let UsageFilter { account_id, key_id, model, lane, status } = &view.filter;
         let status = status.map(|status| status.to_string());
         // What was used in this time, whatever else is chosen.
@@ -345,13 +345,13 @@ impl Offer {
             }
             let mut values: Vec<(String, i64)> = calls.into_iter().collect();
             values.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
-            values.truncate(OFFERED);
+            values.truncate(MAX_FILTER_OPTIONS);
             let mut values: Vec<String> = values.into_iter().map(|(value, _)| value).collect();
             if let Some(chosen) = chosen.as_ref().filter(|chosen| !values.contains(chosen)) {
                 values.push(chosen.clone());
             }
             let mut values: Vec<(String, String)> =
-                values.into_iter().map(|value| (names.of(by, &value), value)).collect();
+                values.into_iter().map(|value| (names.name_of(by, &value), value)).collect();
             values.sort();
             offers.push(Self { by, chosen: chosen.clone().unwrap_or_default(), values });
         }
@@ -359,12 +359,12 @@ impl Offer {
     }
 }
 
-fn filters(view: &View, offers: &[Offer]) -> Markup {
-    let kept = [("what", view.what.word()), ("by", view.by.word()), ("range", view.range_word)];
+fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
+    let kept = [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
     html! {
         form.filters method="get" action="/console/usage" {
             @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
-            @for Offer { by, chosen, values } in offers {
+            @for FilterOptions { by, chosen, values } in offers {
                 div.field {
                     label.capital for=(by.word()) { (by.word()) }
                     select id=(by.word()) name=(by.word()) {
@@ -388,14 +388,14 @@ fn filters(view: &View, offers: &[Offer]) -> Markup {
 }
 
 fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
-    let count = |n: i64| show::count(n.max(0).unsigned_abs());
-    let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), show::span);
+    let count = |n: i64| display::count(n.max(0).unsigned_abs());
+    let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.figures {
-            div { dt { "Spent" } dd { (show::money(all.cost)) } }
+            div { dt { "Spent" } dd { (display::money(all.cost)) } }
             div { dt { "Calls" } dd { (count(all.calls)) } }
-            div { dt { "Tokens in" } dd title=(count(all.input)) { (show::short_count(all.input.max(0).unsigned_abs())) } }
-            div { dt { "Tokens out" } dd title=(count(all.output)) { (show::short_count(all.output.max(0).unsigned_abs())) } }
+            div { dt { "Tokens in" } dd title=(count(all.input)) { (display::short_count(all.input.max(0).unsigned_abs())) } }
+            div { dt { "Tokens out" } dd title=(count(all.output)) { (display::short_count(all.output.max(0).unsigned_abs())) } }
             div { dt { "First byte, median" } dd { (time(pace.waited.percentile(50))) } }
             div { dt { "First byte, 95 %" } dd { (time(pace.waited.percentile(95))) } }
         }
@@ -403,75 +403,75 @@ fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
 }
 
 /// The steps of a chart: where each has its place, and what it is called.
-struct Axis {
-    place: HashMap<Micros, usize>,
+struct TimeAxis {
+    step_index: HashMap<Micros, usize>,
     steps: Vec<(String, String)>,
 }
 
-impl Axis {
-    fn of(view: &View) -> Self {
-        let begins = begins(view);
+impl TimeAxis {
+    fn for_view(view: &UsageSelection) -> Self {
+        let begins = step_starts(view);
         let place = begins.iter().enumerate().map(|(place, begin)| (*begin, place)).collect();
-        let steps = begins.iter().map(|begin| labels(*begin, view.step())).collect();
-        Self { place, steps }
+        let steps = begins.iter().map(|begin| step_labels(*begin, view.step())).collect();
+        Self { step_index: place, steps }
     }
 
-    fn row(&self, name: String) -> Row {
-        Row { name, values: vec![0; self.steps.len()] }
+    fn empty_series(&self, name: String) -> ChartSeries {
+        ChartSeries { name, values: vec![0; self.steps.len()] }
     }
 
     /// The value of a row at the step that begins then.
-    fn at<'r>(&self, row: &'r mut Row, begun: Micros) -> Option<&'r mut i64> {
-        self.place.get(&begun).and_then(|place| row.values.get_mut(*place))
+    fn value_mut<'r>(&self, row: &'r mut ChartSeries, begun: Micros) -> Option<&'r mut i64> {
+        self.step_index.get(&begun).and_then(|place| row.values.get_mut(*place))
     }
 }
 
 /// How fast calls were, as lines.
-fn times(view: &View, axis: &Axis, points: &[UsagePoint<LatencyTotals>]) -> Markup {
-    let picks: [(&str, Pick); 4] = [
+fn latency_chart(view: &UsageSelection, axis: &TimeAxis, points: &[UsagePoint<LatencyTotals>]) -> Markup {
+    let picks: [(&str, LatencyPick); 4] = [
         ("First byte, median", |pace| pace.waited.percentile(50)),
         ("First byte, 95 %", |pace| pace.waited.percentile(95)),
         ("Whole, median", |pace| pace.took.percentile(50)),
         ("Whole, 95 %", |pace| pace.took.percentile(95)),
     ];
     let rows = picks.map(|(name, pick)| {
-        let mut row = axis.row(name.to_owned());
+        let mut row = axis.empty_series(name.to_owned());
         for point in points {
-            if let Some(value) = axis.at(&mut row, point.begun) {
+            if let Some(value) = axis.value_mut(&mut row, point.begun) {
                 *value = pick(&point.used).unwrap_or_default();
             }
         }
         row
     });
     let title = "Latency over time";
-    Chart { title, steps: &axis.steps, rows: &rows, show: view.what.show() }.lines()
+    Chart { title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.lines()
 }
 
 /// What was used, as bars told apart.
-fn sums(view: &View, axis: &Axis, seen: &UsageReport, names: &Names) -> Markup {
-    let first = || seen.top.iter().take(APART).map(|(group, _)| group.as_str());
+fn totals_chart(view: &UsageSelection, axis: &TimeAxis, seen: &UsageReport, names: &NameLookup) -> Markup {
+    let first = || seen.top.iter().take(MAX_SERIES).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
-    let mut rows: Vec<Row> = first().map(|group| axis.row(names.of(view.by, group))).collect();
+    let mut rows: Vec<ChartSeries> = first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
     for point in &seen.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
-        if let Some(value) = row.and_then(|row| axis.at(row, point.begun)) {
-            *value = view.what.of(&point.used);
+        if let Some(value) = row.and_then(|row| axis.value_mut(row, point.begun)) {
+            *value = view.metric.value_of(&point.used);
         }
     }
-    let mut others = axis.row("others".to_owned());
+    let mut others = axis.empty_series("others".to_owned());
     for (begun, used) in &seen.others {
-        if let Some(value) = axis.at(&mut others, *begun) {
-            *value = view.what.of(used);
+        if let Some(value) = axis.value_mut(&mut others, *begun) {
+            *value = view.metric.value_of(used);
         }
     }
     rows.push(others);
     rows.retain(|row| row.total() != 0);
-    let title = format!("{} over time, by {}", view.what.title(), view.by.word());
-    Chart { title: &title, steps: &axis.steps, rows: &rows, show: view.what.show() }.bars()
+    let title = format!("{} over time, by {}", view.metric.title(), view.group_by.word());
+    Chart { title: &title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.stacked_bars()
 }
 
 /// When each step of the view begins.
-fn begins(view: &View) -> Vec<Micros> {
+fn step_starts(view: &UsageSelection) -> Vec<Micros> {
     let step = view.step();
     let mut begins = vec![step.begin(view.range.start)];
     while let Some(next) = begins.last().map(|begin| step.end(*begin)) {
@@ -484,7 +484,7 @@ fn begins(view: &View) -> Vec<Micros> {
 }
 
 /// A step's name, short and in full.
-fn labels(begin: Micros, step: UsageStep) -> (String, String) {
+fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     let (short, full) = match step {
         UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
         UsageStep::Day => ("%-d %b", "%-d %b %Y"),
@@ -496,10 +496,10 @@ fn labels(begin: Micros, step: UsageStep) -> (String, String) {
     }
 }
 
-fn list(view: &View, top: &[(String, ReportTotals)], all: &ReportTotals, names: &Names) -> Markup {
-    let field = view.by.word();
+fn group_table(view: &UsageSelection, top: &[(String, ReportTotals)], all: &ReportTotals, names: &NameLookup) -> Markup {
+    let field = view.group_by.word();
     let share = |used: &ReportTotals| {
-        let (part, whole) = (view.what.of(used), view.what.of(all).max(1));
+        let (part, whole) = (view.metric.value_of(used), view.metric.value_of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)
     };
     html! {
@@ -515,10 +515,10 @@ fn list(view: &View, top: &[(String, ReportTotals)], all: &ReportTotals, names: 
                 } }
                 tbody {
                     @for (group, used) in top {
-                        @let count = |n: i64| show::count(n.max(0).unsigned_abs());
+                        @let count = |n: i64| display::count(n.max(0).unsigned_abs());
                         tr {
                             th scope="row" {
-                                a.id href=(view.with(field, group)) { bdi { (names.of(view.by, group)) } }
+                                a.id href=(view.with_parameter(field, group)) { bdi { (names.name_of(view.group_by, group)) } }
                             }
                             td.share data-label="Share" {
                                 progress value=(share(used)) max="1000" { (share(used) / 10) "%" }
@@ -526,12 +526,12 @@ fn list(view: &View, top: &[(String, ReportTotals)], all: &ReportTotals, names: 
                             td.num data-label="Calls" { (count(used.calls)) }
                             td.num data-label="Tokens in" { (count(used.input)) }
                             td.num data-label="Tokens out" { (count(used.output)) }
-                            td.num data-label="Cost" { (show::money(used.cost)) }
+                            td.num data-label="Cost" { (display::money(used.cost)) }
                         }
                     }
                 }
             }
         }
-        @if top.len() == LISTED { p.muted.small { "The first " (LISTED) "." } }
+        @if top.len() == MAX_LISTED_GROUPS { p.muted.small { "The first " (MAX_LISTED_GROUPS) "." } }
     }
 }

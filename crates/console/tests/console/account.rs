@@ -3,13 +3,13 @@
 use http::StatusCode;
 use store::AccountRole;
 
-use crate::gateway::{Gateway, PASSWORD};
+use crate::gateway::{ConsoleGateway, PASSWORD};
 
 const NEW: &str = "four quiet lanterns";
 
 #[tokio::test]
 async fn a_new_password_signs_everyone_else_out() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Viewer).await;
     let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
     let change = |current: &'static str, new: &'static str, again: &'static str| {
@@ -18,25 +18,25 @@ async fn a_new_password_signs_everyone_else_out() {
     };
     let wrong = change("not my password", NEW, NEW).await;
     assert_eq!(wrong.status, StatusCode::FORBIDDEN);
-    wrong.shows("current-wrong");
+    wrong.assert_contains("current-wrong");
     for (new, again, field) in [("short", "short", "password"), (NEW, "other", "again")] {
         let got = change(PASSWORD, new, again).await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
-        got.shows(&format!("{field}-wrong"));
-        got.hides(PASSWORD);
+        got.assert_contains(&format!("{field}-wrong"));
+        got.assert_lacks(PASSWORD);
     }
     assert_eq!(gateway.get("/console").cookie(&there).send().await.status, 200);
     let got = change(PASSWORD, NEW, NEW).await;
-    got.goes_to("/console/account?told=password");
+    got.assert_redirect("/console/account?told=password");
     for old in [&here, &there] {
-        gateway.get("/console").cookie(old).send().await.goes_to("/login");
+        gateway.get("/console").cookie(old).send().await.assert_redirect("/login");
     }
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
 }
 
 #[tokio::test]
 async fn guessing_the_password_of_an_open_browser_has_an_end() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("current", "wrong wrong wrong"), ("password", NEW), ("again", NEW)];
@@ -50,22 +50,22 @@ async fn guessing_the_password_of_an_open_browser_has_an_end() {
 
 #[tokio::test]
 async fn signing_out_everywhere_is_everywhere() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
     let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
     let other = gateway.sign_in("bert").await;
     let got = gateway.post("/console/account/sessions/end", &[]).cookie(&here).send().await;
-    got.goes_to("/login");
+    got.assert_redirect("/login");
     for ended in [&here, &there] {
-        gateway.get("/console").cookie(ended).send().await.goes_to("/login");
+        gateway.get("/console").cookie(ended).send().await.assert_redirect("/login");
     }
     assert_eq!(gateway.get("/console").cookie(&other).send().await.status, 200);
 }
 
 #[tokio::test]
 async fn a_change_of_role_counts_with_the_next_page() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
     let people = async || gateway.get("/console/people").cookie(&cookie).send().await.status;
@@ -76,22 +76,22 @@ async fn a_change_of_role_counts_with_the_next_page() {
 
 #[tokio::test]
 async fn another_address_counts_once_it_is_confirmed() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let change = |email: &'static str| {
         gateway.post("/console/account/email", &[("email", email)]).cookie(&cookie).send()
     };
     assert_eq!(change("a@b.c,d@e.f").await.status, StatusCode::BAD_REQUEST);
-    change("new@example.com").await.goes_to("/console/account?told=sent");
+    change("new@example.com").await.assert_redirect("/console/account?told=sent");
     let (link, to) = gateway.host.link().await;
     assert_eq!(to, "new@example.com");
     assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_none());
     let browser = gateway.open(&link, "/confirm").await;
-    gateway.get("/confirm").cookie(&browser).send().await.shows("new@example.com");
+    gateway.get("/confirm").cookie(&browser).send().await.assert_contains("new@example.com");
     assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_none());
     let got = gateway.post("/confirm", &[]).cookie(&browser).send().await;
-    got.goes_to("/console/account?told=email");
+    got.assert_redirect("/console/account?told=email");
     assert!(gateway.store.account_by_login("new@example.com").await.unwrap().is_some());
     assert!(gateway.store.account_by_login("anna@example.com").await.unwrap().is_none());
     let told = gateway.host.mail().await;
@@ -100,13 +100,13 @@ async fn another_address_counts_once_it_is_confirmed() {
 
 #[tokio::test]
 async fn an_address_of_another_account_is_not_told_and_not_taken() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("email", "BERT@example.com")];
     let got = gateway.post("/console/account/email", &fields).cookie(&cookie).send().await;
-    got.goes_to("/console/account?told=sent");
+    got.assert_redirect("/console/account?told=sent");
     let mail = gateway.host.mail().await;
     assert_eq!(mail.to, "bert@example.com");
     assert!(!mail.text.contains("/link/"));
@@ -114,17 +114,17 @@ async fn an_address_of_another_account_is_not_told_and_not_taken() {
 
 #[tokio::test]
 async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let asked = gateway.get("/console/account").send().await;
-    asked.goes_to("/login?next=%2Fconsole%2Faccount");
+    asked.assert_redirect("/login?next=%2Fconsole%2Faccount");
     let page = gateway.get("/login?next=%2Fconsole%2Faccount").send().await;
-    page.shows("name=\"next\" value=\"/console/account\"");
+    page.assert_contains("name=\"next\" value=\"/console/account\"");
     let enter = |next: &str| {
         let fields = [("login", "anna"), ("password", PASSWORD), ("next", next)];
         gateway.post("/login", &fields).send()
     };
-    enter("/console/account").await.goes_to("/console/account");
+    enter("/console/account").await.assert_redirect("/console/account");
     for evil in [
         "//evil.example",
         "/\\evil.example",
@@ -138,15 +138,15 @@ async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
         "/console@evil.example",
         "/login",
     ] {
-        enter(evil).await.goes_to("/console");
+        enter(evil).await.assert_redirect("/console");
         let asked = format!("/login?next={}", crate::gateway::escape(evil));
-        gateway.get(&asked).send().await.hides("name=\"next\"");
+        gateway.get(&asked).send().await.assert_lacks("name=\"next\"");
     }
 }
 
 #[tokio::test]
 async fn looking_changes_nothing() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     let olga = gateway.account("olga", AccountRole::Owner).await;
     let key = gateway.key_of(&olga, "abc", "website").await;
     let cookie = gateway.sign_in("olga").await;

@@ -8,11 +8,11 @@ use console::routes;
 use http::{HeaderMap, Method, StatusCode};
 use store::{Account, AccountRole};
 
-use crate::gateway::{Gateway, Got, PASSWORD};
+use crate::gateway::{ConsoleGateway, PageReply, PASSWORD};
 
 #[tokio::test]
 async fn thousands_of_sessions_that_almost_fit_open_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
     let (name, word) = real.split_once('=').unwrap();
@@ -27,7 +27,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
                 continue;
             }
             let got = gateway.get("/console").cookie(&format!("{name}={forged}")).send().await;
-            got.goes_to("/login");
+            got.assert_redirect("/login");
             tried += 1;
         }
     }
@@ -37,7 +37,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
 
 #[tokio::test]
 async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
-    let one = Gateway::new().await;
+    let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     let anna = one.account("anna", AccountRole::Owner).await;
     for how in ["logout", "password", "lock"] {
@@ -45,7 +45,7 @@ async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
         assert_eq!(two.get("/console").cookie(&cookie).send().await.status, StatusCode::OK);
         match how {
             "logout" => {
-                one.post("/logout", &[]).cookie(&cookie).send().await.goes_to("/login");
+                one.post("/logout", &[]).cookie(&cookie).send().await.assert_redirect("/login");
             }
             "password" => {
                 let hash = anna.password_hash.as_deref();
@@ -70,7 +70,7 @@ async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
 
 #[tokio::test]
 async fn tries_are_counted_over_all_nodes() {
-    let one = Gateway::new().await;
+    let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     one.account("anna", AccountRole::Member).await;
     let attempt = |node: usize, password: &'static str| {
@@ -95,9 +95,9 @@ thread_local! {
 
 /// Counts what each thread tells of passwords that are worked on. For the whole process: whether a
 /// place in the code is listened to is decided once for all threads.
-struct Hashes;
+struct HashCounter;
 
-impl tracing::Subscriber for Hashes {
+impl tracing::Subscriber for HashCounter {
     fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
         of.target() == "console::password" && *of.level() == tracing::Level::TRACE
     }
@@ -118,20 +118,20 @@ impl tracing::Subscriber for Hashes {
 }
 
 /// An answer without what was entered, to be compared.
-fn shape(got: Got, entered: &str) -> (StatusCode, HeaderMap, String) {
+fn shape(got: PageReply, entered: &str) -> (StatusCode, HeaderMap, String) {
     (got.status, got.headers, got.body.replace(entered, "ENTERED"))
 }
 
 #[tokio::test]
 async fn no_answer_and_no_work_tells_who_has_an_account() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.account("known", AccountRole::Member).await;
     let locked = gateway.account("shut1", AccountRole::Member).await;
     let bare = gateway.account("bare1", AccountRole::Member).await;
     gateway.store.set_disabled(&locked.id, true, 1).await.unwrap();
     gateway.store.set_password(&bare.id, None, 1).await.unwrap();
-    tracing::subscriber::set_global_default(Hashes).unwrap();
+    tracing::subscriber::set_global_default(HashCounter).unwrap();
     for (path, field, address) in [
         ("/login", "login", false),
         ("/login", "login", true),
@@ -157,7 +157,7 @@ async fn no_answer_and_no_work_tells_who_has_an_account() {
 }
 
 /// What must not change by anybody's form, whatever fields it has.
-async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
+async fn standing(gateway: &ConsoleGateway, member: &Account) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
     let accounts = gateway.store.accounts().await.unwrap();
     let people = accounts.iter().map(|one| (one.username.clone(), one.role, one.disabled));
     let keys = gateway.store.keys().await.unwrap();
@@ -171,7 +171,7 @@ async fn standing(gateway: &Gateway, member: &Account) -> (Vec<(String, AccountR
 
 #[tokio::test]
 async fn fields_that_a_form_does_not_have_change_nothing() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.key_of(&anna, "theirs", "website").await;

@@ -4,8 +4,8 @@ use aws_lc_rs::hmac;
 use http::StatusCode;
 use store::{Factor, FactorKind, AccountRole, SealedSecret};
 
-use crate::device::{Device, send};
-use crate::gateway::{Gateway, Got, PASSWORD, SECOND};
+use crate::fake_passkey::{FakePasskey, send};
+use crate::gateway::{ConsoleGateway, PageReply, PASSWORD, SECOND};
 
 /// What an app would show at that time.
 fn code(secret: &str, at: i64) -> String {
@@ -25,14 +25,14 @@ fn code(secret: &str, at: i64) -> String {
     format!("{:06}", (u32::from_be_bytes(four) & 0x7fff_ffff) % 1_000_000)
 }
 
-fn now(gateway: &Gateway) -> i64 {
+fn now(gateway: &ConsoleGateway) -> i64 {
     ledger::Clock::now(&*gateway.host.clock)
 }
 
 /// Adds an app with codes: its secret and the recovery codes.
-async fn add_app(gateway: &Gateway, cookie: &str) -> (String, Vec<String>) {
+async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
     let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
-    page.shows("<svg class=\"qr\"");
+    page.assert_contains("<svg class=\"qr\"");
     let secret = page.body.split("name=\"secret\" value=\"").nth(1).unwrap();
     let secret = secret.split('"').next().unwrap().to_owned();
     let fields = [("secret", secret.as_str()), ("code", &code(&secret, now(gateway)))];
@@ -44,38 +44,38 @@ async fn add_app(gateway: &Gateway, cookie: &str) -> (String, Vec<String>) {
 }
 
 /// Proves once more, with the password, who has that session.
-async fn prove(gateway: &Gateway, cookie: &str) {
+async fn prove(gateway: &ConsoleGateway, cookie: &str) {
     let fields = [("current", PASSWORD), ("next", "/console/account")];
     let got = gateway.post("/console/account/prove", &fields).cookie(cookie).send().await;
-    got.goes_to("/console/account");
+    got.assert_redirect("/console/account");
 }
 
 /// The cookie of a browser whose password was right.
-async fn halfway(gateway: &Gateway) -> String {
+async fn halfway(gateway: &ConsoleGateway) -> String {
     let got = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
-    got.goes_to("/login/second");
+    got.assert_redirect("/login/second");
     assert!(!got.header("set-cookie").contains("portunus_session"));
     got.cookie()
 }
 
-async fn second(gateway: &Gateway, cookie: &str, code: &str) -> Got {
+async fn second(gateway: &ConsoleGateway, cookie: &str, code: &str) -> PageReply {
     gateway.post("/login/second", &[("code", code)]).cookie(cookie).send().await
 }
 
 #[tokio::test]
 async fn a_code_is_asked_for_and_good_once() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     let half = halfway(&gateway).await;
-    gateway.get("/console").cookie(&half).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&half).send().await.assert_redirect("/login");
     let used = code(&secret, now(&gateway));
     let got = second(&gateway, &half, &used).await;
     assert_eq!(got.status, StatusCode::UNAUTHORIZED, "it was used to add the app");
     gateway.host.clock.pass(30 * SECOND);
     let fresh = code(&secret, now(&gateway));
     let got = second(&gateway, &half, &fresh).await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
     let replay = second(&gateway, &half, &fresh).await;
     assert_eq!(replay.status, StatusCode::BAD_REQUEST, "the first step is used up too");
@@ -85,7 +85,7 @@ async fn a_code_is_asked_for_and_good_once() {
 
 #[tokio::test]
 async fn guessing_codes_has_an_end() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.clock.pass(3_600 * SECOND);
@@ -100,17 +100,17 @@ async fn guessing_codes_has_an_end() {
     let stale = second(&gateway, &half, &code(&secret, now(&gateway))).await;
     assert_eq!(stale.status, StatusCode::BAD_REQUEST, "the first step ended");
     let half = halfway(&gateway).await;
-    second(&gateway, &half, &code(&secret, now(&gateway))).await.goes_to("/console");
+    second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn a_recovery_code_replaces_a_device_once() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     assert_eq!(codes.len(), 10);
     let half = halfway(&gateway).await;
-    second(&gateway, &half, &codes[3].to_uppercase()).await.goes_to("/console");
+    second(&gateway, &half, &codes[3].to_uppercase()).await.assert_redirect("/console");
     let half = halfway(&gateway).await;
     assert_eq!(second(&gateway, &half, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
     let factors = gateway.store.factors_of(&anna.id).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_recovery_code_replaces_a_device_once() {
 
 #[tokio::test]
 async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     let app = || async {
@@ -141,14 +141,14 @@ async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used()
     for _ in 0..2 {
         gateway.host.clock.pass(60 * SECOND);
         let half = halfway(&gateway).await;
-        second(&gateway, &half, &code(&secret, now(&gateway))).await.goes_to("/console");
+        second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
         assert!(app().await.sealed_by.is_some() && app().await.secret != open);
     }
 }
 
 #[tokio::test]
 async fn adding_and_removing_an_app_takes_the_password() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -160,7 +160,7 @@ async fn adding_and_removing_an_app_takes_the_password() {
     let right = code(&secret, now(&gateway));
     let fields = [("secret", secret.as_str()), ("code", &right)];
     let got = gateway.post("/console/account/totp", &fields).cookie(&cookie).send().await;
-    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
+    got.assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
     assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty());
     prove(&gateway, &cookie).await;
     add_app(&gateway, &cookie).await;
@@ -171,17 +171,17 @@ async fn adding_and_removing_an_app_takes_the_password() {
     assert_eq!(gateway.post(&path, &[]).cookie(&as_bert).send().await.status, 404);
     gateway.host.clock.pass(601 * SECOND);
     let got = gateway.post(&path, &[]).cookie(&cookie).send().await;
-    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    got.assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount");
     prove(&gateway, &cookie).await;
     let got = gateway.post(&path, &[]).cookie(&cookie).send().await;
-    got.goes_to("/console/account?told=factor");
+    got.assert_redirect("/console/account?told=factor");
     assert!(gateway.store.factors_of(&anna.id).await.unwrap().is_empty(), "codes go too");
     gateway.sign_in("anna").await;
 }
 
 #[tokio::test]
 async fn a_new_password_by_mail_does_not_replace_the_second_step() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.mail().await;
@@ -189,10 +189,10 @@ async fn a_new_password_by_mail_does_not_replace_the_second_step() {
     let browser = gateway.open(&gateway.host.link().await.0, "/reset/new").await;
     let fields = [("password", "four quiet lanterns"), ("again", "four quiet lanterns")];
     let got = gateway.post("/reset/new", &fields).cookie(&browser).send().await;
-    got.goes_to("/login/second");
+    got.assert_redirect("/login/second");
 }
 
-async fn begin(gateway: &Gateway, path: &str, cookie: &str) -> Got {
+async fn begin(gateway: &ConsoleGateway, path: &str, cookie: &str) -> PageReply {
     let got = gateway.post(path, &[]).cookie(cookie).send().await;
     assert_eq!(got.header("content-type"), "application/json", "{}", got.body);
     got
@@ -203,45 +203,45 @@ const NEW: &str = "/console/account/passkeys";
 const BEGIN: &str = "/login/passkey/begin";
 const ENTER: &str = "/login/passkey";
 
-async fn with_passkey(gateway: &Gateway, name: &str, device: &Device) -> String {
+async fn with_passkey(gateway: &ConsoleGateway, name: &str, device: &FakePasskey) -> String {
     gateway.account(name, AccountRole::Member).await;
     let cookie = gateway.sign_in(name).await;
     let begun = begin(gateway, BEGIN_NEW, &cookie).await;
     let got = send(gateway, NEW, &device.make(&begun), &cookie).await;
     assert_eq!(got.status, StatusCode::OK, "{}", got.body);
-    got.shows("recovery codes");
+    got.assert_contains("recovery codes");
     cookie
 }
 
 #[tokio::test]
 async fn a_passkey_opens_the_door_alone_and_as_second_step() {
-    let gateway = Gateway::new().await;
-    let mut device = Device::new(1);
+    let gateway = ConsoleGateway::new().await;
+    let mut device = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &device).await;
     let begun = begin(&gateway, BEGIN, "").await;
     let answer = device.sign(&begun);
     let got = send(&gateway, ENTER, &answer, "").await;
-    got.goes_to("/console");
-    gateway.get("/console").cookie(&got.cookie()).send().await.shows("anna");
+    got.assert_redirect("/console");
+    gateway.get("/console").cookie(&got.cookie()).send().await.assert_contains("anna");
     let replayed = send(&gateway, ENTER, &answer, "").await;
     assert_eq!(replayed.status, StatusCode::FORBIDDEN);
 
     let half = halfway(&gateway).await;
-    gateway.get("/login/second").cookie(&half).send().await.shows("Use your passkey");
+    gateway.get("/login/second").cookie(&half).send().await.assert_contains("Use your passkey");
     let begun = begin(&gateway, "/login/second/passkey/begin", &half).await;
     assert!(begun.body.contains(&device.id()));
     device.flags = 0x01;
     let got = send(&gateway, "/login/second/passkey", &device.sign(&begun), &half).await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn a_passkey_shown_wrongly_opens_nothing() {
-    let gateway = Gateway::new().await;
-    let mut device = Device::new(1);
+    let gateway = ConsoleGateway::new().await;
+    let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
-    let other = Device::new(2);
-    type Spoil = fn(&mut Device);
+    let other = FakePasskey::new(2);
+    type Spoil = fn(&mut FakePasskey);
     let spoil: [(&str, Spoil); 5] = [
         ("another site", |device| device.origin = "https://evil.example"),
         ("another host", |device| device.place = "evil.example"),
@@ -251,7 +251,7 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
     ];
     let begun = begin(&gateway, BEGIN, "").await;
     device.count = 10;
-    send(&gateway, ENTER, &device.sign(&begun), "").await.goes_to("/console");
+    send(&gateway, ENTER, &device.sign(&begun), "").await.assert_redirect("/console");
     for (why, spoil) in spoil {
         let begun = begin(&gateway, BEGIN, "").await;
         let (origin, place, flags, count) =
@@ -263,7 +263,7 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
         (device.origin, device.place, device.flags, device.count) =
             (origin, place, flags, count + 1);
     }
-    let mut forged = Device::new(1);
+    let mut forged = FakePasskey::new(1);
     forged.count = 100;
     let begun = begin(&gateway, BEGIN, "").await;
     assert_eq!(send(&gateway, ENTER, &forged.sign(&begun), "").await.status, 403, "another key");
@@ -284,10 +284,10 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
 
 #[tokio::test]
 async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
-    let gateway = Gateway::new().await;
-    let anna = Device::new(1);
+    let gateway = ConsoleGateway::new().await;
+    let anna = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &anna).await;
-    let mut bert = Device::new(2);
+    let mut bert = FakePasskey::new(2);
     let as_bert = with_passkey(&gateway, "bert", &bert).await;
     let half = halfway(&gateway).await;
     for fields in [vec![], vec![("code", "passkey")], vec![("method", "passkey"), ("code", " ")]] {
@@ -307,7 +307,7 @@ async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
 
 #[tokio::test]
 async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_theirs() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let there = gateway.sign_in("anna").await;
@@ -319,36 +319,36 @@ async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_th
         "/console/account/identities/corp",
         "/console/account/identities/remove",
     ];
-    gateway.get("/console/account").cookie(&cookie).send().await.hides("It is me");
+    gateway.get("/console/account").cookie(&cookie).send().await.assert_lacks("It is me");
     gateway.host.clock.pass(601 * SECOND);
     let page = gateway.get("/console/account").cookie(&cookie).send().await;
-    page.shows("It is me");
+    page.assert_contains("It is me");
     for hidden in ["/console/account/passkeys", "/console/account/totp", "/console/account/email"] {
-        page.hides(&format!("{hidden}\""));
+        page.assert_lacks(&format!("{hidden}\""));
     }
     for path in changes {
         let got = gateway.post(path, &[]).cookie(&cookie).send().await;
-        got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+        got.assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount");
     }
     gateway
         .get("/console/account/totp")
         .cookie(&cookie)
         .send()
         .await
-        .goes_to("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
+        .assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount%2Ftotp");
     let wrong = [("current", "wrong wrong"), ("next", "/console/account")];
     let got = gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::FORBIDDEN);
-    got.shows("current-wrong");
+    got.assert_contains("current-wrong");
     let away = [("current", PASSWORD), ("next", "https://evil.example")];
     let got = gateway.post("/console/account/prove", &away).cookie(&cookie).send().await;
-    got.goes_to("/console/account");
+    got.assert_redirect("/console/account");
     begin(&gateway, BEGIN_NEW, &cookie).await;
     let got = gateway.post(BEGIN_NEW, &[]).cookie(&there).send().await;
-    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    got.assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount");
     gateway.host.clock.pass(601 * SECOND);
     let got = gateway.post(BEGIN_NEW, &[]).cookie(&cookie).send().await;
-    got.goes_to("/console/account/prove?next=%2Fconsole%2Faccount");
+    got.assert_redirect("/console/account/prove?next=%2Fconsole%2Faccount");
     for _ in 0..4 {
         gateway.post("/console/account/prove", &wrong).cookie(&cookie).send().await;
     }
@@ -359,28 +359,28 @@ async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_th
 
 #[tokio::test]
 async fn without_a_password_a_passkey_or_a_code_proves_it() {
-    let gateway = Gateway::new().await;
-    let mut device = Device::new(1);
+    let gateway = ConsoleGateway::new().await;
+    let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
     // Ends the session too, so that the way in is the passkey from here on.
     gateway.store.set_password(&anna.id, None, now(&gateway)).await.unwrap();
-    gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
     let begun = begin(&gateway, BEGIN, "").await;
     let cookie = send(&gateway, ENTER, &device.sign(&begun), "").await.cookie();
     gateway.host.clock.pass(601 * SECOND);
     let page = gateway.get("/console/account/prove").cookie(&cookie).send().await;
-    page.shows("Use your passkey");
-    page.hides("name=\"current\"");
+    page.assert_contains("Use your passkey");
+    page.assert_lacks("name=\"current\"");
     let empty = gateway.post("/console/account/prove", &[("current", "")]).cookie(&cookie);
     assert_eq!(empty.send().await.status, StatusCode::FORBIDDEN, "no password is no proof");
     let path = "/console/account/prove/passkey";
     let begun = begin(&gateway, &format!("{path}/begin"), &cookie).await;
-    let other = Device::new(2).sign(&begun);
+    let other = FakePasskey::new(2).sign(&begun);
     assert_eq!(send(&gateway, path, &other, &cookie).await.status, StatusCode::FORBIDDEN);
     let begun = begin(&gateway, &format!("{path}/begin"), &cookie).await;
     device.count += 1;
-    send(&gateway, path, &device.sign(&begun), &cookie).await.goes_to("/console/account");
+    send(&gateway, path, &device.sign(&begun), &cookie).await.assert_redirect("/console/account");
     let got = gateway.post("/console/account/recovery", &[]).cookie(&cookie).send().await;
     let codes = got.body.split("<code id=\"codes\">").nth(1).unwrap();
     let code = codes.lines().next().unwrap().to_owned();
@@ -389,7 +389,7 @@ async fn without_a_password_a_passkey_or_a_code_proves_it() {
         gateway.post("/console/account/prove", &[("code", code)]).cookie(&cookie).send().await
     };
     assert_eq!(prove("000000").await.status, StatusCode::FORBIDDEN);
-    prove(&code).await.goes_to("/console/account");
+    prove(&code).await.assert_redirect("/console/account");
     gateway.host.clock.pass(601 * SECOND);
     assert_eq!(prove(&code).await.status, StatusCode::FORBIDDEN, "a recovery code is good once");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access::keys::KeyRing;
+use access::keys::KeyCache;
 use admin::AccountAdmin;
 use argon2::password_hash::PasswordHasher;
 use axum::Router;
@@ -14,7 +14,7 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Money, Usage};
 use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, ModelPrices};
-use console::{Host, IdentityProvider, Later, Mail};
+use console::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{Clock, LedgerEntry, Micros, CallOutcome, TestClock};
@@ -24,8 +24,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::office::Office;
-use crate::provider::Provider;
+use crate::fake_admin_api::FakeAdminApi;
+use crate::fake_identity_provider::FakeIdentityProvider;
 
 pub(crate) const PASSWORD: &str = "three harbour lights";
 pub(crate) const SECOND: Micros = 1_000_000;
@@ -33,30 +33,30 @@ pub(crate) const DAY: Micros = 86_400 * SECOND;
 pub(crate) const START: Micros = 1_800_000_000 * SECOND;
 pub(crate) const ODD: &str = "acme/<script>alert(1)</script>'\"&:x";
 
-pub(crate) struct Keeper {
+pub(crate) struct FakeHost {
     catalog: Catalog,
     url: &'static str,
     pub(crate) clock: Arc<TestClock>,
     accounts: AccountAdmin,
     /// Whether mail can be sent, where it goes, and where it comes out again.
     pub(crate) mail: AtomicBool,
-    outgoing: UnboundedSender<Mail>,
-    incoming: tokio::sync::Mutex<UnboundedReceiver<Mail>>,
+    outgoing: UnboundedSender<MailMessage>,
+    incoming: tokio::sync::Mutex<UnboundedReceiver<MailMessage>>,
     /// Who answers for administration.
-    pub(crate) office: Office,
+    pub(crate) admin_api: FakeAdminApi,
     /// The provider of identities, if there is one.
-    pub(crate) provider: Mutex<Option<Arc<Provider>>>,
+    pub(crate) provider: Mutex<Option<Arc<FakeIdentityProvider>>>,
     pub(crate) vault: Vault,
 }
 
-impl Keeper {
+impl FakeHost {
     /// A key as calls know it.
     pub(crate) fn known(&self, id: &str) -> Option<KeyRecord> {
         self.accounts.keys.get(id).map(|key| key.record.clone())
     }
 
     /// The next mail.
-    pub(crate) async fn mail(&self) -> Mail {
+    pub(crate) async fn mail(&self) -> MailMessage {
         self.incoming.lock().await.recv().await.unwrap()
     }
 
@@ -74,7 +74,7 @@ impl Keeper {
     }
 }
 
-impl Host for Keeper {
+impl ConsoleHost for FakeHost {
     fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
         look(&self.catalog);
     }
@@ -87,22 +87,22 @@ impl Host for Keeper {
         vec!["chat", "messages"]
     }
 
-    fn description(&self) -> serde_json::Map<String, serde_json::Value> {
+    fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
         serde_json::Map::new()
     }
 
-    fn call(
+    fn call_api(
         self: Arc<Self>,
         key: String,
         _: SocketAddr,
         request: Request<Body>,
-    ) -> Later<Response> {
+    ) -> HostFuture<Response> {
         let said = format!("{key} asked for {}", request.uri());
         Box::pin(async move { Response::new(Body::from(said)) })
     }
 
-    fn administer(self: Arc<Self>, account: Account, request: Request<Body>) -> Later<Response> {
-        Box::pin(async move { self.office.answer(&account, request).await })
+    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response> {
+        Box::pin(async move { self.admin_api.answer(&account, request).await })
     }
 
     fn now(&self) -> Micros {
@@ -121,16 +121,16 @@ impl Host for Keeper {
         self.mail.load(Ordering::Relaxed)
     }
 
-    fn send_mail(&self, mail: Mail) -> Later<Result<(), String>> {
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
         let sent = self.outgoing.send(mail).map_err(|e| e.to_string());
         Box::pin(async move { sent })
     }
 
-    fn identities(&self) -> Vec<IdentityProvider> {
+    fn identity_providers(&self) -> Vec<IdentityProvider> {
         self.provider.lock().iter().flat_map(|provider| provider.known()).collect()
     }
 
-    fn fetch(&self, request: Request<Vec<u8>>) -> Later<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
         let provider = self.provider.lock().clone();
         Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
     }
@@ -195,27 +195,27 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Ledger
 }
 
 /// A gateway with nothing but the console.
-pub(crate) struct Gateway {
+pub(crate) struct ConsoleGateway {
     pub(crate) store: Store,
-    pub(crate) host: Arc<Keeper>,
+    pub(crate) host: Arc<FakeHost>,
     router: Router,
     folder: PathBuf,
 }
 
-impl Drop for Gateway {
+impl Drop for ConsoleGateway {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 /// What came back.
-pub(crate) struct Got {
+pub(crate) struct PageReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Got {
+impl PageReply {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
@@ -225,26 +225,26 @@ impl Got {
         self.header("set-cookie").split(';').next().unwrap().to_owned()
     }
 
-    pub(crate) fn goes_to(&self, path: &str) {
+    pub(crate) fn assert_redirect(&self, path: &str) {
         assert_eq!((self.status, self.header("location")), (StatusCode::SEE_OTHER, path));
     }
 
-    pub(crate) fn shows(&self, text: &str) {
+    pub(crate) fn assert_contains(&self, text: &str) {
         assert!(self.body.contains(text), "{text:?} is not in {}", self.body);
     }
 
-    pub(crate) fn hides(&self, text: &str) {
+    pub(crate) fn assert_lacks(&self, text: &str) {
         assert!(!self.body.contains(text), "{text:?} is in {}", self.body);
     }
 }
 
 /// A request being put together.
-pub(crate) struct Ask<'a> {
-    gateway: &'a Gateway,
+pub(crate) struct PageRequest<'a> {
+    gateway: &'a ConsoleGateway,
     request: Request<Body>,
 }
 
-impl Ask<'_> {
+impl PageRequest<'_> {
     pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.request.headers_mut().append(name, value.parse().unwrap());
         self
@@ -260,16 +260,16 @@ impl Ask<'_> {
         self.with("cookie", cookie)
     }
 
-    pub(crate) async fn send(self) -> Got {
+    pub(crate) async fn send(self) -> PageReply {
         let response = self.gateway.router.clone().oneshot(self.request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Got { status: parts.status, headers: parts.headers, body }
+        PageReply { status: parts.status, headers: parts.headers, body }
     }
 }
 
-impl Gateway {
+impl ConsoleGateway {
     pub(crate) async fn new() -> Self {
         Self::at("http://gw.example:8080").await
     }
@@ -300,7 +300,7 @@ impl Gateway {
         });
         let (outgoing, incoming) = unbounded_channel();
         let clock = Arc::new(TestClock::at(START));
-        let keys = KeyRing::load(store.clone(), Arc::clone(&clock) as Arc<dyn Clock>, "pepper");
+        let keys = KeyCache::load(store.clone(), Arc::clone(&clock) as Arc<dyn Clock>, "pepper");
         let accounts = AccountAdmin {
             store: store.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -308,7 +308,7 @@ impl Gateway {
             shared: None,
             tasks: TaskTracker::new(),
         };
-        let host = Arc::new(Keeper {
+        let host = Arc::new(FakeHost {
             catalog: Catalog::new(models),
             url,
             clock,
@@ -316,11 +316,11 @@ impl Gateway {
             mail: AtomicBool::new(false),
             outgoing,
             incoming: tokio::sync::Mutex::new(incoming),
-            office: Office::default(),
+            admin_api: FakeAdminApi::default(),
             provider: Mutex::default(),
             vault: Vault::new(folder.join("vault.key"), None, false),
         });
-        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
+        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn ConsoleHost>)
             .fallback(|| async { console::not_found() });
         Self { store, host, router, folder }
     }
@@ -329,7 +329,7 @@ impl Gateway {
     pub(crate) async fn beside(&self) -> Self {
         let store = Store::open(&format!("sqlite:{}/t.db", self.folder.display())).await.unwrap();
         let host = Arc::clone(&self.host);
-        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn Host>)
+        let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn ConsoleHost>)
             .fallback(|| async { console::not_found() });
         Self { store, host, router, folder: self.folder.clone() }
     }
@@ -344,7 +344,7 @@ impl Gateway {
     /// The cookie of a browser that opened a link.
     pub(crate) async fn open(&self, link: &str, page: &str) -> String {
         let got = self.get(link).send().await;
-        got.goes_to(page);
+        got.assert_redirect(page);
         assert_eq!(got.header("referrer-policy"), "no-referrer");
         got.cookie()
     }
@@ -372,22 +372,22 @@ impl Gateway {
         key
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask<'_> {
+    pub(crate) fn get(&self, path: &str) -> PageRequest<'_> {
         self.ask(Method::GET, path)
     }
 
-    pub(crate) fn ask(&self, method: Method, path: &str) -> Ask<'_> {
+    pub(crate) fn ask(&self, method: Method, path: &str) -> PageRequest<'_> {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
-        Ask { gateway: self, request }
+        PageRequest { gateway: self, request }
     }
 
     /// A form sent from one of our own pages.
-    pub(crate) fn post(&self, path: &str, fields: &[(&str, &str)]) -> Ask<'_> {
+    pub(crate) fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageRequest<'_> {
         self.foreign_post(path, fields).with("sec-fetch-site", "same-origin")
     }
 
     /// A form of which nothing tells where it comes from.
-    pub(crate) fn foreign_post(&self, path: &str, fields: &[(&str, &str)]) -> Ask<'_> {
+    pub(crate) fn foreign_post(&self, path: &str, fields: &[(&str, &str)]) -> PageRequest<'_> {
         let body = fields.iter().map(|(name, value)| format!("{name}={}", escape(value)));
         let body = body.collect::<Vec<_>>().join("&");
         let request = Request::builder()
@@ -396,13 +396,13 @@ impl Gateway {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Body::from(body))
             .unwrap();
-        Ask { gateway: self, request }
+        PageRequest { gateway: self, request }
     }
 
     /// The cookie of someone signed in.
     pub(crate) async fn sign_in(&self, login: &str) -> String {
         let got = self.post("/login", &[("login", login), ("password", PASSWORD)]).send().await;
-        got.goes_to("/console");
+        got.assert_redirect("/console");
         got.cookie()
     }
 }

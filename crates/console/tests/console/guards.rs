@@ -4,7 +4,7 @@ use console::{Guard, routes};
 use http::{Method, StatusCode};
 use store::AccountRole;
 
-use crate::gateway::{Gateway, PASSWORD};
+use crate::gateway::{ConsoleGateway, PASSWORD};
 
 /// An address a pattern stands for.
 fn filled(path: &str) -> String {
@@ -19,7 +19,7 @@ fn filled(path: &str) -> String {
 
 #[tokio::test]
 async fn without_a_session_the_console_leads_to_the_sign_in_page() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for route in routes() {
         let path = filled(route.path);
         let got = gateway.ask(route.method.clone(), &path).send().await;
@@ -40,7 +40,7 @@ async fn without_a_session_the_console_leads_to_the_sign_in_page() {
 
 #[tokio::test]
 async fn a_made_up_or_foreign_cookie_is_no_session() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
     let almost = format!("{}0", real.get(..real.len() - 1).unwrap());
@@ -51,7 +51,7 @@ async fn a_made_up_or_foreign_cookie_is_no_session() {
     {
         if let Ok(value) = http::HeaderValue::from_str(cookie) {
             let value = value.to_str().unwrap_or("");
-            gateway.get("/console").cookie(value).send().await.goes_to("/login");
+            gateway.get("/console").cookie(value).send().await.assert_redirect("/login");
         }
     }
     assert_eq!(gateway.get("/console").cookie(&real).send().await.status, StatusCode::OK);
@@ -59,7 +59,7 @@ async fn a_made_up_or_foreign_cookie_is_no_session() {
 
 #[tokio::test]
 async fn a_form_from_another_site_does_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
     let key = gateway.key_of(&anna, "abc", "website").await;
@@ -87,7 +87,7 @@ async fn a_form_from_another_site_does_nothing() {
             let got = ask.send().await;
             assert_eq!(got.status, StatusCode::FORBIDDEN, "{path} {headers:?}");
             assert_eq!(got.header("set-cookie"), "");
-            got.shows("Sent from another site");
+            got.assert_contains("Sent from another site");
         }
     }
     assert_eq!(gateway.store.key(&key.id).await.unwrap(), Some(key));
@@ -97,7 +97,7 @@ async fn a_form_from_another_site_does_nothing() {
 
 #[tokio::test]
 async fn our_own_forms_pass_in_old_and_new_browsers() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let right = [("login", "anna"), ("password", PASSWORD)];
     let own: [&[(&'static str, &str)]; 4] = [
@@ -111,13 +111,13 @@ async fn our_own_forms_pass_in_old_and_new_browsers() {
         for (name, value) in headers {
             ask = ask.with(name, value);
         }
-        ask.send().await.goes_to("/console");
+        ask.send().await.assert_redirect("/console");
     }
 }
 
 #[tokio::test]
 async fn every_answer_carries_the_protecting_headers() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     let mut asks = vec![gateway.get("/nothing/here"), gateway.ask(Method::DELETE, "/console")];
@@ -137,9 +137,9 @@ async fn every_answer_carries_the_protecting_headers() {
         let mime = got.header("content-type");
         let json = route_is_json(&got.body) && mime == "application/json";
         assert!(mime.is_empty() || mime.starts_with("text/") || json, "{mime}");
-        got.hides(" style=");
-        got.hides("<style");
-        got.hides(" onclick");
+        got.assert_lacks(" style=");
+        got.assert_lacks("<style");
+        got.assert_lacks(" onclick");
     }
     let console = gateway.get("/console").cookie(&cookie).send().await;
     assert_eq!(console.header("cache-control"), "no-store");
@@ -152,7 +152,7 @@ fn route_is_json(body: &str) -> bool {
 
 #[tokio::test]
 async fn a_wrong_method_is_told_with_what_is_allowed() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for (method, path, allowed) in [
         (Method::PUT, "/login", "GET,HEAD,POST"),
         (Method::POST, "/models", "GET,HEAD"),
@@ -162,13 +162,13 @@ async fn a_wrong_method_is_told_with_what_is_allowed() {
         let got = gateway.ask(method, path).send().await;
         assert_eq!(got.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
         assert_eq!(got.header("allow"), allowed, "{path}");
-        got.shows("<html");
+        got.assert_contains("<html");
     }
 }
 
 #[tokio::test]
 async fn the_host_header_changes_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
     for path in ["/", "/models", "/models/demo-chat", "/login", "/console/setup/word", "/console"] {
         let plain = gateway.get(path).send().await;
@@ -181,14 +181,14 @@ async fn the_host_header_changes_nothing() {
         ] {
             let got = gateway.get(path).with(name, value).send().await;
             assert_eq!((got.status, &got.body), (plain.status, &plain.body), "{path} {name}");
-            got.hides("evil.example");
+            got.assert_lacks("evil.example");
         }
     }
 }
 
 #[tokio::test]
 async fn paths_that_only_look_like_ours_are_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for path in [
         "/console/",
         "/console//",
@@ -207,13 +207,13 @@ async fn paths_that_only_look_like_ours_are_nothing() {
     ] {
         let got = gateway.get(path).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
-        got.shows("Nothing here");
+        got.assert_contains("Nothing here");
     }
 }
 
 #[tokio::test]
 async fn an_administrator_reaches_below_but_not_beside_or_above() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Admin).await;
     let others =
         [("olga", AccountRole::Owner, 403), ("ada", AccountRole::Admin, 403), ("max", AccountRole::Member, 303)];

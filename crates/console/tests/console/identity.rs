@@ -6,36 +6,36 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use store::AccountRole;
 
-use crate::gateway::{Gateway, Got, START};
-use crate::provider::{ISSUER, OTHER, Provider};
+use crate::gateway::{ConsoleGateway, PageReply, START};
+use crate::fake_identity_provider::{ISSUER, OTHER, FakeIdentityProvider};
 
 /// A gateway with a provider, and a browser that went there.
-struct Stage {
-    gateway: Gateway,
-    provider: Arc<Provider>,
+struct IdentityFixture {
+    gateway: ConsoleGateway,
+    provider: Arc<FakeIdentityProvider>,
 }
 
 /// A browser on its way.
-struct Gone {
+struct StartedFlow {
     cookie: String,
     state: String,
     nonce: String,
 }
 
-impl Stage {
+impl IdentityFixture {
     async fn new() -> Self {
-        let gateway = Gateway::new().await;
-        let provider = Arc::new(Provider::new());
+        let gateway = ConsoleGateway::new().await;
+        let provider = Arc::new(FakeIdentityProvider::new());
         *gateway.host.provider.lock() = Some(Arc::clone(&provider));
         Self { gateway, provider }
     }
 
-    async fn leave(&self, name: &str) -> Gone {
+    async fn leave(&self, name: &str) -> StartedFlow {
         let got = self.gateway.post(&format!("/auth/{name}"), &[]).send().await;
         Self::gone(&got)
     }
 
-    fn gone(got: &Got) -> Gone {
+    fn gone(got: &PageReply) -> StartedFlow {
         assert_eq!(got.status, StatusCode::OK, "{}", got.body);
         let place = got.header("refresh").strip_prefix("0; url=").unwrap().to_owned();
         let query = |name: &str| {
@@ -47,11 +47,11 @@ impl Stage {
         assert_eq!(query("code_challenge_method"), "S256");
         assert!(query("code_challenge").len() >= 43);
         assert!(query("redirect_uri").starts_with("http%3A%2F%2Fgw.example%3A8080%2Fauth%2F"));
-        Gone { cookie: got.cookie(), state: query("state"), nonce: query("nonce") }
+        StartedFlow { cookie: got.cookie(), state: query("state"), nonce: query("nonce") }
     }
 
     /// What the provider says of somebody who is all right.
-    fn good(&self, gone: &Gone) -> Value {
+    fn good(&self, gone: &StartedFlow) -> Value {
         json!({
             "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
             "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
@@ -59,13 +59,13 @@ impl Stage {
         })
     }
 
-    async fn back(&self, name: &str, gone: &Gone, query: &str) -> Got {
+    async fn back(&self, name: &str, gone: &StartedFlow, query: &str) -> PageReply {
         let path = format!("/auth/{name}/callback?state={}&{query}", gone.state);
         self.gateway.get(&path).cookie(&gone.cookie).send().await
     }
 
     /// The whole way with a token that a test has spoilt.
-    async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> Got {
+    async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> PageReply {
         let gone = self.leave("corp").await;
         let mut claims = self.good(&gone);
         spoil(&mut claims);
@@ -73,7 +73,7 @@ impl Stage {
         self.back("corp", &gone, &format!("code=c&iss={ISSUER}")).await
     }
 
-    async fn nobody_got_in(&self, got: &Got, why: &str) {
+    async fn nobody_got_in(&self, got: &PageReply, why: &str) {
         assert!([400, 403, 409].contains(&got.status.as_u16()), "{why}: {}", got.status);
         assert!(!got.header("set-cookie").contains("portunus_session"), "{why}");
         assert_eq!(self.gateway.store.account_count().await.unwrap(), 0, "{why}");
@@ -82,10 +82,10 @@ impl Stage {
 
 #[tokio::test]
 async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
-    let stage = Stage::new().await;
-    stage.gateway.get("/login").send().await.shows("Continue with corp");
+    let stage = IdentityFixture::new().await;
+    stage.gateway.get("/login").send().await.assert_contains("Continue with corp");
     let got = stage.arrives(|_| {}).await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
     assert_eq!((anna.email.as_deref(), anna.role), (Some("anna@example.com"), AccountRole::Member));
     let redeemed = stage.provider.redeemed.lock().join("");
@@ -96,22 +96,22 @@ async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
             claims["email_verified"] = json!(false);
         })
         .await;
-    again.goes_to("/console");
+    again.assert_redirect("/console");
     assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1, "the subject is who it is");
     let console = stage.gateway.get("/console").cookie(&again.cookie()).send().await;
-    console.shows("anna");
+    console.assert_contains("anna");
 }
 
 #[tokio::test]
 async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     let (one, two) = (stage.leave("corp").await, stage.leave("corp").await);
     *stage.provider.claims.lock() = stage.good(&one);
     let code = format!("code=c&iss={ISSUER}");
     let foreign =
-        Gone { cookie: two.cookie.clone(), state: one.state.clone(), nonce: String::new() };
-    let none = Gone { cookie: "x=y".to_owned(), ..stage.leave("corp").await };
-    let made_up = Gone { state: "a".repeat(64), ..stage.leave("corp").await };
+        StartedFlow { cookie: two.cookie.clone(), state: one.state.clone(), nonce: String::new() };
+    let none = StartedFlow { cookie: "x=y".to_owned(), ..stage.leave("corp").await };
+    let made_up = StartedFlow { state: "a".repeat(64), ..stage.leave("corp").await };
     for (gone, why) in [(&foreign, "another browser"), (&none, "none"), (&made_up, "made up")] {
         stage.nobody_got_in(&stage.back("corp", gone, &code).await, why).await;
     }
@@ -119,7 +119,7 @@ async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
     stage.gateway.host.clock.pass(601_000_000);
     stage.nobody_got_in(&stage.back("corp", &old, &code).await, "too late").await;
     stage.gateway.host.clock.pass(-601_000_000);
-    stage.back("corp", &one, &code).await.goes_to("/console");
+    stage.back("corp", &one, &code).await.assert_redirect("/console");
     let replayed = stage.back("corp", &one, &code).await;
     assert_eq!(replayed.status, StatusCode::BAD_REQUEST);
     assert_eq!(replayed.header("set-cookie"), "");
@@ -127,7 +127,7 @@ async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
 
 #[tokio::test]
 async fn an_answer_of_another_provider_is_not_taken() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     for (name, query, why) in [
         ("other", format!("code=c&iss={ISSUER}"), "delivered to another's address"),
         ("corp", format!("code=c&iss={OTHER}"), "another issuer"),
@@ -139,7 +139,7 @@ async fn an_answer_of_another_provider_is_not_taken() {
         let gone = stage.leave("corp").await;
         *stage.provider.claims.lock() = stage.good(&gone);
         let got = stage.back(name, &gone, &query).await;
-        got.hides("<script>alert");
+        got.assert_lacks("<script>alert");
         stage.nobody_got_in(&got, why).await;
     }
     assert!(stage.provider.redeemed.lock().is_empty(), "no code was handed to anyone");
@@ -147,7 +147,7 @@ async fn an_answer_of_another_provider_is_not_taken() {
 
 #[tokio::test]
 async fn a_token_that_is_not_quite_right_is_refused() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     let now = START / 1_000_000;
     let spoilt: [(&str, Value); 12] = [
         ("iss", json!(OTHER)),
@@ -173,12 +173,12 @@ async fn a_token_that_is_not_quite_right_is_refused() {
             .await;
         stage.nobody_got_in(&got, &why).await;
     }
-    stage.arrives(|claims| claims["exp"] = json!(now - 59)).await.goes_to("/console");
+    stage.arrives(|claims| claims["exp"] = json!(now - 59)).await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn a_signature_must_be_the_providers_own() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     let (header, signature) = (&stage.provider.header, &stage.provider.signature);
     for (head, signed, why) in [
         (json!({ "alg": "none" }), Some(String::new()), "unsigned"),
@@ -195,7 +195,7 @@ async fn a_signature_must_be_the_providers_own() {
 
 #[tokio::test]
 async fn an_address_never_leads_into_an_account() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     stage.gateway.account("anna", AccountRole::Owner).await;
     for verified in [true, false] {
         let got = stage
@@ -205,51 +205,51 @@ async fn an_address_never_leads_into_an_account() {
             })
             .await;
         assert_eq!(got.status, StatusCode::CONFLICT);
-        got.shows("link corp under");
+        got.assert_contains("link corp under");
         assert!(!got.header("set-cookie").contains("portunus_session"));
     }
     assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1);
     let same_name = stage.arrives(|claims| claims["email"] = json!("x@example.com")).await;
-    same_name.goes_to("/console");
+    same_name.assert_redirect("/console");
     let accounts = stage.gateway.store.accounts().await.unwrap();
     assert!(accounts[1].username.starts_with("anna-") && accounts[1].role == AccountRole::Member);
 }
 
 #[tokio::test]
 async fn a_subject_of_another_issuer_is_somebody_else() {
-    let stage = Stage::new().await;
-    stage.arrives(|_| {}).await.goes_to("/console");
+    let stage = IdentityFixture::new().await;
+    stage.arrives(|_| {}).await.assert_redirect("/console");
     let gone = stage.leave("other").await;
     *stage.provider.claims.lock() = json!({
         "iss": OTHER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
         "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
     });
-    stage.back("other", &gone, "code=c").await.goes_to("/console");
+    stage.back("other", &gone, "code=c").await.assert_redirect("/console");
     assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2);
 }
 
 #[tokio::test]
 async fn whoever_is_not_admitted_gets_no_account() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     *stage.provider.admits.lock() = None;
     stage.nobody_got_in(&stage.arrives(|_| {}).await, "by invitation").await;
     stage.gateway.store.put_setting("signup", "open").await.unwrap();
-    stage.arrives(|_| {}).await.goes_to("/console");
+    stage.arrives(|_| {}).await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn an_account_is_linked_by_its_owner_only() {
-    let stage = Stage::new().await;
+    let stage = IdentityFixture::new().await;
     let anna = stage.gateway.account("anna", AccountRole::Member).await;
     let bert = stage.gateway.account("bert", AccountRole::Member).await;
     let (as_anna, as_bert) =
         (stage.gateway.sign_in("anna").await, stage.gateway.sign_in("bert").await);
     let leave = async |cookie: &str| {
         let ask = stage.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
-        Stage::gone(&ask.send().await)
+        IdentityFixture::gone(&ask.send().await)
     };
     let path =
-        |gone: &Gone| format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state);
+        |gone: &StartedFlow| format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state);
     let gone = leave(&as_anna).await;
     *stage.provider.claims.lock() = stage.good(&gone);
     let stolen = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
@@ -259,31 +259,31 @@ async fn an_account_is_linked_by_its_owner_only() {
     let gone = leave(&as_anna).await;
     *stage.provider.claims.lock() = stage.good(&gone);
     let got = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_anna).send().await;
-    got.goes_to("/console/account?told=identity");
+    got.assert_redirect("/console/account?told=identity");
     assert_eq!(stage.gateway.store.identities_of(&anna.id).await.unwrap().len(), 1);
-    stage.arrives(|_| {}).await.goes_to("/console");
+    stage.arrives(|_| {}).await.assert_redirect("/console");
     assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2, "no new account");
 
     let gone = leave(&as_bert).await;
     *stage.provider.claims.lock() = stage.good(&gone);
     let taken = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
     assert_eq!(taken.status, StatusCode::FORBIDDEN);
-    taken.shows("another account");
+    taken.assert_contains("another account");
 
     let fields = [("issuer", ISSUER), ("subject", "7")];
     let remove = stage.gateway.post("/console/account/identities/remove", &fields);
-    remove.cookie(&as_anna).send().await.goes_to("/console/account");
+    remove.cookie(&as_anna).send().await.assert_redirect("/console/account");
     assert!(stage.gateway.store.identities_of(&anna.id).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
-    let stage = Stage::new().await;
-    stage.arrives(|_| {}).await.goes_to("/console");
+    let stage = IdentityFixture::new().await;
+    stage.arrives(|_| {}).await.assert_redirect("/console");
     let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
     stage.gateway.store.set_disabled(&anna.id, true, START).await.unwrap();
     assert_eq!(stage.arrives(|_| {}).await.status, StatusCode::FORBIDDEN);
-    let silent = Gateway::new().await;
+    let silent = ConsoleGateway::new().await;
     assert_eq!(silent.post("/auth/corp", &[]).send().await.status, StatusCode::NOT_FOUND);
     assert_eq!(
         silent.get("/auth/corp/callback?state=x&code=y").send().await.status,
@@ -294,7 +294,7 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
 #[tokio::test]
 async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
     for (admits, role) in [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)] {
-        let stage = Stage::new().await;
+        let stage = IdentityFixture::new().await;
         *stage.provider.admits.lock() = admits;
         let store = &stage.gateway.store;
         for (name, value) in
@@ -302,7 +302,7 @@ async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
         {
             store.put_setting(name, value).await.unwrap();
         }
-        stage.arrives(|_| {}).await.goes_to("/console");
+        stage.arrives(|_| {}).await.assert_redirect("/console");
         let anna = store.account_by_login("anna").await.unwrap().unwrap();
         assert_eq!(anna.role, role, "what the configuration says goes before");
         let terms = store.account_terms().await.unwrap();

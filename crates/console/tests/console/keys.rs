@@ -4,11 +4,11 @@ use canon::Money;
 use http::StatusCode;
 use store::{KeyScope, AccountRole};
 
-use crate::gateway::{DAY, Gateway, ODD, START, entry, escape};
+use crate::gateway::{DAY, ConsoleGateway, ODD, START, entry, escape};
 
 #[tokio::test]
 async fn a_new_key_is_shown_once_and_known_at_once() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [
@@ -20,11 +20,11 @@ async fn a_new_key_is_shown_once_and_known_at_once() {
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::OK);
     assert_eq!(got.header("cache-control"), "no-store");
-    got.shows("sk-pt-made0000-secretsecretsecret");
-    got.shows("http://gw.example:8080/v1/chat/completions");
-    got.shows("from openai import OpenAI");
-    got.shows("ANTHROPIC_BASE_URL=http://gw.example:8080");
-    got.hides("GEMINI_API_KEY");
+    got.assert_contains("sk-pt-made0000-secretsecretsecret");
+    got.assert_contains("http://gw.example:8080/v1/chat/completions");
+    got.assert_contains("from openai import OpenAI");
+    got.assert_contains("ANTHROPIC_BASE_URL=http://gw.example:8080");
+    got.assert_lacks("GEMINI_API_KEY");
     let key = gateway.store.key("made0000").await.unwrap().unwrap();
     assert_eq!(key.account_id, anna.id);
     assert_eq!(key.name, "website");
@@ -33,15 +33,15 @@ async fn a_new_key_is_shown_once_and_known_at_once() {
     assert_eq!(key.models, ["demo-chat", "demo-echo"]);
     assert_eq!(gateway.host.known(&key.id).as_ref(), Some(&key));
     let console = gateway.get("/console").cookie(&cookie).send().await;
-    console.shows("sk-pt-made0000-…");
-    console.shows("website");
-    console.hides("secretsecret");
+    console.assert_contains("sk-pt-made0000-…");
+    console.assert_contains("website");
+    console.assert_lacks("secretsecret");
     assert_eq!(gateway.store.audits(1).await.unwrap()[0].action, "key.create");
 }
 
 #[tokio::test]
 async fn an_unlimited_key_has_no_cap() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     let fields = [("name", "free"), ("cap", ""), ("unlimited", "yes")];
@@ -52,7 +52,7 @@ async fn an_unlimited_key_has_no_cap() {
 
 #[tokio::test]
 async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let long = "n".repeat(61);
@@ -73,20 +73,20 @@ async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
     for (fields, field) in cases {
         let got = gateway.post("/console/keys", fields).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{fields:?}");
-        got.shows(&format!("id=\"{field}-wrong\""));
+        got.assert_contains(&format!("id=\"{field}-wrong\""));
     }
     let fields = [("name", "\"><script>x</script>"), ("cap", "lots"), ("days", "7")];
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
-    got.shows("value=\"&quot;&gt;&lt;script&gt;x&lt;/script&gt;\"");
-    got.shows("value=\"lots\"");
-    got.shows("value=\"7\"");
+    got.assert_contains("value=\"&quot;&gt;&lt;script&gt;x&lt;/script&gt;\"");
+    got.assert_contains("value=\"lots\"");
+    got.assert_contains("value=\"7\"");
     assert!(gateway.store.keys().await.unwrap().is_empty());
-    gateway.get("/console/keys").cookie(&cookie).send().await.goes_to("/console");
+    gateway.get("/console/keys").cookie(&cookie).send().await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn far_too_long_forms_are_refused_whole() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     for length in [5_000, 10_000, 1_000_000] {
@@ -100,7 +100,7 @@ async fn far_too_long_forms_are_refused_whole() {
 
 #[tokio::test]
 async fn unknown_fields_change_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -127,7 +127,7 @@ async fn unknown_fields_change_nothing() {
 
 #[tokio::test]
 async fn names_are_escaped_wherever_they_are_shown() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "k<i>1", "<script>alert(1)</script>").await;
     gateway.store.post(&[entry(&key, "<u>r</u>", ODD, 5)]).await.unwrap();
@@ -136,40 +136,40 @@ async fn names_are_escaped_wherever_they_are_shown() {
     for path in ["/console", revoke.as_str()] {
         let got = gateway.get(path).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::OK, "{path}");
-        got.shows("&lt;script&gt;alert(1)");
+        got.assert_contains("&lt;script&gt;alert(1)");
         for bad in ["<script>alert", "<i>1", "<u>"] {
-            got.hides(bad);
+            got.assert_lacks(bad);
         }
     }
     let fields = [("name", "<script>alert(2)</script>"), ("cap", "1")];
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
-    got.shows("&lt;script&gt;alert(2)");
-    got.hides("<script>alert");
+    got.assert_contains("&lt;script&gt;alert(2)");
+    got.assert_lacks("<script>alert");
 }
 
 #[tokio::test]
 async fn revoking_asks_first_and_is_known_at_once() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     let asked = gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await;
-    asked.shows("Revoke this key?");
+    asked.assert_contains("Revoke this key?");
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().revoked, None);
     for _ in 0..2 {
         let got = gateway.post("/console/keys/abc/revoke", &[]).cookie(&cookie).send().await;
-        got.goes_to("/console");
+        got.assert_redirect("/console");
     }
     let revoked = gateway.store.key("abc").await.unwrap().unwrap();
     assert_eq!(revoked.revoked, Some(START));
     assert_eq!(gateway.host.known(&revoked.id), Some(revoked));
-    gateway.get("/console").cookie(&cookie).send().await.shows("Revoked");
-    gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await.goes_to("/console");
+    gateway.get("/console").cookie(&cookie).send().await.assert_contains("Revoked");
+    gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn members_see_and_touch_their_own_keys_only() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "annaskey", "annas-site").await;
@@ -177,9 +177,9 @@ async fn members_see_and_touch_their_own_keys_only() {
     gateway.store.post(&[entry(&key, "r1", "annas-model", 5)]).await.unwrap();
     let cookie = gateway.sign_in("bert").await;
     let console = gateway.get("/console").cookie(&cookie).send().await;
-    console.shows("berts-site");
+    console.assert_contains("berts-site");
     for hidden in ["annas", "annaskey"] {
-        console.hides(hidden);
+        console.assert_lacks(hidden);
     }
     let foreign = gateway.get("/console/keys/annaskey/revoke").cookie(&cookie).send().await;
     let missing = gateway.get("/console/keys/nosuchke/revoke").cookie(&cookie).send().await;
@@ -192,7 +192,7 @@ async fn members_see_and_touch_their_own_keys_only() {
 
 #[tokio::test]
 async fn roles_bound_what_can_be_changed() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let owner = gateway.account("olga", AccountRole::Owner).await;
     let member = gateway.account("mia", AccountRole::Member).await;
     gateway.account("adam", AccountRole::Admin).await;
@@ -212,13 +212,13 @@ async fn roles_bound_what_can_be_changed() {
     assert_eq!(status("olga", "/console/keys/veraskey/revoke").await, 303);
     let cookie = gateway.sign_in("adam").await;
     let seen = gateway.get("/console").cookie(&cookie).send().await;
-    seen.shows("olgas");
-    seen.hides("/console/keys/olgaskey/revoke");
+    seen.assert_contains("olgas");
+    seen.assert_lacks("/console/keys/olgaskey/revoke");
 }
 
 #[tokio::test]
 async fn an_account_cannot_have_keys_without_end() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     for n in 0..100 {
         gateway.key_of(&anna, &format!("k{n}"), "many").await;
@@ -227,22 +227,22 @@ async fn an_account_cannot_have_keys_without_end() {
     let fields = [("name", "one more"), ("cap", "1")];
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
-    got.shows("Revoke one first");
+    got.assert_contains("Revoke one first");
     let console = gateway.get("/console").cookie(&cookie).send().await;
     assert!(console.body.len() < 100_000);
-    console.shows("Page 1 of 4");
-    gateway.get("/console?page=99").cookie(&cookie).send().await.shows("Page 4 of 4");
+    console.assert_contains("Page 1 of 4");
+    gateway.get("/console?page=99").cookie(&cookie).send().await.assert_contains("Page 4 of 4");
 }
 
 #[tokio::test]
 async fn a_key_is_edited_within_its_terms() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
     let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
-    page.shows("value=\"website\"");
-    page.shows("value=\"5\"");
+    page.assert_contains("value=\"website\"");
+    page.assert_contains("value=\"5\"");
     let fields = [
         ("name", "shop"),
         ("cap", "2"),
@@ -259,7 +259,7 @@ async fn a_key_is_edited_within_its_terms() {
         ("revoked", ""),
     ];
     let got = gateway.post("/console/keys/abc/edit", &fields).cookie(&cookie).send().await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let key = gateway.store.key("abc").await.unwrap().unwrap();
     assert_eq!((key.name.as_str(), key.cap), ("shop", Some(Money::from_nanos(2_000_000_000))));
     assert_eq!(
@@ -273,7 +273,7 @@ async fn a_key_is_edited_within_its_terms() {
     let page = gateway.get("/console/keys/abc/edit").cookie(&cookie).send().await;
     for shown in ["value=\"60\"", "value=\"1.5\"", "value=\"2027-06-30\"", "10.0.0.0/8\n192.0.2.7"]
     {
-        page.shows(shown);
+        page.assert_contains(shown);
     }
     let cases: [(&str, &str); 6] = [
         ("rpm", "0"),
@@ -291,7 +291,7 @@ async fn a_key_is_edited_within_its_terms() {
             }
             let got = gateway.post(path, &fields).cookie(&cookie).send().await;
             assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path} {field}");
-            got.shows(&format!("id=\"{field}-wrong\""));
+            got.assert_contains(&format!("id=\"{field}-wrong\""));
         }
     }
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().name, "shop");
@@ -299,18 +299,18 @@ async fn a_key_is_edited_within_its_terms() {
 
 #[tokio::test]
 async fn a_rotated_key_has_two_values_for_a_while() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
-    gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await.shows("for a day");
+    gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await.assert_contains("for a day");
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().old_hash, None);
     let post = |overlap: &'static str| {
         gateway.post("/console/keys/abc/rotate", &[("overlap", overlap)]).cookie(&cookie).send()
     };
     assert_eq!(post("for ever").await.status, StatusCode::BAD_REQUEST);
     let got = post("day").await;
-    got.shows("sk-pt-abc-");
+    got.assert_contains("sk-pt-abc-");
     assert_eq!(got.header("cache-control"), "no-store");
     let key = gateway.store.key("abc").await.unwrap().unwrap();
     assert_ne!(key.hash, vec![7; 32]);
@@ -318,12 +318,12 @@ async fn a_rotated_key_has_two_values_for_a_while() {
     assert_eq!(key.old_until, Some(START + DAY));
     assert_eq!(gateway.host.known("abc").unwrap().hash, key.hash);
     gateway.store.revoke_key("abc", START).await.unwrap();
-    post("day").await.goes_to("/console");
+    post("day").await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn keys_of_others_are_neither_edited_nor_rotated() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
     let before = gateway.key_of(&anna, "annaskey", "annas").await;
@@ -343,7 +343,7 @@ async fn keys_of_others_are_neither_edited_nor_rotated() {
 async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are() {
     const NEW: &str = "/console/keys/new?scope=admin";
     const PROVE: &str = "/console/account/prove?next=%2Fconsole%2Fkeys%2Fnew%3Fscope%3Dadmin";
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for (name, role) in [("mia", AccountRole::Member), ("vic", AccountRole::Viewer)] {
         gateway.account(name, role).await;
         let cookie = gateway.sign_in(name).await;
@@ -355,20 +355,20 @@ async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are()
     }
     let ada = gateway.account("ada", AccountRole::Admin).await;
     let cookie = gateway.sign_in("ada").await;
-    gateway.get("/console/keys/new").cookie(&cookie).send().await.shows(NEW);
+    gateway.get("/console/keys/new").cookie(&cookie).send().await.assert_contains(NEW);
     let page = gateway.get(NEW).cookie(&cookie).send().await;
-    page.shows("New admin key");
-    page.hides("name=\"cap\"");
+    page.assert_contains("New admin key");
+    page.assert_lacks("name=\"cap\"");
     let fields = [("scope", "admin"), ("name", "robot"), ("unlimited", "yes"), ("cap", "")];
     let got = gateway.post("/console/keys", &fields).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::OK, "{}", got.body);
-    got.shows("/api/admin/keys");
+    got.assert_contains("/api/admin/keys");
     let key = gateway.store.keys().await.unwrap().remove(0);
     assert_eq!((key.scope, key.account_id.as_str()), (KeyScope::Admin, ada.id.as_str()));
     assert_eq!((key.cap, key.expires), (Some(Money::ZERO), Some(START + 30 * DAY)));
     let listed = gateway.get("/console").cookie(&cookie).send().await;
-    listed.shows("makes no calls");
-    gateway.get("/console/playground").cookie(&cookie).send().await.hides(&key.id);
+    listed.assert_contains("makes no calls");
+    gateway.get("/console/playground").cookie(&cookie).send().await.assert_lacks(&key.id);
 
     let edit = format!("/console/keys/{}/edit", key.id);
     let fields = [("name", "robot"), ("scope", "call"), ("unlimited", "yes"), ("expires", "")];
@@ -377,15 +377,15 @@ async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are()
     assert_eq!(gateway.store.key(&key.id).await.unwrap(), Some(key.clone()));
 
     gateway.host.clock.pass(601 * 1_000_000);
-    gateway.get(NEW).cookie(&cookie).send().await.goes_to(PROVE);
+    gateway.get(NEW).cookie(&cookie).send().await.assert_redirect(PROVE);
     let fields = [("scope", "admin"), ("name", "second")];
-    gateway.post("/console/keys", &fields).cookie(&cookie).send().await.goes_to(PROVE);
+    gateway.post("/console/keys", &fields).cookie(&cookie).send().await.assert_redirect(PROVE);
     for page in ["edit", "rotate"] {
         let path = format!("/console/keys/{}/{page}", key.id);
         let prove = format!("/console/account/prove?next=%2Fconsole%2Fkeys%2F{}%2F{page}", key.id);
-        gateway.get(&path).cookie(&cookie).send().await.goes_to(&prove);
+        gateway.get(&path).cookie(&cookie).send().await.assert_redirect(&prove);
         let fields = [("name", "x"), ("expires", "2099-01-01"), ("overlap", "none")];
-        gateway.post(&path, &fields).cookie(&cookie).send().await.goes_to(&prove);
+        gateway.post(&path, &fields).cookie(&cookie).send().await.assert_redirect(&prove);
     }
     assert_eq!(gateway.store.keys().await.unwrap(), [key]);
 }

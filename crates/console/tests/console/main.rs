@@ -11,18 +11,18 @@
 
 mod account;
 mod attacks;
-mod device;
+mod fake_passkey;
 mod factors;
 mod gateway;
 mod guards;
 mod identity;
 mod keys;
-mod office;
+mod fake_admin_api;
 mod pages;
 mod people;
-mod places;
+mod admin_pages;
 mod playground;
-mod provider;
+mod fake_identity_provider;
 mod recovery;
 mod rights;
 mod setup;

@@ -3,23 +3,23 @@
 use http::{Method, StatusCode};
 use store::AccountRole;
 
-use crate::gateway::{Gateway, ODD, entry, escape};
+use crate::gateway::{ConsoleGateway, ODD, entry, escape};
 
 #[tokio::test]
 async fn the_front_page_tells_the_base_addresses_of_served_formats() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let got = gateway.get("/").send().await;
     assert_eq!(got.status, StatusCode::OK);
-    got.shows("http://gw.example:8080/v1</code>");
-    got.shows("http://gw.example:8080</code>");
-    got.shows("Anthropic SDKs");
-    got.hides("Google Gen AI");
-    got.shows("href=\"/models\"");
+    got.assert_contains("http://gw.example:8080/v1</code>");
+    got.assert_contains("http://gw.example:8080</code>");
+    got.assert_contains("Anthropic SDKs");
+    got.assert_lacks("Google Gen AI");
+    got.assert_contains("href=\"/models\"");
 }
 
 #[tokio::test]
 async fn every_page_is_small() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     for n in 0..60 {
         let key = gateway.key_of(&anna, &format!("key{n:05}"), &"n".repeat(60)).await;
@@ -48,30 +48,30 @@ async fn every_page_is_small() {
         assert!(got.body.len() < 100_000, "{path}: {}", got.body.len());
     }
     let console = gateway.get("/console").cookie(&cookie).send().await;
-    console.shows("240");
-    console.shows("<progress");
+    console.assert_contains("240");
+    console.assert_contains("<progress");
 }
 
 #[tokio::test]
 async fn the_directory_is_searched_and_filtered() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let got = gateway.get("/models?q=demo-echo").send().await;
-    got.shows("href=\"/models/demo-echo\"");
-    got.hides("href=\"/models/demo-chat\"");
+    got.assert_contains("href=\"/models/demo-echo\"");
+    got.assert_lacks("href=\"/models/demo-chat\"");
     let got = gateway.get("/models?provider=demo&model_type=image").send().await;
-    got.shows("href=\"/models/demo-image\"");
-    got.hides("href=\"/models/demo-chat\"");
+    got.assert_contains("href=\"/models/demo-image\"");
+    got.assert_lacks("href=\"/models/demo-chat\"");
     let got = gateway.get("/models?feature=embeddings&provider=demo").send().await;
-    got.shows("href=\"/models/demo-embed\"");
-    gateway.get("/models?q=zzzzzz").send().await.shows("No model fits");
-    gateway.get("/models?page=99999").send().await.shows("The list ends before this page");
+    got.assert_contains("href=\"/models/demo-embed\"");
+    gateway.get("/models?q=zzzzzz").send().await.assert_contains("No model fits");
+    gateway.get("/models?page=99999").send().await.assert_contains("The list ends before this page");
     let next = gateway.get("/models?feature=tools&q=%20").send().await;
-    next.shows("/models?page=2&amp;feature=tools");
+    next.assert_contains("/models?page=2&amp;feature=tools");
 }
 
 #[tokio::test]
 async fn senseless_searches_are_taken_literally_or_refused() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for query in [
         "page=0",
         "page=-1",
@@ -96,16 +96,16 @@ async fn senseless_searches_are_taken_literally_or_refused() {
     for name in ["q", "provider", "model_type", "feature"] {
         let got = gateway.get(&format!("/models?{name}={long}")).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
-        got.hides(&long);
+        got.assert_lacks(&long);
     }
     let got = gateway.get("/models?q=%22%3E%3Cscript%3Ex%3C/script%3E").send().await;
-    got.hides("<script>x");
-    got.shows("&lt;script&gt;x");
+    got.assert_lacks("<script>x");
+    got.assert_contains("&lt;script&gt;x");
 }
 
 #[tokio::test]
 async fn a_model_page_shows_facts_prices_and_examples() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let got = gateway.get("/models/demo-chat").send().await;
     assert_eq!(got.status, StatusCode::OK);
     for text in [
@@ -116,36 +116,36 @@ async fn a_model_page_shows_facts_prices_and_examples() {
         "http://gw.example:8080/v1/chat/completions",
         "http://gw.example:8080/v1/messages",
     ] {
-        got.shows(text);
+        got.assert_contains(text);
     }
-    got.hides("/v1beta/");
-    got.hides("/v1/responses");
-    got.hides("demo/demo-chat");
+    got.assert_lacks("/v1beta/");
+    got.assert_lacks("/v1/responses");
+    got.assert_lacks("demo/demo-chat");
     assert_eq!(gateway.get("/models/demo-chatx").send().await.status, StatusCode::NOT_FOUND);
     assert_eq!(gateway.get("/models/Demo-Chat").send().await.status, StatusCode::NOT_FOUND);
     let image = gateway.get("/models/demo-image").send().await;
-    image.hides("Call it");
+    image.assert_lacks("Call it");
 }
 
 #[tokio::test]
 async fn an_odd_model_is_escaped_everywhere() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let page = format!("/models/{}", escape(ODD));
     for path in ["/models?q=acme", page.as_str()] {
         let got = gateway.get(path).send().await;
         assert_eq!(got.status, StatusCode::OK, "{path}");
-        got.shows("&lt;script&gt;alert(1)&lt;/script&gt;");
+        got.assert_contains("&lt;script&gt;alert(1)&lt;/script&gt;");
         for bad in ["<script>alert", "<b>acme", "<img", "secret-upstream"] {
-            got.hides(bad);
+            got.assert_lacks(bad);
         }
     }
     let list = gateway.get("/models?q=acme").send().await;
-    list.shows("href=\"/models/acme/%3Cscript%3Ealert%281%29%3C/script%3E%27%22%26:x\"");
+    list.assert_contains("href=\"/models/acme/%3Cscript%3Ealert%281%29%3C/script%3E%27%22%26:x\"");
 }
 
 #[tokio::test]
 async fn assets_may_be_kept_for_ever() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let page = gateway.get("/").send().await;
     let mut found = 0;
     for part in page.body.split('"').filter(|part| part.starts_with("/assets/")) {
@@ -154,9 +154,9 @@ async fn assets_may_be_kept_for_ever() {
         assert_eq!(got.status, StatusCode::OK, "{part}");
         assert_eq!(got.header("cache-control"), "public, max-age=31536000, immutable");
         assert!(got.header("content-type").starts_with("text/"));
-        got.hides("http://");
-        got.hides("https://");
-        got.hides("@import");
+        got.assert_lacks("http://");
+        got.assert_lacks("https://");
+        got.assert_lacks("@import");
     }
     assert_eq!(found, 2);
     let stale = gateway.get("/assets/console-0000000000000000.css").send().await;
@@ -165,7 +165,7 @@ async fn assets_may_be_kept_for_ever() {
 
 #[tokio::test]
 async fn pages_fetch_nothing_from_elsewhere() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     for path in ["/", "/models", "/models/demo-chat", "/login", "/console", "/console/keys/new"] {
@@ -184,18 +184,18 @@ async fn pages_fetch_nothing_from_elsewhere() {
 
 #[tokio::test]
 async fn a_new_account_sees_what_to_do_next() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let got = gateway.get("/console").cookie(&cookie).send().await;
-    got.shows("No keys yet");
-    got.shows("No calls yet");
-    got.shows("href=\"/console/keys/new\"");
+    got.assert_contains("No keys yet");
+    got.assert_contains("No calls yet");
+    got.assert_contains("href=\"/console/keys/new\"");
 }
 
 #[tokio::test]
 async fn looking_changes_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
@@ -219,7 +219,7 @@ async fn looking_changes_nothing() {
 
 #[tokio::test]
 async fn models_are_chosen_by_what_their_input_costs() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let all = gateway.get("/models").send().await.body;
     let tally = |body: &str| -> usize {
         let before = body.split(" models").next().unwrap_or_default();

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use store::{LinkPurpose, AccountRole};
 
-use crate::gateway::{Gateway, PASSWORD, START};
+use crate::gateway::{ConsoleGateway, PASSWORD, START};
 
 fn chosen(username: &str) -> [(&str, &str); 3] {
     [("username", username), ("password", PASSWORD), ("again", PASSWORD)]
@@ -11,9 +11,9 @@ fn chosen(username: &str) -> [(&str, &str); 3] {
 
 #[tokio::test]
 async fn an_address_is_proved_before_there_is_an_account() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
-    gateway.get("/login").send().await.shows("Create an account");
+    gateway.get("/login").send().await.assert_contains("Create an account");
     let got = gateway.post("/signup", &[("email", "Zoe@Example.com")]).send().await;
     assert_eq!(got.status, StatusCode::OK);
     let (link, to) = gateway.host.link().await;
@@ -29,7 +29,7 @@ async fn an_address_is_proved_before_there_is_an_account() {
         ("id", "mine"),
     ];
     let got = gateway.post("/signup/new", &fields).cookie(&cookie).send().await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let zoe = gateway.store.account_by_login("zoe@example.com").await.unwrap().unwrap();
     assert_eq!((zoe.role, zoe.username.as_str()), (AccountRole::Member, "zoe"));
     assert_ne!(zoe.id, "mine");
@@ -40,7 +40,7 @@ async fn an_address_is_proved_before_there_is_an_account() {
 
 #[tokio::test]
 async fn signing_up_tells_nobody_who_has_an_account() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.account("anna", AccountRole::Owner).await;
     let known = gateway.post("/signup", &[("email", "ANNA@example.com")]).send().await;
@@ -54,7 +54,7 @@ async fn signing_up_tells_nobody_who_has_an_account() {
 
 #[tokio::test]
 async fn odd_addresses_and_names_are_refused_beside_their_field() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     let long = format!("{}@example.com", "a".repeat(320));
     for email in [
@@ -70,7 +70,7 @@ async fn odd_addresses_and_names_are_refused_beside_their_field() {
     ] {
         let got = gateway.post("/signup", &[("email", email)]).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{email:?}");
-        got.shows("email-wrong");
+        got.assert_contains("email-wrong");
     }
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
@@ -79,22 +79,22 @@ async fn odd_addresses_and_names_are_refused_beside_their_field() {
     for name in ["admin", "root", "../x", "<script>", "", "  ", "a\u{202e}b", "ANNA", &long] {
         let got = gateway.post("/signup/new", &chosen(name)).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{name:?}");
-        got.shows("username-wrong");
-        got.hides("<script>");
+        got.assert_contains("username-wrong");
+        got.assert_lacks("<script>");
     }
     for password in ["a", "zoe@example.com", "password123!", &"x".repeat(1_025)] {
         let fields = [("username", "zoe"), ("password", password), ("again", password)];
         let got = gateway.post("/signup/new", &fields).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
-        got.shows("password-wrong");
+        got.assert_contains("password-wrong");
     }
-    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.goes_to("/console");
+    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn by_default_nobody_signs_up_uninvited() {
-    let gateway = Gateway::with_mail().await;
-    gateway.get("/login").send().await.hides("Create an account");
+    let gateway = ConsoleGateway::with_mail().await;
+    gateway.get("/login").send().await.assert_lacks("Create an account");
     for mode in [None, Some("invited"), Some("closed"), Some("nonsense")] {
         if let Some(mode) = mode {
             gateway.store.put_setting("signup", mode).await.unwrap();
@@ -103,7 +103,7 @@ async fn by_default_nobody_signs_up_uninvited() {
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{mode:?}");
     }
     assert!(gateway.store.links_for(LinkPurpose::SignUp).await.unwrap().is_empty());
-    let silent = Gateway::new().await;
+    let silent = ConsoleGateway::new().await;
     silent.store.put_setting("signup", "open").await.unwrap();
     let got = silent.post("/signup", &[("email", "zoe@example.com")]).send().await;
     assert_eq!(got.status, StatusCode::FORBIDDEN, "an address that cannot be proved");
@@ -111,7 +111,7 @@ async fn by_default_nobody_signs_up_uninvited() {
 
 #[tokio::test]
 async fn a_door_that_closes_stays_closed_for_links_on_their_way() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
@@ -129,16 +129,16 @@ fn shown(body: &str) -> String {
 
 #[tokio::test]
 async fn an_invitation_makes_one_account_of_its_role() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("olga", AccountRole::Owner).await;
     let cookie = gateway.sign_in("olga").await;
     let fields = [("email", "vera@example.com"), ("role", "viewer")];
     let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
     let (link, to) = gateway.host.link().await;
     assert_eq!((to.as_str(), &shown(&got.body)), ("vera@example.com", &link));
-    gateway.get("/console/people").cookie(&cookie).send().await.shows("vera@example.com");
+    gateway.get("/console/people").cookie(&cookie).send().await.assert_contains("vera@example.com");
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("vera")).cookie(&browser).send().await.goes_to("/console");
+    gateway.post("/signup/new", &chosen("vera")).cookie(&browser).send().await.assert_redirect("/console");
     let vera = gateway.store.account_by_login("vera@example.com").await.unwrap().unwrap();
     assert_eq!(vera.role, AccountRole::Viewer);
     assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
@@ -150,13 +150,13 @@ async fn an_invitation_makes_one_account_of_its_role() {
     let path =
         page.body.split("action=\"").find(|p| p.ends_with("") && p.contains("/revoke\"")).unwrap();
     let path = path.split('"').next().unwrap();
-    gateway.post(path, &[]).cookie(&cookie).send().await.goes_to("/console/people");
+    gateway.post(path, &[]).cookie(&cookie).send().await.assert_redirect("/console/people");
     assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST, "taken back");
 }
 
 #[tokio::test]
 async fn roles_bound_who_may_be_invited() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for (name, role) in [
         ("olga", AccountRole::Owner),
         ("adam", AccountRole::Admin),
@@ -182,7 +182,7 @@ async fn roles_bound_who_may_be_invited() {
 
 #[tokio::test]
 async fn an_invitation_is_worth_what_its_maker_may_still_give() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
     let got =
@@ -193,12 +193,12 @@ async fn an_invitation_is_worth_what_its_maker_may_still_give() {
     let got = gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
     gateway.store.set_role(&adam.id, AccountRole::Admin, START).await.unwrap();
-    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.goes_to("/console");
+    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn nobody_becomes_an_administrator_by_coming_first() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     let mut browsers = Vec::new();
     for n in 0..10 {
@@ -209,7 +209,7 @@ async fn nobody_becomes_an_administrator_by_coming_first() {
     for (n, browser) in browsers.iter().enumerate() {
         let name = format!("first{n}");
         let got = gateway.post("/signup/new", &chosen(&name)).cookie(browser).send().await;
-        got.goes_to("/console");
+        got.assert_redirect("/console");
     }
     let accounts = gateway.store.accounts().await.unwrap();
     assert_eq!(accounts.len(), 10);
@@ -218,14 +218,14 @@ async fn nobody_becomes_an_administrator_by_coming_first() {
 
 #[tokio::test]
 async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     for (name, value) in [("signup", "open"), ("signup_role", "viewer"), ("signup_cap_usd", "2.5")]
     {
         gateway.store.put_setting(name, value).await.unwrap();
     }
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.goes_to("/console");
+    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.assert_redirect("/console");
     let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
     assert_eq!(zoe.role, AccountRole::Viewer);
     let terms = gateway.store.account_terms().await.unwrap();
@@ -237,7 +237,7 @@ async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
     let got = gateway.post("/console/people/invites", &[("role", "member")]).cookie(&owner);
     let link = shown(&got.send().await.body);
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.goes_to("/console");
+    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.assert_redirect("/console");
     let mia = gateway.store.account_by_login("mia").await.unwrap().unwrap();
     assert_eq!(mia.role, AccountRole::Member, "an invitation says itself what it is worth");
     let terms = gateway.store.account_terms().await.unwrap();

@@ -3,13 +3,13 @@
 use http::{Method, StatusCode};
 use store::AccountRole;
 
-use crate::gateway::Gateway;
+use crate::gateway::ConsoleGateway;
 
 const CALL: &str = "/console/playground/call/v1/chat/completions";
 
 #[tokio::test]
 async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
     let own = gateway.key_of(&anna, "abc", "website").await;
@@ -21,7 +21,7 @@ async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
     };
     let got = call(CALL, &own.id).send().await;
     assert_eq!(got.status, StatusCode::OK);
-    got.shows("abc asked for /v1/chat/completions");
+    got.assert_contains("abc asked for /v1/chat/completions");
     for (path, key) in [
         (CALL, foreign.id.as_str()),
         (CALL, "none"),
@@ -37,7 +37,7 @@ async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
 
 #[tokio::test]
 async fn another_site_cannot_spend_and_a_viewer_may_not() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Viewer).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
@@ -46,20 +46,20 @@ async fn another_site_cannot_spend_and_a_viewer_may_not() {
     assert_eq!(got.status, StatusCode::FORBIDDEN);
     let got = ask().with("sec-fetch-site", "cross-site").send().await;
     assert_eq!(got.status, StatusCode::FORBIDDEN);
-    got.shows("another site");
+    got.assert_contains("another site");
 }
 
 #[tokio::test]
 async fn the_page_offers_models_and_keys_or_says_what_lacks() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     let page = gateway.get("/console/playground").cookie(&cookie).send().await;
-    page.shows("Make one");
+    page.assert_contains("Make one");
     gateway.key_of(&anna, "abc", "website").await;
     let page = gateway.get("/console/playground?model=demo-chat").cookie(&cookie).send().await;
     assert_eq!(page.status, StatusCode::OK);
-    page.shows("website");
-    page.hides("Make one");
-    page.hides("<script>alert");
+    page.assert_contains("website");
+    page.assert_lacks("Make one");
+    page.assert_lacks("<script>alert");
 }

@@ -3,21 +3,21 @@
 use http::StatusCode;
 use store::{LinkPurpose, AccountRole};
 
-use crate::gateway::{Gateway, PASSWORD, SECOND};
+use crate::gateway::{ConsoleGateway, PASSWORD, SECOND};
 
 const NEW: &str = "four quiet lanterns";
 const MINUTE: i64 = 60 * SECOND;
 
-async fn asked(gateway: &Gateway, login: &str) -> crate::gateway::Got {
+async fn asked(gateway: &ConsoleGateway, login: &str) -> crate::gateway::PageReply {
     gateway.post("/reset", &[("login", login)]).send().await
 }
 
 #[tokio::test]
 async fn a_mail_leads_to_a_new_password_once() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let thief = gateway.sign_in("anna").await;
-    gateway.get("/login").send().await.shows("Reset Password");
+    gateway.get("/login").send().await.assert_contains("Reset Password");
     assert_eq!(asked(&gateway, "ANNA@example.com").await.status, StatusCode::OK);
     let (link, to) = gateway.host.link().await;
     assert_eq!(to, "anna@example.com");
@@ -27,33 +27,33 @@ async fn a_mail_leads_to_a_new_password_once() {
     let cookie = gateway.open(&link, "/reset/new").await;
     gateway.open(&link, "/reset/new").await;
     let page = gateway.get("/reset/new").cookie(&cookie).send().await;
-    page.shows("anna");
+    page.assert_contains("anna");
     assert!(!page.body.contains(link.trim_start_matches("/link/")), "the word is in no page");
     let weak = [("password", "short"), ("again", "short")];
     let got = gateway.post("/reset/new", &weak).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
-    got.shows("password-wrong");
+    got.assert_contains("password-wrong");
 
     let fields = [("password", NEW), ("again", NEW)];
     let got = gateway.post("/reset/new", &fields).cookie(&cookie).send().await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
-    gateway.get("/console").cookie(&thief).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&thief).send().await.assert_redirect("/login");
     let again = gateway.post("/reset/new", &fields).cookie(&cookie).send().await;
     assert_eq!(again.status, StatusCode::BAD_REQUEST);
-    again.shows("This link does not work");
+    again.assert_contains("This link does not work");
     assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
     let old = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     assert_eq!(old.status, StatusCode::UNAUTHORIZED);
     let new = gateway.post("/login", &[("login", "anna"), ("password", NEW)]).send().await;
-    new.goes_to("/console");
+    new.assert_redirect("/console");
     let told = gateway.host.mail().await;
     assert!(told.text.contains("another password"), "{}", told.text);
 }
 
 #[tokio::test]
 async fn of_many_who_use_one_link_one_succeeds() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     asked(&gateway, "anna").await;
     let (link, _) = gateway.host.link().await;
@@ -67,7 +67,7 @@ async fn of_many_who_use_one_link_one_succeeds() {
 
 #[tokio::test]
 async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let link = async || {
         asked(&gateway, "anna").await;
@@ -91,7 +91,7 @@ async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
 
 #[tokio::test]
 async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let cleo = gateway.account("cleo", AccountRole::Member).await;
@@ -111,7 +111,7 @@ async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
 
 #[tokio::test]
 async fn nobody_is_flooded_with_mails_by_any_name() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let mut held = 0;
     for n in 0..20_u8 {
@@ -129,7 +129,7 @@ async fn nobody_is_flooded_with_mails_by_any_name() {
 
 #[tokio::test]
 async fn one_recipient_and_no_other() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     for login in
         ["anna@example.com,eve@evil.example", "anna@example.com\r\ncc: eve@evil.example", "", "a b"]
@@ -144,7 +144,7 @@ async fn one_recipient_and_no_other() {
 
 #[tokio::test]
 async fn a_link_knows_the_configured_address_only() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     for (name, value) in [
         ("host", "evil.example"),
@@ -160,7 +160,7 @@ async fn a_link_knows_the_configured_address_only() {
 
 #[tokio::test]
 async fn a_link_for_one_deed_does_no_other() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     asked(&gateway, "anna").await;
@@ -171,16 +171,16 @@ async fn a_link_for_one_deed_does_no_other() {
     for (path, cookie) in [("/signup/new", &reset), ("/confirm", &reset), ("/reset/new", &signup)] {
         let got = gateway.post(path, &fields).cookie(cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path}");
-        got.shows("This link does not work");
+        got.assert_contains("This link does not work");
     }
     assert_eq!(gateway.store.account_count().await.unwrap(), 1);
 }
 
 #[tokio::test]
 async fn without_mail_the_page_says_whom_to_ask() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
-    gateway.get("/reset").send().await.shows("administrators");
+    gateway.get("/reset").send().await.assert_contains("administrators");
     assert_eq!(asked(&gateway, "anna").await.status, StatusCode::FORBIDDEN);
     assert!(gateway.store.links_for(LinkPurpose::Reset).await.unwrap().is_empty());
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
@@ -188,5 +188,5 @@ async fn without_mail_the_page_says_whom_to_ask() {
     let link = admin::reset_link(&gateway.store, &anna, now).await.unwrap();
     let cookie = gateway.open(&link, "/reset/new").await;
     let fields = [("password", NEW), ("again", NEW)];
-    gateway.post("/reset/new", &fields).cookie(&cookie).send().await.goes_to("/console");
+    gateway.post("/reset/new", &fields).cookie(&cookie).send().await.assert_redirect("/console");
 }

@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 use store::{Account, AccountTerms, KeyRecord, RateLimits, AccountRole, Team, TeamRole};
 
-use crate::gateway::{Gateway, START, key};
+use crate::gateway::{ConsoleGateway, START, key};
 
 /// Whoever tries, in this order: their role at the gateway, and the seat they have in their own team.
 const ACTORS: [(&str, AccountRole, TeamRole); 6] = [
@@ -18,7 +18,7 @@ const ACTORS: [(&str, AccountRole, TeamRole); 6] = [
 
 /// Which team it is tried in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum TeamChoice {
     /// The one they belong to.
     Own,
     /// One they do not belong to (any more: a key they made is there).
@@ -29,7 +29,7 @@ enum Which {
 
 /// Something to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum TriedAction {
     See,
     SeeOverview,
     SeeReceipt,
@@ -54,31 +54,31 @@ enum Deed {
 
 /// What comes of it, one letter for each actor: `d` it is done, `f` they may not, `n` there is no
 /// such thing for them.
-const TABLE: [(Deed, &str, &str, &str); 20] = [
-    (Deed::See, "dddddd", "ddnnnn", "nnnnnn"),
-    (Deed::SeeOverview, "dddddd", "ddnnnn", "nnnnnn"),
-    (Deed::SeeReceipt, "dddddd", "ddnnnn", "nnnnnn"),
-    (Deed::MakeKey, "ddddff", "ddnnnn", "nnnnnn"),
-    (Deed::EditOwn, "ddddff", "ddnnnn", "nnnnnn"),
-    (Deed::RotateOwn, "ddddff", "ddnnnn", "nnnnnn"),
-    (Deed::RevokeOwn, "ddddff", "ddnnnn", "nnnnnn"),
-    (Deed::PlayOwn, "ddddnf", "ddnnnf", "nnnnnf"),
-    (Deed::EditOther, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::RotateOther, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::RevokeOther, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::PlayOther, "dddnnf", "ddnnnf", "nnnnnf"),
-    (Deed::AddMember, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::ChangeMember, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::AskRemove, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::RemoveMember, "dddfff", "ddnnnn", "nnnnnn"),
-    (Deed::Leave, "dddddd", "nnnnnn", "nnnnnn"),
-    (Deed::SetTerms, "ddffff", "ddnnnn", "nnnnnn"),
-    (Deed::Close, "ddffff", "ddnnnn", "nnnnnn"),
-    (Deed::Open, "ddffff", "ddnnnn", "nnnnnn"),
+const TABLE: [(TriedAction, &str, &str, &str); 20] = [
+    (TriedAction::See, "dddddd", "ddnnnn", "nnnnnn"),
+    (TriedAction::SeeOverview, "dddddd", "ddnnnn", "nnnnnn"),
+    (TriedAction::SeeReceipt, "dddddd", "ddnnnn", "nnnnnn"),
+    (TriedAction::MakeKey, "ddddff", "ddnnnn", "nnnnnn"),
+    (TriedAction::EditOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (TriedAction::RotateOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (TriedAction::RevokeOwn, "ddddff", "ddnnnn", "nnnnnn"),
+    (TriedAction::PlayOwn, "ddddnf", "ddnnnf", "nnnnnf"),
+    (TriedAction::EditOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::RotateOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::RevokeOther, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::PlayOther, "dddnnf", "ddnnnf", "nnnnnf"),
+    (TriedAction::AddMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::ChangeMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::AskRemove, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::RemoveMember, "dddfff", "ddnnnn", "nnnnnn"),
+    (TriedAction::Leave, "dddddd", "nnnnnn", "nnnnnn"),
+    (TriedAction::SetTerms, "ddffff", "ddnnnn", "nnnnnn"),
+    (TriedAction::Close, "ddffff", "ddnnnn", "nnnnnn"),
+    (TriedAction::Open, "ddffff", "ddnnnn", "nnnnnn"),
 ];
 
 /// A team to try something in.
-struct Ground {
+struct TestTeam {
     team: Team,
     own: KeyRecord,
     other: KeyRecord,
@@ -87,7 +87,7 @@ struct Ground {
 }
 
 /// Everything of a team that a deed could change.
-type Print = (
+type TeamState = (
     Option<Team>,
     Vec<(String, AccountTerms)>,
     Vec<(String, RateLimits)>,
@@ -95,8 +95,8 @@ type Print = (
     Vec<KeyRecord>,
 );
 
-struct World {
-    gateway: Gateway,
+struct RightsFixture {
+    gateway: ConsoleGateway,
     /// Belongs to every team, so that it never lacks a manager.
     head: Account,
     member: Account,
@@ -104,16 +104,16 @@ struct World {
     made: usize,
 }
 
-impl World {
+impl RightsFixture {
     async fn new() -> Self {
-        let gateway = Gateway::new().await;
+        let gateway = ConsoleGateway::new().await;
         let head = gateway.account("head", AccountRole::Member).await;
         let member = gateway.account("rob", AccountRole::Member).await;
         let newcomer = gateway.account("zoe", AccountRole::Member).await;
         Self { gateway, head, member, newcomer, made: 0 }
     }
 
-    async fn ground(&mut self, actor: &Account, seat: Option<TeamRole>, closed: bool) -> Ground {
+    async fn ground(&mut self, actor: &Account, seat: Option<TeamRole>, closed: bool) -> TestTeam {
         self.made += 1;
         let store = &self.gateway.store;
         let team = Team {
@@ -146,10 +146,10 @@ impl World {
             store.set_disabled(&team.id, true, START).await.unwrap();
         }
         let [own, other] = <[KeyRecord; 2]>::try_from(keys).unwrap();
-        Ground { team, own, other, member: self.member.clone() }
+        TestTeam { team, own, other, member: self.member.clone() }
     }
 
-    async fn print(&self, team_id: &str) -> Print {
+    async fn print(&self, team_id: &str) -> TeamState {
         let store = &self.gateway.store;
         let members = store.members(team_id).await.unwrap();
         (
@@ -161,8 +161,8 @@ impl World {
         )
     }
 
-    async fn attempt(&self, deed: Deed, ground: &Ground, actor: &Account, cookie: &str) -> u16 {
-        let Ground { team, own, other, member } = ground;
+    async fn attempt(&self, deed: TriedAction, ground: &TestTeam, actor: &Account, cookie: &str) -> u16 {
+        let TestTeam { team, own, other, member } = ground;
         let team = format!("/console/teams/{}", team.id);
         let person = format!("{team}/members/{}", member.id);
         let get = |path: String| (Method::GET, path, vec![]);
@@ -172,37 +172,37 @@ impl World {
         let rotate = vec![("overlap", "none")];
         let of = |key: &KeyRecord, verb: &str| format!("/console/keys/{}/{verb}", key.id);
         let (method, path, fields) = match deed {
-            Deed::See => get(team),
-            Deed::SeeOverview => get(format!("/console?for={}", ground.team.id)),
-            Deed::SeeReceipt => get(format!("/console/calls/req_{}", other.id)),
-            Deed::MakeKey => post(format!("/console/keys?for={}", ground.team.id), edit),
-            Deed::EditOwn => post(of(own, "edit"), edit),
-            Deed::EditOther => post(of(other, "edit"), edit),
-            Deed::RotateOwn => post(of(own, "rotate"), rotate),
-            Deed::RotateOther => post(of(other, "rotate"), rotate),
-            Deed::RevokeOwn => post(of(own, "revoke"), vec![]),
-            Deed::RevokeOther => post(of(other, "revoke"), vec![]),
-            Deed::PlayOwn | Deed::PlayOther => {
-                let key = if deed == Deed::PlayOwn { own } else { other };
+            TriedAction::See => get(team),
+            TriedAction::SeeOverview => get(format!("/console?for={}", ground.team.id)),
+            TriedAction::SeeReceipt => get(format!("/console/calls/req_{}", other.id)),
+            TriedAction::MakeKey => post(format!("/console/keys?for={}", ground.team.id), edit),
+            TriedAction::EditOwn => post(of(own, "edit"), edit),
+            TriedAction::EditOther => post(of(other, "edit"), edit),
+            TriedAction::RotateOwn => post(of(own, "rotate"), rotate),
+            TriedAction::RotateOther => post(of(other, "rotate"), rotate),
+            TriedAction::RevokeOwn => post(of(own, "revoke"), vec![]),
+            TriedAction::RevokeOther => post(of(other, "revoke"), vec![]),
+            TriedAction::PlayOwn | TriedAction::PlayOther => {
+                let key = if deed == TriedAction::PlayOwn { own } else { other };
                 let path = "/console/playground/call/v1/chat/completions";
                 let ask = self.gateway.ask(Method::POST, path).cookie(cookie);
                 let ask = ask.with("sec-fetch-site", "same-origin");
                 return ask.with("x-playground-key", &key.id).send().await.status.as_u16();
             }
-            Deed::AddMember => {
+            TriedAction::AddMember => {
                 post(format!("{team}/members"), vec![("login", "zoe"), ("role", "member")])
             }
-            Deed::ChangeMember => post(person, vec![("role", "member")]),
-            Deed::AskRemove => get(format!("{person}/remove")),
-            Deed::RemoveMember => post(format!("{person}/remove"), vec![]),
-            Deed::Leave => post(format!("{team}/members/{}/remove", actor.id), vec![]),
-            Deed::SetTerms => {
+            TriedAction::ChangeMember => post(person, vec![("role", "member")]),
+            TriedAction::AskRemove => get(format!("{person}/remove")),
+            TriedAction::RemoveMember => post(format!("{person}/remove"), vec![]),
+            TriedAction::Leave => post(format!("{team}/members/{}/remove", actor.id), vec![]),
+            TriedAction::SetTerms => {
                 let fields = [("name", ground.team.name.as_str()), ("cap", "7"), ("rpm", "9")];
                 let ask = self.gateway.post(&team, &fields).cookie(cookie);
                 return ask.send().await.status.as_u16();
             }
-            Deed::Close => post(format!("{team}/close"), vec![]),
-            Deed::Open => post(format!("{team}/open"), vec![]),
+            TriedAction::Close => post(format!("{team}/close"), vec![]),
+            TriedAction::Open => post(format!("{team}/open"), vec![]),
         };
         let ask = match method {
             Method::GET => self.gateway.get(&path),
@@ -214,8 +214,8 @@ impl World {
 
 #[tokio::test]
 async fn every_cell_of_the_table_of_rights() {
-    let mut world = World::new().await;
-    let nowhere = Ground {
+    let mut world = RightsFixture::new().await;
+    let nowhere = TestTeam {
         team: Team {
             id: uuid::Uuid::now_v7().to_string(),
             name: String::new(),
@@ -232,13 +232,13 @@ async fn every_cell_of_the_table_of_rights() {
         let actor = world.gateway.account(name, role).await;
         let cookie = world.gateway.sign_in(name).await;
         for (deed, own, other, none) in TABLE {
-            for (which, letters) in [(Which::Own, own), (Which::Other, other), (Which::None, none)]
+            for (which, letters) in [(TeamChoice::Own, own), (TeamChoice::Other, other), (TeamChoice::None, none)]
             {
-                let seat = (which == Which::Own).then_some(seat);
+                let seat = (which == TeamChoice::Own).then_some(seat);
                 let made = match which {
-                    Which::None => None,
-                    Which::Own | Which::Other => {
-                        Some(world.ground(&actor, seat, deed == Deed::Open).await)
+                    TeamChoice::None => None,
+                    TeamChoice::Own | TeamChoice::Other => {
+                        Some(world.ground(&actor, seat, deed == TriedAction::Open).await)
                     }
                 };
                 let ground = made.as_ref().unwrap_or(&nowhere);
@@ -258,12 +258,12 @@ async fn every_cell_of_the_table_of_rights() {
                 assert!(expected.contains(&status), "{cell}: {status}");
                 let changes = !matches!(
                     deed,
-                    Deed::See
-                        | Deed::SeeOverview
-                        | Deed::SeeReceipt
-                        | Deed::AskRemove
-                        | Deed::PlayOwn
-                        | Deed::PlayOther
+                    TriedAction::See
+                        | TriedAction::SeeOverview
+                        | TriedAction::SeeReceipt
+                        | TriedAction::AskRemove
+                        | TriedAction::PlayOwn
+                        | TriedAction::PlayOther
                 );
                 let done = letter == 'd' && changes;
                 assert_eq!(before != after, done, "{cell}: what it changed");
@@ -277,7 +277,7 @@ async fn every_cell_of_the_table_of_rights() {
 
 #[tokio::test]
 async fn teams_are_made_by_administrators() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     for (name, role, _) in ACTORS {
         gateway.account(name, role).await;
         let cookie = gateway.sign_in(name).await;
@@ -293,7 +293,7 @@ async fn teams_are_made_by_administrators() {
 
 #[tokio::test]
 async fn fields_nobody_asked_for_change_nothing() {
-    let mut world = World::new().await;
+    let mut world = RightsFixture::new().await;
     let mia = world.gateway.account("mia", AccountRole::Member).await;
     let ground = world.ground(&mia, Some(TeamRole::Manager), false).await;
     let gateway = &world.gateway;

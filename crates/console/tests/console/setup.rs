@@ -3,7 +3,7 @@
 use http::StatusCode;
 use store::{Account, AccountRole};
 
-use crate::gateway::{Gateway, PASSWORD, START};
+use crate::gateway::{ConsoleGateway, PASSWORD, START};
 
 const GOOD: [(&str, &str); 4] = [
     ("username", "anna"),
@@ -12,8 +12,8 @@ const GOOD: [(&str, &str); 4] = [
     ("again", PASSWORD),
 ];
 
-async fn fresh() -> Gateway {
-    let gateway = Gateway::new().await;
+async fn fresh() -> ConsoleGateway {
+    let gateway = ConsoleGateway::new().await;
     let owner = Account {
         id: "0".to_owned(),
         username: "owner".to_owned(),
@@ -35,9 +35,9 @@ async fn the_link_makes_one_owner_and_then_is_gone() {
     let page = gateway.get("/console/setup/the-word").send().await;
     assert_eq!(page.status, StatusCode::OK);
     let got = gateway.post("/console/setup/the-word", &GOOD).send().await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let console = gateway.get("/console").cookie(&got.cookie()).send().await;
-    console.shows("anna");
+    console.assert_contains("anna");
     let anna = gateway.store.account_by_login("anna@example.com").await.unwrap().unwrap();
     assert_eq!((anna.role, anna.username.as_str()), (AccountRole::Owner, "anna"));
     assert!(anna.password_hash.unwrap().starts_with("$argon2id$"));
@@ -57,7 +57,7 @@ async fn the_link_makes_one_owner_and_then_is_gone() {
 async fn the_first_account_can_be_taken_under_its_own_name() {
     let gateway = fresh().await;
     let fields = [("username", "owner"), ("password", PASSWORD), ("again", PASSWORD)];
-    gateway.post("/console/setup/the-word", &fields).send().await.goes_to("/console");
+    gateway.post("/console/setup/the-word", &fields).send().await.assert_redirect("/console");
     assert_eq!(gateway.store.account_count().await.unwrap(), 1);
     gateway.sign_in("owner").await;
 }
@@ -108,7 +108,7 @@ async fn a_wrong_word_finds_nothing() {
         let got = gateway.get(&format!("/console/setup/{word}")).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{word}");
     }
-    let none = Gateway::new().await;
+    let none = ConsoleGateway::new().await;
     assert_eq!(none.get("/console/setup/the-word").send().await.status, StatusCode::NOT_FOUND);
 }
 
@@ -131,20 +131,20 @@ async fn what_is_wrong_is_said_beside_the_field_and_the_word_stays_good() {
             [("username", username), ("email", email), ("password", password), ("again", again)];
         let got = gateway.post("/console/setup/the-word", &fields).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{fields:?}");
-        got.shows(&format!("id=\"{id}\""));
-        got.shows(why);
-        got.hides("<b>x");
-        got.hides(PASSWORD);
+        got.assert_contains(&format!("id=\"{id}\""));
+        got.assert_contains(why);
+        got.assert_lacks("<b>x");
+        got.assert_lacks(PASSWORD);
     }
     got_values_kept(&gateway).await;
-    gateway.post("/console/setup/the-word", &GOOD).send().await.goes_to("/console");
+    gateway.post("/console/setup/the-word", &GOOD).send().await.assert_redirect("/console");
 }
 
-async fn got_values_kept(gateway: &Gateway) {
+async fn got_values_kept(gateway: &ConsoleGateway) {
     let fields = [("username", "anna"), ("email", "anna@example.com"), ("password", "short")];
     let got = gateway.post("/console/setup/the-word", &fields).send().await;
-    got.shows("value=\"anna\"");
-    got.shows("value=\"anna@example.com\"");
+    got.assert_contains("value=\"anna\"");
+    got.assert_contains("value=\"anna@example.com\"");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn no_field_can_make_more_than_an_owner() {
     let gateway = fresh().await;
     let mut fields = GOOD.to_vec();
     fields.extend([("role", "god"), ("id", "7"), ("disabled", "true"), ("created", "0")]);
-    gateway.post("/console/setup/the-word", &fields).send().await.goes_to("/console");
+    gateway.post("/console/setup/the-word", &fields).send().await.assert_redirect("/console");
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
     assert_eq!((anna.role, anna.disabled, anna.created), (AccountRole::Owner, false, START));
     assert_ne!(anna.id, "7");

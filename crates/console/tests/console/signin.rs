@@ -3,17 +3,17 @@
 use http::StatusCode;
 use store::AccountRole;
 
-use crate::gateway::{DAY, Gateway, PASSWORD, SECOND};
+use crate::gateway::{DAY, ConsoleGateway, PASSWORD, SECOND};
 
 #[tokio::test]
 async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
-    let gateway = Gateway::at("https://gw.example").await;
+    let gateway = ConsoleGateway::at("https://gw.example").await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let got = gateway
         .post("/login", &[("login", "ANNA@example.com"), ("password", PASSWORD)])
         .send()
         .await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let set = got.header("set-cookie");
     assert!(set.starts_with("__Host-portunus="), "{set}");
     for flag in ["HttpOnly", "SameSite=Lax", "Secure", "Path=/", "Max-Age=2592000"] {
@@ -24,9 +24,9 @@ async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
     assert_eq!(word.len(), 64);
     assert_eq!(gateway.store.session(word.as_bytes()).await.unwrap(), None);
     assert_eq!(gateway.store.drop_sessions_of(&anna.id).await.unwrap(), 1);
-    gateway.get("/console").cookie(&got.cookie()).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&got.cookie()).send().await.assert_redirect("/login");
 
-    let plain = Gateway::new().await;
+    let plain = ConsoleGateway::new().await;
     plain.account("anna", AccountRole::Owner).await;
     let set = plain.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     let set = set.header("set-cookie");
@@ -36,7 +36,7 @@ async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
 
 #[tokio::test]
 async fn unknown_wrong_locked_and_passwordless_look_the_same() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let cleo = gateway.account("cleo", AccountRole::Member).await;
@@ -49,7 +49,7 @@ async fn unknown_wrong_locked_and_passwordless_look_the_same() {
         let got = gateway.post("/login", &[("login", login), ("password", password)]).send().await;
         assert_eq!(got.status, StatusCode::UNAUTHORIZED, "{login}");
         assert_eq!(got.header("set-cookie"), "");
-        got.hides(password);
+        got.assert_lacks(password);
         bodies.push(got.body.replace(login, "NAME"));
     }
     bodies.dedup();
@@ -58,7 +58,7 @@ async fn unknown_wrong_locked_and_passwordless_look_the_same() {
 
 #[tokio::test]
 async fn the_eleventh_wrong_try_has_to_wait_and_so_does_the_right_one() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let attempt = |password: &'static str, from| {
         gateway.post("/login", &[("login", "anna"), ("password", password)]).from(from).send()
@@ -70,15 +70,15 @@ async fn the_eleventh_wrong_try_has_to_wait_and_so_does_the_right_one() {
     assert_eq!(held.status, StatusCode::TOO_MANY_REQUESTS);
     let wait: i64 = held.header("retry-after").parse().unwrap();
     assert!((1..=60).contains(&wait));
-    held.shows("Please wait");
-    attempt(PASSWORD, [192, 0, 2, 99]).await.goes_to("/console");
+    held.assert_contains("Please wait");
+    attempt(PASSWORD, [192, 0, 2, 99]).await.assert_redirect("/console");
     gateway.host.clock.pass((wait + 1) * SECOND);
-    attempt(PASSWORD, [192, 0, 2, 1]).await.goes_to("/console");
+    attempt(PASSWORD, [192, 0, 2, 1]).await.assert_redirect("/console");
 }
 
 #[tokio::test]
 async fn headers_cannot_change_where_a_try_comes_from() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let mut held = 0;
     for n in 0..12 {
         let address = format!("10.0.0.{n}");
@@ -96,7 +96,7 @@ async fn headers_cannot_change_where_a_try_comes_from() {
 
 #[tokio::test]
 async fn a_planted_cookie_is_replaced_and_dies() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let planted = gateway.sign_in("anna").await;
     let got = gateway
@@ -105,25 +105,25 @@ async fn a_planted_cookie_is_replaced_and_dies() {
         .send()
         .await;
     assert_ne!(got.cookie(), planted);
-    gateway.get("/console").cookie(&planted).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&planted).send().await.assert_redirect("/login");
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
 }
 
 #[tokio::test]
 async fn signing_out_ends_the_session() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
-    gateway.get("/login").cookie(&cookie).send().await.goes_to("/console");
+    gateway.get("/login").cookie(&cookie).send().await.assert_redirect("/console");
     let got = gateway.post("/logout", &[]).cookie(&cookie).send().await;
-    got.goes_to("/login");
+    got.assert_redirect("/login");
     assert!(got.header("set-cookie").contains("Max-Age=0"));
-    gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
 }
 
 #[tokio::test]
 async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let idle = gateway.sign_in("anna").await;
     let busy = gateway.sign_in("anna").await;
@@ -132,32 +132,32 @@ async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
         let got = gateway.get("/console").cookie(&busy).send().await;
         assert_eq!(got.status, StatusCode::OK);
     }
-    gateway.get("/console").cookie(&idle).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&idle).send().await.assert_redirect("/login");
     gateway.host.clock.pass(6 * SECOND);
-    gateway.get("/console").cookie(&busy).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&busy).send().await.assert_redirect("/login");
 }
 
 #[tokio::test]
 async fn a_clock_turned_back_revives_nothing() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
     gateway.host.clock.pass(-DAY);
-    gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
 }
 
 #[tokio::test]
 async fn locking_an_account_ends_its_sessions() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
     gateway.store.set_disabled(&anna.id, true, 1).await.unwrap();
-    gateway.get("/console").cookie(&cookie).send().await.goes_to("/login");
+    gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
 }
 
 #[tokio::test]
 async fn senseless_forms_are_refused_before_any_work() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let long = "x".repeat(1_025);
     let huge = "x".repeat(1_000_000);
     for fields in [
@@ -170,7 +170,7 @@ async fn senseless_forms_are_refused_before_any_work() {
     ] {
         let got = gateway.post("/login", &fields).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
-        got.shows("<html");
+        got.assert_contains("<html");
         assert!(got.body.len() < 20_000);
     }
     let json = gateway
@@ -179,12 +179,12 @@ async fn senseless_forms_are_refused_before_any_work() {
         .send()
         .await;
     assert_eq!(json.status, StatusCode::BAD_REQUEST);
-    json.shows("<html");
+    json.assert_contains("<html");
 }
 
 #[tokio::test]
 async fn sql_in_a_login_is_a_login_like_any_other() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     for login in ["' OR '1'='1", "anna'--", "anna\0", "\"; DROP TABLE accounts; --", "%", "_nna"] {
         let got =

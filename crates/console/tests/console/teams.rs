@@ -3,9 +3,9 @@
 use http::StatusCode;
 use store::{Account, KeyRecord, AccountRole, MemberChange, Team, TeamRole};
 
-use crate::gateway::{Gateway, PASSWORD, START, entry, key};
+use crate::gateway::{ConsoleGateway, PASSWORD, START, entry, key};
 
-async fn team(gateway: &Gateway, name: &str, seats: &[(&Account, TeamRole)]) -> Team {
+async fn team(gateway: &ConsoleGateway, name: &str, seats: &[(&Account, TeamRole)]) -> Team {
     let team = Team {
         id: uuid::Uuid::now_v7().to_string(),
         name: name.to_owned(),
@@ -21,7 +21,7 @@ async fn team(gateway: &Gateway, name: &str, seats: &[(&Account, TeamRole)]) -> 
     team
 }
 
-async fn key_by(gateway: &Gateway, team: &Team, maker: &Account, id: &str) -> KeyRecord {
+async fn key_by(gateway: &ConsoleGateway, team: &Team, maker: &Account, id: &str) -> KeyRecord {
     let mut record = key(id, &team.id, &format!("{id} key"), None, Vec::new(), None);
     record.created_by = Some(maker.id.clone());
     gateway.store.add_key(&record).await.unwrap();
@@ -34,7 +34,7 @@ fn at(team: &Team) -> String {
 
 #[tokio::test]
 async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let mia = gateway.account("mia", AccountRole::Member).await;
     let rob = gateway.account("rob", AccountRole::Member).await;
     let night =
@@ -56,18 +56,18 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
         ("/console/playground", "private key", "mine key"),
     ] {
         let page = gateway.get(path).cookie(&cookie).send().await;
-        page.shows(own_says);
-        page.hides(team_says);
+        page.assert_contains(own_says);
+        page.assert_lacks(team_says);
         let page = gateway.get(&format!("{path}?for={}", night.id)).cookie(&cookie).send().await;
-        page.shows(team_says);
-        page.hides(own_says);
+        page.assert_contains(team_says);
+        page.assert_lacks(own_says);
     }
     let page = gateway.get(&format!("/console?for={}", night.id)).cookie(&cookie).send().await;
-    page.shows("made by <bdi>rob</bdi>");
-    page.shows(&format!("/console/usage?for={}", night.id));
-    page.shows(&format!("/console/keys/new?for={}", night.id));
+    page.assert_contains("made by <bdi>rob</bdi>");
+    page.assert_contains(&format!("/console/usage?for={}", night.id));
+    page.assert_contains(&format!("/console/keys/new?for={}", night.id));
     let play = format!("/console/playground?for={}", night.id);
-    gateway.get(&play).cookie(&cookie).send().await.hides("shared key");
+    gateway.get(&play).cookie(&cookie).send().await.assert_lacks("shared key");
     for wrong in ["/console?for=none", &format!("/console?for={}", rob.id)] {
         let got = gateway.get(wrong).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{wrong}");
@@ -77,18 +77,18 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
     gateway.account("sam", AccountRole::Member).await;
     let stranger = gateway.sign_in("sam").await;
-    gateway.get("/console").cookie(&stranger).send().await.hides("Acting for");
-    gateway.get("/console/teams").cookie(&stranger).send().await.hides("Night shift");
+    gateway.get("/console").cookie(&stranger).send().await.assert_lacks("Acting for");
+    gateway.get("/console/teams").cookie(&stranger).send().await.assert_lacks("Night shift");
     // A key that is edited leads back to the team it belongs to.
     let path = format!("/console/keys/{}/edit", mine.id);
     let fields = [("name", "renamed"), ("unlimited", "yes")];
     let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
-    got.goes_to(&format!("/console?for={}", night.id));
+    got.assert_redirect(&format!("/console?for={}", night.id));
 }
 
 #[tokio::test]
 async fn somebody_is_added_by_name_and_nobody_is_found_out() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = gateway.account("mia", AccountRole::Member).await;
     let lea = gateway.account("lea", AccountRole::Member).await;
@@ -100,14 +100,14 @@ async fn somebody_is_added_by_name_and_nobody_is_found_out() {
     let add = |login: &str| {
         gateway.post(&path, &[("login", login), ("role", "member")]).cookie(&cookie).send()
     };
-    add("MIA@example.com").await.goes_to(&at(&crew));
+    add("MIA@example.com").await.assert_redirect(&at(&crew));
     assert!(gateway.host.mail().await.text.contains("Crew"), "they hear of it");
     let page = gateway.get(&at(&crew)).cookie(&cookie).send().await;
-    page.shows("mia");
-    page.hides("mia@example.com");
+    page.assert_contains("mia");
+    page.assert_lacks("mia@example.com");
     let unknown = add("nobody").await;
     assert_eq!(unknown.status, StatusCode::BAD_REQUEST);
-    unknown.shows("There is nobody with this username or address.");
+    unknown.assert_contains("There is nobody with this username or address.");
     for login in ["lea", "lea@example.com", "Other crew", "mi", ""] {
         let got = add(login).await;
         assert_eq!(got.status, unknown.status, "{login}");
@@ -126,7 +126,7 @@ async fn somebody_is_added_by_name_and_nobody_is_found_out() {
 
 #[tokio::test]
 async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = &gateway.account("mia", AccountRole::Member).await;
     let rob = &gateway.account("rob", AccountRole::Member).await;
@@ -142,15 +142,15 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
     let [as_mia, as_max] = &cookies;
     let remove = |who: &Account| format!("{}/members/{}/remove", at(&crew), who.id);
     let page = gateway.get(&remove(mia)).cookie(as_max).send().await;
-    page.shows("mias key");
-    page.hides("robs key");
+    page.assert_contains("mias key");
+    page.assert_lacks("robs key");
     gateway
         .post(&remove(mia), &[("revoke", "yes")])
         .cookie(as_max)
         .send()
         .await
-        .goes_to(&at(&crew));
-    gateway.post(&remove(rob), &[]).cookie(as_max).send().await.goes_to(&at(&crew));
+        .assert_redirect(&at(&crew));
+    gateway.post(&remove(rob), &[]).cookie(as_max).send().await.assert_redirect(&at(&crew));
     let revoked = |key: &KeyRecord| {
         let (store, id) = (gateway.store.clone(), key.id.clone());
         async move { store.key(&id).await.unwrap().unwrap().revoked.is_some() }
@@ -170,7 +170,7 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
 
 #[tokio::test]
 async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.account("ada", AccountRole::Admin).await;
     let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
@@ -181,17 +181,17 @@ async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
     {
         let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{path}");
-        got.shows("no manager");
+        got.assert_contains("no manager");
     }
     let cookie = gateway.sign_in("ada").await;
     let got = gateway.post(&format!("{person}/remove"), &[]).cookie(&cookie).send().await;
-    got.goes_to(&at(&crew));
-    gateway.get(&at(&crew)).cookie(&cookie).send().await.shows("Administrators manage it");
+    got.assert_redirect(&at(&crew));
+    gateway.get(&at(&crew)).cookie(&cookie).send().await.assert_contains("Administrators manage it");
 }
 
 #[tokio::test]
 async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let olga = gateway.account("olga", AccountRole::Owner).await;
     let cookie = gateway.sign_in("olga").await;
     for (fields, wrong) in [
@@ -203,7 +203,7 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
     ] {
         let got = gateway.post("/console/teams", &fields).cookie(&cookie).send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{fields:?}");
-        got.shows(wrong);
+        got.assert_contains(wrong);
     }
     assert_eq!(gateway.store.teams().await.unwrap(), []);
     let fields = [
@@ -217,9 +217,9 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
     assert_eq!(got.status, StatusCode::SEE_OTHER);
     let crew = gateway.store.teams().await.unwrap().remove(0).team;
     let page = gateway.get(&at(&crew)).cookie(&cookie).send().await;
-    page.hides("<b>");
+    page.assert_lacks("<b>");
     for says in ["2.5", "Spent this week", "value=\"60\""] {
-        page.shows(says);
+        page.assert_contains(says);
     }
     let shared = key_by(&gateway, &crew, &olga, "shared").await;
     gateway.post(&format!("{}/close", at(&crew)), &[]).cookie(&cookie).send().await;
@@ -236,7 +236,7 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
 
 #[tokio::test]
 async fn nobody_signs_in_as_a_team() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     team(&gateway, "crew", &[]).await;
     let unknown = gateway.post("/login", &[("login", "nobody"), ("password", "x")]).send().await;
     let got = gateway.post("/login", &[("login", "crew"), ("password", "x")]).send().await;
@@ -248,7 +248,7 @@ async fn nobody_signs_in_as_a_team() {
 
 #[tokio::test]
 async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
-    let gateway = Gateway::with_mail().await;
+    let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let ada = gateway.account("ada", AccountRole::Admin).await;
     let crew = team(&gateway, "Crew", &[(&max, TeamRole::Manager)]).await;
@@ -260,13 +260,13 @@ async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invit
     assert!(gateway.host.no_mail().await);
     let cookie = gateway.sign_in("ada").await;
     let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
-    got.shows("The invitation");
+    got.assert_contains("The invitation");
     let (link, to) = gateway.host.link().await;
     assert_eq!(to, "zoe@example.com");
     let word = gateway.open(&link, "/signup/new").await;
     let fields = [("username", "zoe"), ("password", PASSWORD), ("again", PASSWORD)];
     let got = gateway.post("/signup/new", &fields).cookie(&word).send().await;
-    got.goes_to("/console");
+    got.assert_redirect("/console");
     let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
     assert_eq!(zoe.role, AccountRole::Member);
     let seats = gateway.store.memberships_of(&zoe.id).await.unwrap();

@@ -3,11 +3,11 @@
 use http::StatusCode;
 use store::AccountRole;
 
-use crate::gateway::{Gateway, ODD, SECOND, START, entry, escape};
+use crate::gateway::{ConsoleGateway, ODD, SECOND, START, entry, escape};
 
 #[tokio::test]
 async fn usage_adds_up_and_stays_with_its_account() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
     let website = gateway.key_of(&anna, "abc", "website").await;
@@ -19,42 +19,42 @@ async fn usage_adds_up_and_stays_with_its_account() {
     let (annas, bens) = (gateway.sign_in("anna").await, gateway.sign_in("ben").await);
     let all = gateway.get("/console/usage").cookie(&annas).send().await;
     assert_eq!(all.status, StatusCode::OK);
-    all.shows("$5.50");
-    all.shows("demo-chat");
-    all.hides("<script>alert");
+    all.assert_contains("$5.50");
+    all.assert_contains("demo-chat");
+    all.assert_lacks("<script>alert");
     let mine = gateway.get("/console/usage?by=key").cookie(&bens).send().await;
-    mine.shows("$3.00");
-    mine.shows("robot");
-    mine.hides("website");
+    mine.assert_contains("$3.00");
+    mine.assert_contains("robot");
+    mine.assert_lacks("website");
     // Whoever may not see all does not see another account by asking for it.
     let path = format!("/console/usage?account={}&key=abc", anna.id);
     let none = gateway.get(&path).cookie(&bens).send().await;
-    none.shows("No calls in this time");
+    none.assert_contains("No calls in this time");
     let one = format!("/console/usage?model={}", escape(ODD));
-    gateway.get(&one).cookie(&annas).send().await.shows("$3.00");
+    gateway.get(&one).cookie(&annas).send().await.assert_contains("$3.00");
     let chosen = gateway.get("/console/usage?key=abc&status=200&by=lane").cookie(&annas);
     let chosen = chosen.send().await;
-    chosen.shows("$2.50");
+    chosen.assert_contains("$2.50");
     for control in ["model", "key", "account", "lane", "status"] {
-        chosen.shows(&format!("<select id=\"{control}\" name=\"{control}\">"));
+        chosen.assert_contains(&format!("<select id=\"{control}\" name=\"{control}\">"));
     }
-    chosen.shows("<option value=\"abc\" selected>website</option>");
-    chosen.shows("<option value=\"def\">robot</option>");
-    chosen.shows("name=\"by\" value=\"lane\"");
-    mine.hides("name=\"account\"");
-    mine.hides("value=\"abc\"");
+    chosen.assert_contains("<option value=\"abc\" selected>website</option>");
+    chosen.assert_contains("<option value=\"def\">robot</option>");
+    chosen.assert_contains("name=\"by\" value=\"lane\"");
+    mine.assert_lacks("name=\"account\"");
+    mine.assert_lacks("value=\"abc\"");
     for view in
         ["what=latency", "what=tokens&by=status", "what=calls&by=lane&range=1y", "range=24h"]
     {
         let got = gateway.get(&format!("/console/usage?{view}")).cookie(&annas).send().await;
         assert_eq!(got.status, StatusCode::OK, "{view}");
-        got.shows("<svg");
+        got.assert_contains("<svg");
     }
 }
 
 #[tokio::test]
 async fn a_call_has_a_receipt_for_its_own_account() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
@@ -66,16 +66,16 @@ async fn a_call_has_a_receipt_for_its_own_account() {
     let got = gateway.get("/console/calls/req_1").cookie(&annas).send().await;
     assert_eq!(got.status, StatusCode::OK);
     for text in ["0.000000007", "sampling.top_k", "demo/demo-chat", "1,200"] {
-        got.shows(text);
+        got.assert_contains(text);
     }
     let other = gateway.get("/console/calls/req_1").cookie(&bens).send().await;
     assert_eq!(other.status, StatusCode::NOT_FOUND);
-    gateway.get("/console/calls").cookie(&bens).send().await.shows("No calls");
+    gateway.get("/console/calls").cookie(&bens).send().await.assert_contains("No calls");
 }
 
 #[tokio::test]
 async fn calls_are_paged_and_exported_whole() {
-    let gateway = Gateway::new().await;
+    let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "abc", "=cmd()").await;
     let calls: Vec<_> = (0..1_203)
@@ -88,14 +88,14 @@ async fn calls_are_paged_and_exported_whole() {
     gateway.store.post(&calls).await.unwrap();
     let cookie = gateway.sign_in("anna").await;
     let first = gateway.get("/console/calls").cookie(&cookie).send().await;
-    first.shows("r1202");
-    first.hides("r1152");
+    first.assert_contains("r1202");
+    first.assert_lacks("r1152");
     let next = first.body.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
     let second = gateway.get(&next.replace("&amp;", "&")).cookie(&cookie).send().await;
-    second.shows("r1152");
-    second.hides("r1153");
+    second.assert_contains("r1152");
+    second.assert_lacks("r1153");
     let file = gateway.get("/console/calls.csv").cookie(&cookie).send().await;
     assert_eq!(file.header("content-type"), "text/csv; charset=utf-8");
     assert_eq!(file.body.lines().count(), 1_204);
-    file.shows("\"'=cmd()\"");
+    file.assert_contains("\"'=cmd()\"");
 }

@@ -3,12 +3,12 @@
 use serde_json::json;
 use std::process::ExitCode;
 
-use super::{Common, say};
+use super::{CommonArgs, print_line};
 
-pub(super) fn check(common: &Common) -> anyhow::Result<ExitCode> {
+pub(super) fn check(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     if common.json {
-        say(&json!({
+        print_line(&json!({
             "ok": true,
             "models": config.catalog.len(),
             "providers": config.providers.iter().map(|p| &p.name).collect::<Vec<_>>(),
@@ -18,15 +18,15 @@ pub(super) fn check(common: &Common) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for warning in &config.warnings {
-        say(&format!("warning: {warning}"));
+        print_line(&format!("warning: {warning}"));
     }
     let names: Vec<&str> = config.providers.iter().map(|p| p.name.as_str()).collect();
-    say(&format!(
+    print_line(&format!(
         "good: {} models from {} providers ({}), listening on {}",
         config.catalog.len(),
         names.len(),
         names.join(", "),
-        config.listen
+        config.listen_address
     ));
     Ok(ExitCode::SUCCESS)
 }

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use store::{AccountTerms, BudgetTerms, KeyScope, RateLimits, KeyOwner, AccountRole, Store};
 use tokio_util::task::TaskTracker;
 
-use super::{Common, say};
-use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, ShownKey};
+use super::{CommonArgs, print_line};
+use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, IssuedKey};
 
-use crate::app::{open_store, owner_of, pepper};
-use access::keys::{KeyRing, described, described_budget, state};
-use access::limits::Shared;
-use config::Net;
-use config::duration;
+use crate::app::{open_store, owner_or_create, key_pepper};
+use access::keys::{KeyCache, key_json, budget_json, key_state};
+use access::limits::SharedLimits;
+use config::IpRange;
+use config::parse_duration;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Keys {
+pub(super) enum KeysCommand {
     /// Make a key; its value is shown once
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Create {
@@ -46,7 +46,7 @@ pub(super) enum Keys {
         #[arg(long, value_name = "NAME")]
         account: Option<String>,
         #[command(flatten)]
-        terms: Terms,
+        terms: KeyLimitArgs,
     },
     /// Change what a key may do; what is not named stays as it is
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
@@ -69,7 +69,7 @@ pub(super) enum Keys {
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
         #[command(flatten)]
-        terms: Terms,
+        terms: KeyLimitArgs,
     },
     /// Show or change what all keys of an account or a team together may do
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
@@ -84,9 +84,9 @@ pub(super) enum Keys {
         cap: Option<canon::Money>,
         /// The most they may spend in every day, week or month (UTC), or `none`
         #[arg(long, value_name = "USD/day", value_parser = budget)]
-        budget: Option<Budget>,
+        budget: Option<BudgetArg>,
         #[command(flatten)]
-        pace: PaceTerms,
+        pace: RateLimitArgs,
     },
     /// List all keys
     List,
@@ -107,64 +107,64 @@ pub(super) enum Keys {
 
 /// How fast, each with `none` for no limit.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct PaceTerms {
+pub(super) struct RateLimitArgs {
     /// Requests per minute, or `none`
     #[arg(long, value_name = "N", value_parser = limit)]
-    rpm: Option<Limit>,
+    rpm: Option<LimitArg>,
     /// Tokens per minute, or `none`
     #[arg(long, value_name = "N", value_parser = limit)]
-    tpm: Option<Limit>,
+    tpm: Option<LimitArg>,
     /// Calls at the same time, or `none`
     #[arg(long, value_name = "N", value_parser = limit)]
-    concurrency: Option<Limit>,
+    concurrency: Option<LimitArg>,
 }
 
 /// What a key may do besides spending in all.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Terms {
+pub(super) struct KeyLimitArgs {
     #[command(flatten)]
-    pace: PaceTerms,
+    pace: RateLimitArgs,
     /// Only from these addresses and networks, such as 10.0.0.0/8, or `none` for anywhere
     #[arg(long, value_delimiter = ',', value_name = "A,B", value_parser = place)]
     ips: Vec<String>,
     /// The most it may spend in every day, week or month (UTC), or `none`
     #[arg(long, value_name = "USD/day", value_parser = budget)]
-    budget: Option<Budget>,
+    budget: Option<BudgetArg>,
 }
 
 /// A limit, or none.
 #[derive(Clone, Copy, Debug)]
-struct Limit(Option<u32>);
+struct LimitArg(Option<u32>);
 
 /// A budget, or none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget(Option<BudgetTerms>);
+pub(super) struct BudgetArg(Option<BudgetTerms>);
 
-const NONE: &str = "none";
-const CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
+const NONE_WORD: &str = "none";
+const ADMIN_KEY_CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
 
 fn scope(text: &str) -> Result<KeyScope, String> {
     KeyScope::by_word(text).ok_or_else(|| "write `call` or `admin`".to_owned())
 }
 
-fn limit(text: &str) -> Result<Limit, String> {
+fn limit(text: &str) -> Result<LimitArg, String> {
     match text.parse() {
-        _ if text == NONE => Ok(Limit(None)),
-        Ok(number) if number > 0 => Ok(Limit(Some(number))),
+        _ if text == NONE_WORD => Ok(LimitArg(None)),
+        Ok(number) if number > 0 => Ok(LimitArg(Some(number))),
         Ok(_) | Err(_) => Err("write a whole number above zero, or `none`".to_owned()),
     }
 }
 
 fn place(text: &str) -> Result<String, String> {
-    if text != NONE {
-        Net::read(text)?;
+    if text != NONE_WORD {
+        IpRange::parse(text)?;
     }
     Ok(text.trim().to_owned())
 }
 
-fn budget(text: &str) -> Result<Budget, String> {
-    if text == NONE {
-        return Ok(Budget(None));
+fn budget(text: &str) -> Result<BudgetArg, String> {
+    if text == NONE_WORD {
+        return Ok(BudgetArg(None));
     }
     let wrong =
         || "write an amount and a period, such as 5.00/day, 20/week or 100/month".to_owned();
@@ -174,59 +174,59 @@ fn budget(text: &str) -> Result<Budget, String> {
     if most.is_negative() {
         return Err("must not be below zero".to_owned());
     }
-    Ok(Budget(Some(BudgetTerms { limit: most, period })))
+    Ok(BudgetArg(Some(BudgetTerms { limit: most, period })))
 }
 
-impl PaceTerms {
+impl RateLimitArgs {
     /// Changes what is named.
     fn apply(self, limits: &mut RateLimits) {
         let Self { rpm, tpm, concurrency } = self;
         for (wanted, own) in
             [(rpm, &mut limits.rpm), (tpm, &mut limits.tpm), (concurrency, &mut limits.concurrency)]
         {
-            if let Some(Limit(limit)) = wanted {
+            if let Some(LimitArg(limit)) = wanted {
                 *own = limit;
             }
         }
     }
 }
 
-pub(super) async fn run(common: &Common, command: Keys) -> anyhow::Result<ExitCode> {
-    if let Keys::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
+pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Result<ExitCode> {
+    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
         let say = "a key for calls needs --cap <USD> or --unlimited";
-        let wrong = super::Arguments::command().error(ErrorKind::MissingRequiredArgument, say);
+        let wrong = super::CliArguments::command().error(ErrorKind::MissingRequiredArgument, say);
         let _ = wrong.print();
         return Ok(ExitCode::from(2));
     }
     let config = common.load()?;
     let store = open_store(&config).await?;
-    let pepper = pepper(&config, &store).await?;
+    let pepper = key_pepper(&config, &store).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let admin = AccountAdmin {
-        keys: Arc::new(KeyRing::load(store.clone(), Arc::clone(&clock), &pepper).await?),
+        keys: Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?),
         store,
         clock,
         shared: None,
         tasks: TaskTracker::new(),
     };
-    let outcome = perform(common, &admin, command).await;
+    let outcome = run_command(common, &admin, command).await;
     admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Running gateways hear of it at once instead of within a second.
-        Shared::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.tell_news().await;
+        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.publish_key_change().await;
     }
     outcome
 }
 
-async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow::Result<ExitCode> {
+async fn run_command(common: &CommonArgs, admin: &AccountAdmin, command: KeysCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Keys::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
-            not_negative(cap)?;
+        KeysCommand::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
+            require_not_negative(cap)?;
             if scope == KeyScope::Admin {
                 let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
-                anyhow::ensure!(!spends, CANNOT_SPEND);
+                anyhow::ensure!(!spends, ADMIN_KEY_CANNOT_SPEND);
             }
-            let Terms { pace, ips, budget } = terms;
+            let KeyLimitArgs { pace, ips, budget } = terms;
             let mut limits = RateLimits::default();
             pace.apply(&mut limits);
             let draft = KeyDraft {
@@ -234,25 +234,25 @@ async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow
                 name,
                 cap,
                 models,
-                expires: expires.as_deref().map(later).transpose()?,
+                expires: expires.as_deref().map(time_from_now).transpose()?,
                 limits,
-                ips: ips.into_iter().filter(|text| text != NONE).collect(),
-                budget: budget.and_then(|Budget(budget)| budget),
+                ips: ips.into_iter().filter(|text| text != NONE_WORD).collect(),
+                budget: budget.and_then(|BudgetArg(budget)| budget),
             };
             create(common, admin, account.as_deref(), draft).await
         }
-        Keys::Set { id, name, unlimited, cap, models, expires, terms } => {
-            not_negative(cap)?;
+        KeysCommand::Set { id, name, unlimited, cap, models, expires, terms } => {
+            require_not_negative(cap)?;
             let Some(record) = admin.store.key(&id).await? else {
                 anyhow::bail!("there is no key `{id}` to change; see portunus keys list");
             };
             if record.scope == KeyScope::Admin {
                 let spends = unlimited || cap.is_some_and(|cap| cap != canon::Money::ZERO);
-                anyhow::ensure!(!spends, CANNOT_SPEND);
+                anyhow::ensure!(!spends, ADMIN_KEY_CANNOT_SPEND);
                 let never = expires.as_deref() == Some("never");
                 anyhow::ensure!(!never, "--expires: an admin key must have an end");
             }
-            let Terms { pace, ips, budget } = terms;
+            let KeyLimitArgs { pace, ips, budget } = terms;
             let mut limits = record.limits;
             pace.apply(&mut limits);
             let change = KeyChange {
@@ -263,51 +263,51 @@ async fn perform(common: &Common, admin: &AccountAdmin, command: Keys) -> anyhow
                 expires: match expires.as_deref() {
                     None => None,
                     Some("never") => Some(None),
-                    Some(time) => Some(Some(later(time)?)),
+                    Some(time) => Some(Some(time_from_now(time)?)),
                 },
                 limits: Some(limits),
                 ips: (!ips.is_empty())
-                    .then(|| ips.into_iter().filter(|text| text != NONE).collect()),
-                budget: budget.map(|Budget(budget)| budget),
+                    .then(|| ips.into_iter().filter(|text| text != NONE_WORD).collect()),
+                budget: budget.map(|BudgetArg(budget)| budget),
             };
-            set(common, admin, &id, change).await
+            set_key(common, admin, &id, change).await
         }
-        Keys::Account { name, unlimited, cap, budget, pace } => {
-            let change = Change { unlimited, cap, budget, pace };
+        KeysCommand::Account { name, unlimited, cap, budget, pace } => {
+            let change = AccountChange { unlimited, cap, budget, pace };
             account(common, &admin.store, name.as_deref(), &change).await
         }
-        Keys::List => list(common, &admin.store).await,
-        Keys::Revoke { id } => revoke(common, admin, &id).await,
-        Keys::Rotate { id, overlap } => rotate(common, admin, &id, &overlap).await,
+        KeysCommand::List => list(common, &admin.store).await,
+        KeysCommand::Revoke { id } => revoke(common, admin, &id).await,
+        KeysCommand::Rotate { id, overlap } => rotate(common, admin, &id, &overlap).await,
     }
 }
 
-async fn set(
-    common: &Common,
+async fn set_key(
+    common: &CommonArgs,
     admin: &AccountAdmin,
     id: &str,
     change: KeyChange,
 ) -> anyhow::Result<ExitCode> {
     let record = admin.change_key(&Actor::Operator, id, ReadVersion::default(), change).await?;
     if common.json {
-        say(&described(&record, SystemClock.now()).to_string());
+        print_line(&key_json(&record, SystemClock.now()).to_string());
     } else {
-        say(&format!("The key {} is changed; running gateways know within seconds.", record.id));
+        print_line(&format!("The key {} is changed; running gateways know within seconds.", record.id));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is to be changed of an account.
-struct Change {
+struct AccountChange {
     unlimited: bool,
     cap: Option<canon::Money>,
-    budget: Option<Budget>,
-    pace: PaceTerms,
+    budget: Option<BudgetArg>,
+    pace: RateLimitArgs,
 }
 
-impl Change {
+impl AccountChange {
     const fn is_none(&self) -> bool {
-        let Self { unlimited, cap, budget, pace: PaceTerms { rpm, tpm, concurrency } } = self;
+        let Self { unlimited, cap, budget, pace: RateLimitArgs { rpm, tpm, concurrency } } = self;
         !*unlimited
             && cap.is_none()
             && budget.is_none()
@@ -318,12 +318,12 @@ impl Change {
 }
 
 async fn account(
-    common: &Common,
+    common: &CommonArgs,
     store: &Store,
     name: Option<&str>,
-    change: &Change,
+    change: &AccountChange,
 ) -> anyhow::Result<ExitCode> {
-    not_negative(change.cap)?;
+    require_not_negative(change.cap)?;
     let accounts = match name {
         Some(name) => vec![find_account(store, name).await?],
         None if change.is_none() => store.owners().await?,
@@ -339,7 +339,7 @@ async fn account(
         let before = (limits, terms);
         change.pace.apply(&mut limits);
         terms.cap = if change.unlimited { None } else { change.cap.or(terms.cap) };
-        if let Some(Budget(budget)) = change.budget {
+        if let Some(BudgetArg(budget)) = change.budget {
             terms.budget = budget;
         }
         if limits != before.0 {
@@ -359,7 +359,7 @@ async fn account(
 }
 
 fn show_account(
-    common: &Common,
+    common: &CommonArgs,
     name: &str,
     limits: RateLimits,
     terms: AccountTerms,
@@ -372,17 +372,17 @@ fn show_account(
             "account": name,
             "cap_usd": cap.map(|cap| cap.to_string()),
             "spent_usd": spent.to_string(),
-            "budget": budget.map(described_budget),
+            "budget": budget.map(budget_json),
             "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
         });
-        return say(&told.to_string());
+        return print_line(&told.to_string());
     }
-    let told = |limit: Option<u32>| limit.map_or(NONE.to_owned(), |limit| limit.to_string());
+    let told = |limit: Option<u32>| limit.map_or(NONE_WORD.to_owned(), |limit| limit.to_string());
     let cap = cap.map_or_else(|| "without a cap".to_owned(), |cap| format!("of {cap} USD"));
     let budget = budget.map_or_else(String::new, |BudgetTerms { limit: most, period }| {
         format!(", {most} USD per {}", period.word())
     });
-    say(&format!(
+    print_line(&format!(
         "{name}: {spent} USD spent {cap}{budget}, {} requests per minute, {} tokens per minute, {} \
          calls at once",
         told(rpm),
@@ -396,7 +396,7 @@ async fn find_account(store: &Store, name: &str) -> anyhow::Result<KeyOwner> {
     found.ok_or_else(|| anyhow::anyhow!("there is no account and no team `{name}`"))
 }
 
-fn not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
+fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
     if cap.is_some_and(canon::Money::is_negative) {
         anyhow::bail!("--cap must not be below zero");
     }
@@ -404,36 +404,36 @@ fn not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
 }
 
 /// The time that long from now.
-fn later(text: &str) -> anyhow::Result<i64> {
-    let time = duration(text).map_err(|why| anyhow::anyhow!(why))?;
+fn time_from_now(text: &str) -> anyhow::Result<i64> {
+    let time = parse_duration(text).map_err(|why| anyhow::anyhow!(why))?;
     Ok(SystemClock.now().saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
 }
 
 async fn create(
-    common: &Common,
+    common: &CommonArgs,
     admin: &AccountAdmin,
     account: Option<&str>,
     draft: KeyDraft,
 ) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!draft.name.trim().is_empty(), "--name must not be empty");
-    let owner = owner_of(&admin.store, SystemClock.now()).await?;
+    let owner = owner_or_create(&admin.store, SystemClock.now()).await?;
     let account = match account {
         Some(name) => find_account(&admin.store, name).await?,
         None => KeyOwner::Person(owner),
     };
     let named_end = draft.expires.is_some();
     if draft.scope == KeyScope::Admin {
-        may_administrate(&account)?;
+        require_administrator(&account)?;
     }
-    let ShownKey { record, text } = admin.create_key(&Actor::Operator, &account, draft).await?;
+    let IssuedKey { record, secret: text } = admin.create_key(&Actor::Operator, &account, draft).await?;
     if common.json {
-        let mut shown = described(&record, SystemClock.now());
+        let mut shown = key_json(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("key".to_owned(), Value::from(text));
         }
-        say(&shown.to_string());
+        print_line(&shown.to_string());
     } else {
-        say(&format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name));
+        print_line(&format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name));
         match record.scope {
             KeyScope::Call => {}
             KeyScope::Admin => {
@@ -442,7 +442,7 @@ async fn create(
                 } else {
                     " It ends in 30 days, since --expires was not given."
                 };
-                say(&format!("It administrates and cannot make calls.{end}"));
+                print_line(&format!("It administrates and cannot make calls.{end}"));
             }
         }
     }
@@ -450,7 +450,7 @@ async fn create(
 }
 
 /// Refuses an admin key for an account without the right to administrate.
-fn may_administrate(owner: &KeyOwner) -> anyhow::Result<()> {
+fn require_administrator(owner: &KeyOwner) -> anyhow::Result<()> {
     let may = match owner {
         KeyOwner::Person(account) => match account.role {
             AccountRole::Owner | AccountRole::Admin => true,
@@ -462,27 +462,27 @@ fn may_administrate(owner: &KeyOwner) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
+async fn list(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?;
     if common.json {
         for key in &keys {
-            say(&described(key, SystemClock.now()).to_string());
+            print_line(&key_json(key, SystemClock.now()).to_string());
         }
         return Ok(ExitCode::SUCCESS);
     }
     if keys.is_empty() {
-        say("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
+        print_line("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
     } else {
-        say(&format!(
+        print_line(&format!(
             "{:12}  {:8}  {:5}  {:>14}  {:>14}  name",
             "id", "state", "scope", "spent $", "cap $"
         ));
     }
     for key in &keys {
-        say(&format!(
+        print_line(&format!(
             "{:12}  {:8}  {:5}  {:>14}  {:>14}  {}",
             key.id,
-            state(key, SystemClock.now()),
+            key_state(key, SystemClock.now()),
             key.scope.word(),
             key.spent,
             key.cap.map_or_else(|| "unlimited".to_owned(), |cap| cap.to_string()),
@@ -492,36 +492,36 @@ async fn list(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn revoke(common: &Common, admin: &AccountAdmin, id: &str) -> anyhow::Result<ExitCode> {
+async fn revoke(common: &CommonArgs, admin: &AccountAdmin, id: &str) -> anyhow::Result<ExitCode> {
     let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
     if known.is_none() {
         anyhow::bail!("there is no key `{id}` to revoke; see portunus keys list");
     }
     admin.revoke_key(&Actor::Operator, id, ReadVersion::default()).await?;
     if common.json {
-        say(&json!({ "id": id, "revoked": true }).to_string());
+        print_line(&json!({ "id": id, "revoked": true }).to_string());
     } else {
-        say(&format!("The key {id} is revoked; running gateways refuse it within seconds."));
+        print_line(&format!("The key {id} is revoked; running gateways refuse it within seconds."));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn rotate(
-    common: &Common,
+    common: &CommonArgs,
     admin: &AccountAdmin,
     id: &str,
     overlap: &str,
 ) -> anyhow::Result<ExitCode> {
-    let until = later(overlap)?;
+    let until = time_from_now(overlap)?;
     let known = admin.store.key(id).await?.filter(|key| key.revoked.is_none());
     if known.is_none() {
         anyhow::bail!("there is no key `{id}` to rotate; see portunus keys list");
     }
-    let ShownKey { record, text } = admin.rotate_key(&Actor::Operator, id, until).await?;
+    let IssuedKey { record, secret: text } = admin.rotate_key(&Actor::Operator, id, until).await?;
     if common.json {
-        say(&json!({ "id": id, "name": record.name, "key": text }).to_string());
+        print_line(&json!({ "id": id, "name": record.name, "key": text }).to_string());
     } else {
-        say(&format!("{text}\n\nThe old value works on for {overlap}."));
+        print_line(&format!("{text}\n\nThe old value works on for {overlap}."));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,26 +12,26 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use store::{EntryFilter, InvariantCheck, Store};
 
-use super::{Common, say};
+use super::{CommonArgs, print_line};
 use crate::app::open_store;
 use api::write_entry;
 
-const PAGE: u32 = 1_000;
+const EXPORT_PAGE_ROWS: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Ledger {
+pub(super) enum LedgerCommand {
     /// Prove the eight laws of the ledger; exit 0 only if all hold
     Verify,
     /// Write settled calls, oldest first
-    Export(Export),
+    Export(ExportArgs),
 }
 
 /// What to export; all of it, if nothing is said.
 #[derive(Debug, Args)]
-pub(super) struct Export {
+pub(super) struct ExportArgs {
     /// As lines of JSON, or as a table
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: ExportFormat,
     /// Calls that ended then or later: 2026-11-01 or 2026-11-01T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Micros>,
@@ -47,7 +47,7 @@ pub(super) struct Export {
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// One line of JSON per call
     #[default]
     Json,
@@ -67,18 +67,18 @@ fn time(text: &str) -> Result<Micros, String> {
     instant.map(Timestamp::as_microsecond).map_err(|why| why.to_string())
 }
 
-pub(super) async fn run(common: &Common, command: Ledger) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     let store = open_store(&config).await?;
     let outcome = match command {
-        Ledger::Verify => verify(common, &store).await,
-        Ledger::Export(wanted) => export(&store, wanted).await,
+        LedgerCommand::Verify => verify(common, &store).await,
+        LedgerCommand::Export(wanted) => export(&store, wanted).await,
     };
     store.close().await;
     outcome
 }
 
-async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
+async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
     let keys = store.keys().await?.len();
     let (proofs, calls) = store.verify().await?;
     let holds = proofs.iter().all(|proof| proof.violations.is_empty());
@@ -93,34 +93,34 @@ async fn verify(common: &Common, store: &Store) -> anyhow::Result<ExitCode> {
             })
             .collect();
         let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.violations).collect();
-        say(&json!({
+        print_line(&json!({
             "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
         })
         .to_string());
     } else {
         for InvariantCheck { law, name, statement: says, violations: broken } in &proofs {
             let result = if broken.is_empty() { "holds" } else { "BROKEN" };
-            say(&format!("{law} {result:<6} {name}: {says}"));
+            print_line(&format!("{law} {result:<6} {name}: {says}"));
             for line in broken {
-                say(&format!("          {line}"));
+                print_line(&format!("          {line}"));
             }
         }
         let verdict = if holds { "the books balance" } else { "the books do not balance" };
-        say(&format!("{verdict}: {keys} keys, {calls} calls"));
+        print_line(&format!("{verdict}: {keys} keys, {calls} calls"));
     }
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Page by page: however long the ledger is, one page is in memory.
-async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
-    let Export { format, from, to, key, model } = wanted;
+async fn export(store: &Store, wanted: ExportArgs) -> anyhow::Result<ExitCode> {
+    let ExportArgs { format, from, to, key, model } = wanted;
     let filter =
         EntryFilter { key_id: key, model, since: from, until: to, ..EntryFilter::default() };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut after = None;
     let mut line = String::new();
-    if matches!(format, Format::Csv) {
-        line = csv_line(cells(&write_entry(&LedgerEntry::default())).map(|(name, _)| name));
+    if matches!(format, ExportFormat::Csv) {
+        line = csv_line(csv_cells(&write_entry(&LedgerEntry::default())).map(|(name, _)| name));
     }
     loop {
         // A closed pipe is no reason to fail.
@@ -128,15 +128,15 @@ async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         line.clear();
-        let entries = store.export_of(&filter, after, PAGE).await?;
+        let entries = store.export_of(&filter, after, EXPORT_PAGE_ROWS).await?;
         let Some(last) = entries.last() else { break };
         after = Some((last.ended, last.request_id.clone()));
         for entry in &entries {
             let told = write_entry(entry);
             match format {
                 // Writing to a text cannot fail.
-                Format::Json => drop(writeln!(line, "{told}")),
-                Format::Csv => line.push_str(&csv_line(cells(&told).map(|(_, value)| value))),
+                ExportFormat::Json => drop(writeln!(line, "{told}")),
+                ExportFormat::Csv => line.push_str(&csv_line(csv_cells(&told).map(|(_, value)| value))),
             }
         }
     }
@@ -145,27 +145,27 @@ async fn export(store: &Store, wanted: Export) -> anyhow::Result<ExitCode> {
 }
 
 /// The facts of a call side by side: those within another are named after it, lists are JSON.
-fn cells(told: &Value) -> impl Iterator<Item = (String, String)> {
+fn csv_cells(told: &Value) -> impl Iterator<Item = (String, String)> {
     let mut cells = Vec::new();
     let facts = told.as_object().into_iter().flatten();
     for (name, value) in facts {
         match value {
             Value::Object(parts) => {
                 for (part, value) in parts {
-                    cells.push((format!("{name}_{part}"), cell(value)));
+                    cells.push((format!("{name}_{part}"), csv_cell(value)));
                 }
             }
             Value::Null
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => cells.push((name.clone(), cell(value))),
+            | Value::Array(_) => cells.push((name.clone(), csv_cell(value))),
         }
     }
     cells.into_iter()
 }
 
-fn cell(value: &Value) -> String {
+fn csv_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -188,9 +188,9 @@ mod tests {
     #[test]
     fn a_row_keeps_what_could_be_taken_for_its_own_marks() {
         let told = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
-        let names = csv_line(cells(&told).map(|(name, _)| name));
+        let names = csv_line(csv_cells(&told).map(|(name, _)| name));
         assert_eq!(names, "a,b_c,b_d,e\r\n");
-        let values = csv_line(cells(&told).map(|(_, value)| value));
+        let values = csv_line(csv_cells(&told).map(|(_, value)| value));
         assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn start() {
     let wanted = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
     let filter: Targets = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let logs =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(Lines(io::stderr));
+        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(LineEscaper(io::stderr));
     if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
         logs.json().flatten_event(true).finish().with(filter).init();
     } else {
@@ -22,25 +22,25 @@ pub(super) fn start() {
 }
 
 /// Writes every event as one line. Events come whole, in one write each.
-struct Lines<M>(M);
+struct LineEscaper<M>(M);
 
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
-    type Writer = Line<M::Writer>;
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for LineEscaper<M> {
+    type Writer = EscapingWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line(self.0.make_writer())
+        EscapingWriter(self.0.make_writer())
     }
 }
 
-struct Line<W>(W);
+struct EscapingWriter<W>(W);
 
-impl<W: Write> Write for Line<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = event.strip_suffix(b"\n").unwrap_or(event);
         let mut line = Vec::with_capacity(event.len() + 16);
         let mut rest = text;
         while let Some((byte, behind)) = rest.split_first() {
-            if breaks(*byte) && !is_colour(rest) {
+            if is_control_byte(*byte) && !starts_colour_code(rest) {
                 line.extend(byte.escape_ascii());
             } else {
                 line.push(*byte);
@@ -58,12 +58,12 @@ impl<W: Write> Write for Line<W> {
 }
 
 /// Whether a terminal or a reader of lines would take it for more than a letter.
-const fn breaks(byte: u8) -> bool {
+const fn is_control_byte(byte: u8) -> bool {
     byte < b' ' && byte != b'\t'
 }
 
 /// Whether a colour begins here, of which the formatter has its own and which harms nobody.
-fn is_colour(text: &[u8]) -> bool {
+fn starts_colour_code(text: &[u8]) -> bool {
     let Some(numbers) = text.strip_prefix(b"\x1b[") else { return false };
     let end = numbers.iter().find(|byte| !byte.is_ascii_digit() && **byte != b';');
     end == Some(&b'm')
@@ -75,9 +75,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {
-        let kept = Kept::default();
+        let kept = SharedBuffer::default();
         let own = kept.clone();
-        let logs = tracing_subscriber::fmt().with_writer(Lines(move || own.clone()));
+        let logs = tracing_subscriber::fmt().with_writer(LineEscaper(move || own.clone()));
         let logs = logs.without_time().with_ansi(false).with_target(false).finish();
         tracing::subscriber::with_default(logs, || {
             let forged = "gone\n2026-11-15T00:00:00Z  INFO signed in as owner\r\u{1b}[2J\u{0}";
@@ -105,7 +105,7 @@ mod tests {
         assert!(lines[0].contains("gone\\n2026-11-15") && !text.contains("\u{1b}[2J"), "{text:?}");
         assert!(text.ends_with(" INFO a plain word:\tgrößer\n"), "{text:?}");
         assert!(!text.contains(['\r', '\0']));
-        let mut line = Line(Vec::new());
+        let mut line = EscapingWriter(Vec::new());
         line.write_all(b"\x1b[2;33m WARN\x1b[0m\x1b]0;title\x07 no end").unwrap();
         assert_eq!(line.0, b"\x1b[2;33m WARN\x1b[0m\\x1b]0;title\\x07 no end");
     }

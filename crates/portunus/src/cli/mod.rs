@@ -16,24 +16,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use config::{Config, Given, duration};
+use config::{Config, LoadOptions, parse_duration};
 
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
 #[command(name = "portunus", version, max_term_width = 100)]
-struct Arguments {
+struct CliArguments {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Where to listen, when no command is given
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
-struct Common {
+struct CommonArgs {
     /// The configuration file
     #[arg(long, global = true, value_name = "FILE", env = "PORTUNUS_CONFIG")]
     config: Option<PathBuf>,
@@ -45,9 +45,9 @@ struct Common {
     json: bool,
 }
 
-impl Common {
-    fn given(&self, listen: Option<String>) -> Given {
-        Given { file: self.config.clone(), listen, data: self.data.clone() }
+impl CommonArgs {
+    fn given(&self, listen: Option<String>) -> LoadOptions {
+        LoadOptions { file: self.config.clone(), listen_address: listen, data_folder: self.data.clone() }
     }
 
     fn load(&self) -> anyhow::Result<Config> {
@@ -56,7 +56,7 @@ impl Common {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Serve the gateway (the default)
     Serve {
         /// Where to listen
@@ -67,17 +67,17 @@ enum Command {
     Check,
     /// Make, list, revoke and rotate API keys
     #[command(subcommand)]
-    Keys(keys::Keys),
+    Keys(keys::KeysCommand),
     /// Make, list and lock accounts, and hand out links to get into them
     #[command(subcommand)]
-    Users(users::Users),
+    Users(users::UsersCommand),
     /// List the models this gateway serves
     Models,
     /// Prove the ledger, or export it
     #[command(subcommand)]
-    Ledger(ledger::Ledger),
+    Ledger(ledger::LedgerCommand),
     /// Serve the demo models as a stand-alone provider, to point anything at
-    #[command(after_long_help = simulate::about_faults())]
+    #[command(after_long_help = simulate::faults_help())]
     Simulate {
         /// Where to listen
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
@@ -86,7 +86,7 @@ enum Command {
         #[arg(long, conflicts_with = "faults")]
         canned: bool,
         /// Pause so long before each piece of a stream
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         pace: Option<Duration>,
         /// Fail as the rules in this file say; --help lists the faults
         #[arg(long, value_name = "FILE")]
@@ -94,14 +94,14 @@ enum Command {
     },
     /// Turn the configuration of another gateway into one for this one
     #[command(subcommand)]
-    Import(import::Import),
+    Import(import::ImportCommand),
     /// Bring the database up to date and stop
     Migrate,
 }
 
 /// Runs the command the arguments name.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CliArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(e) => {
             // Help and version are no errors; clap prints each where it belongs.
@@ -111,46 +111,46 @@ pub fn main() -> ExitCode {
     };
     logs::start();
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-        return fail("TLS cannot be set up");
+        return exit_with_error("TLS cannot be set up");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(e) => return fail(&format!("no threads can be started: {e}")),
+        Err(e) => return exit_with_error(&format!("no threads can be started: {e}")),
     };
     match runtime.block_on(run(arguments)) {
         Ok(code) => code,
-        Err(e) => fail(&format!("{e:#}")),
+        Err(e) => exit_with_error(&format!("{e:#}")),
     }
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { common, listen, command } = arguments;
-    match command.unwrap_or(Command::Serve { listen: None }) {
-        Command::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
-        Command::Check => check::check(&common),
-        Command::Keys(command) => keys::run(&common, command).await,
-        Command::Users(command) => users::run(&common, command).await,
-        Command::Models => models::list(&common),
-        Command::Ledger(command) => ledger::run(&common, command).await,
-        Command::Simulate { listen, canned, pace, faults } => {
+async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
+    let CliArguments { common, listen, command } = arguments;
+    match command.unwrap_or(CliCommand::Serve { listen: None }) {
+        CliCommand::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
+        CliCommand::Check => check::check(&common),
+        CliCommand::Keys(command) => keys::run(&common, command).await,
+        CliCommand::Users(command) => users::run(&common, command).await,
+        CliCommand::Models => models::list(&common),
+        CliCommand::Ledger(command) => ledger::run(&common, command).await,
+        CliCommand::Simulate { listen, canned, pace, faults } => {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
-        Command::Import(command) => import::run(&command),
-        Command::Migrate => {
+        CliCommand::Import(command) => import::run(&command),
+        CliCommand::Migrate => {
             let config = common.load()?;
             crate::app::open_store(&config).await?.close().await;
-            say("the database is up to date");
+            print_line("the database is up to date");
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
 /// One line for the user. A closed pipe is no reason to fail.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-fn fail(why: &str) -> ExitCode {
+fn exit_with_error(why: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "portunus: {why}");
     ExitCode::FAILURE
 }

@@ -3,21 +3,21 @@
 use catalog::ModelListing;
 use std::process::ExitCode;
 
-use super::{Common, say};
+use super::{CommonArgs, print_line};
 
-pub(super) fn list(common: &Common) -> anyhow::Result<ExitCode> {
+pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     if common.json {
         for model in config.catalog.iter() {
-            say(&serde_json::to_string(&ModelListing::new(model, &config.public_url))?);
+            print_line(&serde_json::to_string(&ModelListing::new(model, &config.public_url))?);
         }
         return Ok(ExitCode::SUCCESS);
     }
     let width = config.catalog.iter().map(|model| model.id.chars().count()).max().unwrap_or(5);
-    say(&format!("{:width$}  {:9}  {:>10}  {:>10}  lanes", "model", "kind", "in $/M", "out $/M"));
+    print_line(&format!("{:width$}  {:9}  {:>10}  {:>10}  lanes", "model", "kind", "in $/M", "out $/M"));
     for model in config.catalog.iter() {
         let lanes: Vec<String> = model.lanes.iter().map(catalog::Lane::name).collect();
-        say(&format!(
+        print_line(&format!(
             "{:width$}  {:9}  {:>10}  {:>10}  {}",
             model.id,
             model.kind.as_str(),

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Common, say};
+use super::{CommonArgs, print_line};
 use crate::app::{App, FirstStart};
 use config::Config;
 
-pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Result<ExitCode> {
+pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow::Result<ExitCode> {
     let given = common.given(listen);
     let mut config = Config::load(&given)?;
-    let asked = config.listen;
+    let asked = config.listen_address;
     let listener = TcpListener::bind(asked).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
             "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
@@ -30,7 +30,7 @@ pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Re
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let metrics = match config.metrics {
+    let metrics = match config.metrics_address {
         Some(address) => Some(
             TcpListener::bind(address)
                 .await
@@ -46,39 +46,39 @@ pub(super) async fn serve(common: &Common, listen: Option<String>) -> anyhow::Re
     let terminate = signal(SignalKind::terminate()).context("signals cannot be heard")?;
     let interrupt = signal(SignalKind::interrupt()).context("signals cannot be heard")?;
     tokio::spawn(stop_on_signal(Arc::clone(&app), terminate, interrupt));
-    greet(&app, first.as_ref()).await?;
+    print_welcome(&app, first.as_ref()).await?;
     crate::run(app, listener, given).await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
+async fn print_welcome(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
     let address = app.config().public_url.clone();
-    say(&format!(
+    print_line(&format!(
         "Portunus {} serves {} models",
         env!("CARGO_PKG_VERSION"),
         app.config().catalog.len()
     ));
-    say("");
-    say(&format!("  API      {address}"));
+    print_line("");
+    print_line(&format!("  API      {address}"));
     match app.setup_link().await? {
-        Some(link) => say(&format!("  Console  {link}   (one-time set-up link)")),
-        None => say(&format!("  Console  {address}/console")),
+        Some(link) => print_line(&format!("  Console  {link}   (one-time set-up link)")),
+        None => print_line(&format!("  Console  {address}/console")),
     }
     if let Some(FirstStart { key }) = first {
-        say(&format!("  Key      {key}   (shown only this once)"));
-        say("");
-        say("Try it:");
-        say("");
-        say(&format!(
+        print_line(&format!("  Key      {key}   (shown only this once)"));
+        print_line("");
+        print_line("Try it:");
+        print_line("");
+        print_line(&format!(
             "  curl {address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
              -H 'Content-Type: application/json' \\\n    \
              -d '{{\"model\":\"demo-chat\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}]}}'"
         ));
     } else {
-        say("");
-        say("Make a key with: portunus keys create --name NAME --unlimited");
+        print_line("");
+        print_line("Make a key with: portunus keys create --name NAME --unlimited");
     }
-    say("");
+    print_line("");
     Ok(())
 }
 
@@ -97,7 +97,7 @@ async fn stop_on_signal(app: Arc<App>, mut terminate: Signal, mut interrupt: Sig
             }
             1 => {
                 tracing::warn!("stopping now: running calls are ended");
-                app.hurry.cancel();
+                app.end_calls.cancel();
             }
             _ => std::process::exit(1),
         }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-use super::say;
+use super::print_line;
 
 /// What `simulate --help` says of faults.
-pub(super) fn about_faults() -> String {
+pub(super) fn faults_help() -> String {
     let mut text = "Faults: any request can order one\n  \
         by the header `x-simulate-fault: NAME parameter=value …`,\n  \
         by the words `[[fault: NAME parameter=value …]]` in its prompt, which pass through any gateway,\n  \
@@ -51,7 +51,7 @@ pub(super) async fn simulate(
     })?;
     let address = listener.local_addr()?;
     let formats: Vec<&str> = dialects::all().map(|dialect| dialect.origin().as_str()).collect();
-    say(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
+    print_line(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
     let pace = demo::StreamPace { pause: pace.unwrap_or_default() };
     let rules = Arc::new(rules);
     let options = demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };

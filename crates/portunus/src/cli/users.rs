@@ -8,12 +8,12 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use store::{Account, AccountRole, Store};
 
-use super::{Common, say};
-use crate::app::{open_store, owner_of};
+use super::{CommonArgs, print_line};
+use crate::app::{open_store, owner_or_create};
 use config::Config;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Users {
+pub(super) enum UsersCommand {
     /// Make an account; without a password a link to choose one is printed
     Create {
         /// The name to sign in with
@@ -63,37 +63,37 @@ fn role(word: &str) -> Result<AccountRole, String> {
     AccountRole::by_word(word).ok_or_else(|| "write owner, admin, member or viewer".to_owned())
 }
 
-pub(super) async fn run(common: &Common, command: Users) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(common: &CommonArgs, command: UsersCommand) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     let store = open_store(&config).await?;
-    let desk = Desk { common, config: &config, store: &store };
+    let desk = UserAdmin { common, config: &config, store: &store };
     let outcome = match command {
-        Users::Create { name, email, role, password_stdin } => {
+        UsersCommand::Create { name, email, role, password_stdin } => {
             desk.create(&name, email, role, password_stdin).await
         }
-        Users::Invite { email, role } => desk.invite(email.as_deref(), role).await,
-        Users::List => desk.list().await,
-        Users::ResetPassword { name } => desk.reset(&name).await,
-        Users::Disable { name, keys } => desk.disable(&name, keys).await,
-        Users::Enable { name } => desk.enable(&name).await,
+        UsersCommand::Invite { email, role } => desk.invite(email.as_deref(), role).await,
+        UsersCommand::List => desk.list().await,
+        UsersCommand::ResetPassword { name } => desk.reset_password(&name).await,
+        UsersCommand::Disable { name, keys } => desk.disable(&name, keys).await,
+        UsersCommand::Enable { name } => desk.enable(&name).await,
     };
     store.close().await;
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-struct Desk<'a> {
-    common: &'a Common,
+struct UserAdmin<'a> {
+    common: &'a CommonArgs,
     config: &'a Config,
     store: &'a Store,
 }
 
-impl Desk<'_> {
+impl UserAdmin<'_> {
     /// A line for people, or an object for machines.
-    fn tell(&self, line: &str, object: &Value) {
-        if self.common.json { say(&object.to_string()) } else { say(line) }
+    fn print(&self, line: &str, object: &Value) {
+        if self.common.json { print_line(&object.to_string()) } else { print_line(line) }
     }
 
-    async fn note(&self, action: &str, subject: &str, detail: &str) -> anyhow::Result<()> {
+    async fn write_audit(&self, action: &str, subject: &str, detail: &str) -> anyhow::Result<()> {
         let now = SystemClock.now();
         Ok(self.store.add_audit(now, "command line", action, subject, detail).await?)
     }
@@ -115,19 +115,19 @@ impl Desk<'_> {
         role: AccountRole,
         with_password: bool,
     ) -> anyhow::Result<()> {
-        if let Some(why) = admin::names_objection(name, email.as_deref()) {
+        if let Some(why) = admin::account_names_error(name, email.as_deref()) {
             anyhow::bail!(why);
         }
         let hash = if with_password {
             let names = [name, email.as_deref().unwrap_or_default()];
-            let hash = admin::hash_password(&password()?, &names);
+            let hash = admin::hash_password(&read_password()?, &names);
             Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
         } else {
             None
         };
         let now = SystemClock.now();
         // Whoever comes first must not stand in the way of the one who owns the gateway.
-        owner_of(self.store, now).await?;
+        owner_or_create(self.store, now).await?;
         let account = Account {
             id: uuid::Uuid::now_v7().to_string(),
             username: name.to_owned(),
@@ -139,8 +139,8 @@ impl Desk<'_> {
             changed: now,
         };
         self.store.add_account(&account).await?;
-        self.note("account.create", &account.id, role.word()).await?;
-        let mut object = show(&account);
+        self.write_audit("account.create", &account.id, role.word()).await?;
+        let mut object = account_json(&account);
         let mut line = format!("The account {name} is made.");
         if account.password_hash.is_none() {
             let path = admin::reset_link(self.store, &account, now).await;
@@ -153,53 +153,53 @@ impl Desk<'_> {
                 object.insert("link".to_owned(), Value::from(link));
             }
         }
-        self.tell(&line, &object);
+        self.print(&line, &object);
         Ok(())
     }
 
     async fn invite(&self, email: Option<&str>, role: AccountRole) -> anyhow::Result<()> {
-        if let Some(why) = admin::names_objection("somebody", email) {
+        if let Some(why) = admin::account_names_error("somebody", email) {
             anyhow::bail!(why);
         }
         let path = admin::invite_link(self.store, role, email, SystemClock.now()).await;
         let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
-        self.note("account.invite", email.unwrap_or_default(), role.word()).await?;
+        self.write_audit("account.invite", email.unwrap_or_default(), role.word()).await?;
         let line = format!("{link}\n\nThe link makes one account, within a week.");
-        self.tell(&line, &json!({ "link": link, "role": role.word(), "email": email }));
+        self.print(&line, &json!({ "link": link, "role": role.word(), "email": email }));
         Ok(())
     }
 
     async fn list(&self) -> anyhow::Result<()> {
         let accounts = self.store.accounts().await?;
         if !self.common.json {
-            say(&format!("{:20}  {:8}  {:11}  {}", "name", "role", "state", "e-mail"));
+            print_line(&format!("{:20}  {:8}  {:11}  {}", "name", "role", "state", "e-mail"));
         }
         for account in &accounts {
             let line = format!(
                 "{:20}  {:8}  {:11}  {}",
                 account.username,
                 account.role.word(),
-                state(account),
+                account_state(account),
                 account.email.as_deref().unwrap_or("-")
             );
-            self.tell(&line, &show(account));
+            self.print(&line, &account_json(account));
         }
         Ok(())
     }
 
-    async fn reset(&self, name: &str) -> anyhow::Result<()> {
+    async fn reset_password(&self, name: &str) -> anyhow::Result<()> {
         let account = self.find(name).await?;
         if account.disabled {
             anyhow::bail!("the account `{name}` is locked; let it in again with: users enable");
         }
         let path = admin::reset_link(self.store, &account, SystemClock.now()).await;
         let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
-        self.note("account.reset_link", &account.id, "").await?;
+        self.write_audit("account.reset_link", &account.id, "").await?;
         let line = format!(
             "{link}\n\nThe link lets {} choose another password, once, within half an hour.",
             account.username
         );
-        self.tell(&line, &json!({ "id": account.id, "name": account.username, "link": link }));
+        self.print(&line, &json!({ "id": account.id, "name": account.username, "link": link }));
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Desk<'_> {
                 revoked += u32::from(self.store.revoke_key(&key.id, now).await?);
             }
         }
-        self.note("account.disable", &account.id, "").await?;
+        self.write_audit("account.disable", &account.id, "").await?;
         // Whoever made a key may have kept its value.
         let mut shared = self.store.keys_created_by(&account.id).await?;
         shared.retain(|key| key.account_id != account.id && key.revoked.is_none());
@@ -244,28 +244,28 @@ impl Desk<'_> {
         let object = json!({
             "id": account.id, "disabled": true, "keys_revoked": revoked, "keys_made_for_others": shared,
         });
-        self.tell(&line, &object);
+        self.print(&line, &object);
         Ok(())
     }
 
     async fn enable(&self, name: &str) -> anyhow::Result<()> {
         let account = self.find(name).await?;
         self.store.set_disabled(&account.id, false, SystemClock.now()).await?;
-        self.note("account.enable", &account.id, "").await?;
+        self.write_audit("account.enable", &account.id, "").await?;
         let line = format!("The account {} may sign in again.", account.username);
-        self.tell(&line, &json!({ "id": account.id, "disabled": false }));
+        self.print(&line, &json!({ "id": account.id, "disabled": false }));
         Ok(())
     }
 }
 
 /// The password on standard input: arguments are seen by everyone on the machine.
-fn password() -> anyhow::Result<String> {
+fn read_password() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().take(4_096).read_to_string(&mut text)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn state(account: &Account) -> &'static str {
+fn account_state(account: &Account) -> &'static str {
     if account.disabled {
         "locked"
     } else if account.password_hash.is_none() {
@@ -275,14 +275,14 @@ fn state(account: &Account) -> &'static str {
     }
 }
 
-fn show(account: &Account) -> Value {
+fn account_json(account: &Account) -> Value {
     let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
     json!({
         "id": account.id,
         "name": account.username,
         "email": account.email,
         "role": account.role.word(),
-        "state": state(account),
+        "state": account_state(account),
         "created_at": time(account.created),
     })
 }

@@ -29,7 +29,7 @@ async fn administration_is_for_administrators_and_nobody_reaches_above_themselve
     let (_, viewer) = key_with(&gateway, "viewer", AccountRole::Viewer).await;
     let (admin_id, admin) = key_with(&gateway, "admin", AccountRole::Admin).await;
     let (other_id, _) = key_with(&gateway, "other", AccountRole::Admin).await;
-    for (method, path, keyed) in portunus::addresses() {
+    for (method, path, keyed) in portunus::route_summaries() {
         let Some(rest) = path.strip_prefix("/api/admin") else { continue };
         assert!(keyed, "{path}");
         for key in [&member, &viewer] {
@@ -204,7 +204,7 @@ async fn a_call_key_of_an_owner_administrates_nothing() {
     let (_, other) = key_with(&gateway, "other", AccountRole::Admin).await;
     let before = state(&gateway).await;
     let mut tried = 0;
-    for (method, path, _) in portunus::addresses() {
+    for (method, path, _) in portunus::route_summaries() {
         if !path.starts_with("/api/admin/") && path != "/metrics" {
             continue;
         }
@@ -241,7 +241,7 @@ async fn an_admin_key_makes_no_calls() {
     let gateway = TestGateway::start().await;
     let key = gateway.admin_key().await.to_owned();
     let mut tried = 0;
-    for (method, path, keyed) in portunus::addresses() {
+    for (method, path, keyed) in portunus::route_summaries() {
         if !keyed || path.starts_with("/api/admin/") || ["/metrics", "/v1/key"].contains(&path) {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Attacks that other gateways fell to, tried on this one: forged keys, headers that claim to be
 //! somebody, fields that nobody may set.
 
-use access::keys::{NewToken, Token};
+use access::keys::{NewKeyToken, KeyToken};
 use admin::NewKey;
 use http::Method;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ async fn second_key(gateway: &TestGateway) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "second".to_owned(), cap: None, models: vec![], expires: None };
     let (record, text) =
-        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();
     text
@@ -52,7 +52,7 @@ async fn ten_thousand_keys_that_almost_fit_open_nothing() {
             2 => with_rest(40),
             3 => with_rest(real.len() - 1),
             // The public id with a secret of somebody's own, and a checksum that is right.
-            4 => NewToken::with_id(Token::read(real).unwrap().id().to_owned()).unwrap().text,
+            4 => NewKeyToken::with_id(KeyToken::parse(real).unwrap().id().to_owned()).unwrap().text,
             // The front of one key and the back of the other.
             _ => format!("{}{}", &real[..real.len() / 2], &other[real.len() / 2..]),
         };
@@ -100,7 +100,7 @@ const CLAIMS: [(&str, &str); 20] = [
 async fn headers_that_claim_to_be_somebody_change_nothing() {
     let gateway = TestGateway::start().await;
     let mut doors = 0;
-    for (method, path, keyed) in portunus::addresses() {
+    for (method, path, keyed) in portunus::route_summaries() {
         let path = path.replace("{id}", "x").replace("{name}", "x").replace("{*rest}", "m:x");
         let plain = gateway.request(method.clone(), &path).without_key().send().await;
         if keyed {
@@ -137,7 +137,7 @@ async fn member(gateway: &TestGateway) -> (Account, String) {
     gateway.app.store.add_account(&account).await.unwrap();
     let ask = NewKey { name: "theirs".to_owned(), cap: None, models: vec![], expires: None };
     let (record, _) =
-        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     (account, record.id)
 }
@@ -210,7 +210,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         ("/api/admin/teams/{id}", Method::DELETE, &team, json!({})),
         ("/api/admin/keys/{id}", Method::DELETE, &keys, json!({})),
     ];
-    for (method, path, _) in portunus::addresses() {
+    for (method, path, _) in portunus::route_summaries() {
         let listed = writes.iter().any(|(own, with, ..)| *own == path && *with == method);
         let reads = method == Method::GET || !path.starts_with("/api/admin");
         assert!(reads || listed, "{method} {path} is not tried here");

@@ -14,9 +14,9 @@ async fn capped(gateway: &TestGateway, name: &str) -> String {
     let cap = Some(Money::from_nanos(1_000_000_000));
     let ask = admin::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
     let now = gateway.app.clock.now();
-    let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
+    let (record, key) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
-    gateway.app.engine.keys.put(record);
+    gateway.app.engine.keys.insert_changed(record);
     key
 }
 
@@ -31,7 +31,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
     let stored = gateway.app.store.export(None, 100).await.unwrap().len();
     // Tended twice since, the lease covers another call without asking.
     let id = leased.split('-').nth(2).unwrap();
-    let until = || gateway.app.engine.keys.get(id).unwrap().purse.lease().unwrap().until;
+    let until = || gateway.app.engine.keys.get(id).unwrap().balance.lease().unwrap().until;
     for _ in 0..2 {
         let before = until();
         while until() == before {
@@ -59,7 +59,7 @@ async fn a_locked_store_stops_only_what_it_has_to() {
         }
     }
     assert!(refused, "not for ever");
-    let waiting = gateway.app.engine.funds.book.unposted_count();
+    let waiting = gateway.app.engine.funds.open_calls.unposted_count();
     assert!(waiting > 0, "what is settled waits");
 
     held.rollback().await.unwrap();

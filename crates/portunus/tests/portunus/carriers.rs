@@ -24,7 +24,7 @@ async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> Stri
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask = NewKey { name: "one".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
-    let (mut record, text) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
+    let (mut record, text) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();

@@ -1,13 +1,13 @@
 //! The configuration: what is accepted, and how what is not is refused.
 
-use config::{Config, Given};
+use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let given = Given { file: None, listen: None, data: PathBuf::from("data") };
+    let given = LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
     let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-    Config::read(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
+    Config::parse(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -21,11 +21,11 @@ fn the_documented_example_is_good() {
     assert_eq!(config.catalog.get("house/small").unwrap().max_output_tokens, Some(8192));
     assert!(config.catalog.get("demo-chat").is_some());
     let small = &config.routes["house/small"];
-    let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.run, lane.weight)).collect();
+    let runs: Vec<_> = small.lanes.iter().map(|lane| (lane.priority, lane.weight)).collect();
     assert_eq!(runs, [(0, 3), (0, 1), (1, 1), (2, 1), (3, 1)], "two share, one follows, fallbacks");
     assert!(std::sync::Arc::ptr_eq(small, &config.routes["small-latest"]));
     assert_eq!(small.prices.len(), 3, "every price the call may be charged by");
-    assert_eq!(route.lanes[0].seats.len(), 2, "one for each credential");
+    assert_eq!(route.lanes[0].slots.len(), 2, "one for each credential");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_providers_usual_variable_alone_switches_it_on() {
 fn variables_override_the_file() {
     let env = [("PORTUNUS_SERVER_LISTEN", "127.0.0.1:9"), ("PORTUNUS_LIMITS_BODY", "1MiB")];
     let config = read("[server]\nlisten = \"127.0.0.1:8\"", &env).unwrap();
-    assert_eq!((config.listen.port(), config.body_limit), (9, 1 << 20));
+    assert_eq!((config.listen_address.port(), config.max_body_bytes), (9, 1 << 20));
 }
 
 #[test]
@@ -156,16 +156,16 @@ fn media_is_fetched_for_those_the_directory_or_the_file_names() {
     use catalog::MediaFetch;
     let text = "[providers.p]\nspeaks = \"chat\"\nbase = \"http://x\"\nfetches = \"typed\"";
     let media = read(text, &[]).unwrap().media;
-    assert!(media.fetch);
-    assert_eq!(media.got_by("p"), MediaFetch::Typed);
-    assert_eq!(media.got_by("gemini"), MediaFetch::Typed);
-    assert_eq!(media.got_by("ollama"), MediaFetch::Nothing);
-    assert_eq!(media.got_by("openai"), MediaFetch::All);
+    assert!(media.is_fetch_enabled);
+    assert_eq!(media.provider_fetch("p"), MediaFetch::Typed);
+    assert_eq!(media.provider_fetch("gemini"), MediaFetch::Typed);
+    assert_eq!(media.provider_fetch("ollama"), MediaFetch::Nothing);
+    assert_eq!(media.provider_fetch("openai"), MediaFetch::All);
     let limits = *media.fetcher.limits();
-    assert_eq!((limits.size, limits.time.as_secs()), (20 << 20, 10));
+    assert_eq!((limits.max_bytes, limits.timeout.as_secs()), (20 << 20, 10));
     let env = [("PORTUNUS_MEDIA_FETCH", "false"), ("PORTUNUS_MEDIA_SIZE", "1MiB")];
     let media = read("", &env).unwrap().media;
-    assert_eq!((media.fetch, media.fetcher.limits().size), (false, 1 << 20));
+    assert_eq!((media.is_fetch_enabled, media.fetcher.limits().max_bytes), (false, 1 << 20));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn mail_and_identity_providers_are_checked_at_the_start() {
         admits = "viewer"
     "#;
     let config = read(good, &[("CORP_SECRET", "secret-word")]).unwrap();
-    assert!(config.mail.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
-    assert_eq!(config.identities[0].admits, Some(store::AccountRole::Viewer));
+    assert!(config.mailer.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    assert_eq!(config.identity_providers[0].default_role, Some(store::AccountRole::Viewer));
     assert!(!format!("{config:?}").contains("secret-word"), "a secret is never printed");
     let cases: [(&str, &str, &str); 7] = [
         ("smtps://user", "http://user", "mail.url"),

@@ -13,7 +13,7 @@ fn hello() -> Value {
 #[tokio::test]
 async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
     let gateway = TestGateway::start().await;
-    let keyed = portunus::addresses().into_iter().filter(|(_, _, keyed)| *keyed);
+    let keyed = portunus::route_summaries().into_iter().filter(|(_, _, keyed)| *keyed);
     let keyed: Vec<_> = keyed.map(|(method, path, _)| (method, filled(path))).collect();
     assert!(keyed.len() > 20);
     for (method, path) in &keyed {
@@ -113,7 +113,7 @@ async fn a_capped_key_is_stopped_before_it_passes_its_cap() {
         expires: None,
     };
     let (record, key) =
-        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let other = json!({ "model": "demo-echo", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(gateway.post(CHAT, &other).key(&key).send().await.status, 403);
@@ -158,7 +158,7 @@ async fn bad_bodies_are_refused_with_the_field_named() {
         json!({ "model": "no-such-model", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(gateway.post(CHAT, &unknown).send().await.status, 404);
     gateway.wait_until_settled().await;
-    assert_eq!(gateway.app.engine.funds.book.running_count(), 0);
+    assert_eq!(gateway.app.engine.funds.open_calls.running_count(), 0);
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn a_receipt_is_its_accounts_alone() {
     gateway.app.store.add_account(&other).await.unwrap();
     let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
     let (record, key) =
-        new.make(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        new.into_record(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     assert_eq!(gateway.get(&path).key(&key).send().await.status, 404, "while it is in memory");
     gateway.wait_until_settled().await;

@@ -383,7 +383,7 @@ async fn a_key_gets_no_further_than_it_may() {
             expires: None,
         };
         let now = gateway.app.clock.now();
-        let (record, key) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
+        let (record, key) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
         gateway.app.store.add_key(&record).await.unwrap();
         key
     };

@@ -87,7 +87,7 @@ async fn another_request_under_the_same_name_is_refused_and_another_account_is_a
     gateway.app.store.add_account(&other).await.unwrap();
     let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
     let (record, key) =
-        new.make(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        new.into_record(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let theirs = gateway.post(CHAT, &ask("two")).header(HEADER, "n").key(&key).send().await;
     assert_eq!((theirs.status.as_u16(), theirs.header("idempotent-replayed")), (200, ""));

@@ -29,7 +29,7 @@ async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> Stri
     let ask =
         admin::NewKey { name: "limited".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
-    let (mut record, text) = ask.make(&account.id, &gateway.app.engine.keys, now).unwrap();
+    let (mut record, text) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
     text

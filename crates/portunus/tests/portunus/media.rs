@@ -436,7 +436,7 @@ async fn what_is_named_is_covered_by_the_hold() {
     let ask = NewKey { name: "half a dollar".to_owned(), cap, models: vec![], expires: None };
     let app = &gateway.app;
     let account = app.store.accounts().await.unwrap().remove(0);
-    let (record, key) = ask.make(&account.id, &app.engine.keys, app.clock.now()).unwrap();
+    let (record, key) = ask.into_record(&account.id, &app.engine.keys, app.clock.now()).unwrap();
     app.store.add_key(&record).await.unwrap();
     let url = format!("http://media.test:{}/Paper", host.at.port());
     let (path, body) = request("chat", 4, &url);

@@ -129,7 +129,7 @@ async fn failures_of_the_journal_are_counted() {
     let counted = || async { gateway.get("/metrics").send().await.text() };
     assert!(counted().await.contains("portunus_journal_errors_total 0"));
     for _ in 0..2 {
-        gateway.app.engine.funds.book.errors().note(&std::io::ErrorKind::StorageFull.into());
+        gateway.app.engine.funds.open_calls.errors().note(&std::io::ErrorKind::StorageFull.into());
     }
     for _ in 0..100 {
         if counted().await.contains("portunus_journal_errors_total 2") {

@@ -2,10 +2,10 @@
 //!
 //! `read → route → judge → fetch → admit → attempt (prepare, ask, poll, deliver) → settle`
 
-mod ask;
+mod lane_requests;
 mod deliver;
-mod job;
-mod judge;
+mod image_call;
+mod validate;
 mod stream;
 
 use axum::body::Body;
@@ -17,37 +17,37 @@ use dialects::images::ImageRequestForm;
 use http::HeaderValue;
 use std::sync::Arc;
 
-use super::route::Pick;
-use super::settle::Tab;
+use super::route::Candidate;
+use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
-use crate::json::json as json_response;
-use job::Job;
+use crate::json_response::json_response as json_response;
+use image_call::ImageCall;
 
 /// Pictures that were made. They are paid for when they are handed over; dropped before that, the
 /// call is one whose caller left.
-pub struct Painted {
+pub struct ImageResult {
     /// The answer as JSON.
     pub body: Bytes,
-    tab: Tab,
+    account: BoxedAccount,
 }
 
-impl Painted {
+impl ImageResult {
     /// They were handed over. Tells what they cost.
     pub fn settle(self) -> Money {
-        self.tab.done()
+        self.account.close_done()
     }
 
     /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
-    pub fn lose(self) {
+    pub fn fail(self) {
         let fault = ApiError::new(ErrorKind::Overloaded, "what was made could not be kept");
-        self.tab.failed(503, &fault);
+        self.account.close_failed(503, &fault);
     }
 
     /// The answer as HTTP.
     pub fn into_response(self) -> Response {
-        let Self { body, tab } = self;
+        let Self { body, account: tab } = self;
         let (lane, losses) = (tab.lane().to_owned(), tab.loss_header());
-        let cost = tab.done();
+        let cost = tab.close_done();
         let mut response = json_response(Body::from(body));
         let headers = response.headers_mut();
         let mut tell = |name: &'static str, value: &str| {
@@ -84,106 +84,106 @@ pub struct ImageTask {
     pub webhook: Option<String>,
 }
 
-/// Serves one image request. With `later`, or if the body says so, it is only checked.
-pub async fn picture(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
-    let job = Job::read(&call, form)?;
+/// Serves one image request. With `async_delivery`, or if the body says so, it is only checked.
+pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
+    let job = ImageCall::read(&call, form)?;
     if call.dry_run {
-        return job.pretend(&call).map(ImageOutcome::Response);
+        return job.dry_run(&call).map(ImageOutcome::Response);
     }
-    if later || job.later().is_requested {
-        return queued(call, &job).await.map(|task| ImageOutcome::Task(Box::new(task)));
+    if later || job.async_delivery().is_requested {
+        return check_task(call, &job).await.map(|task| ImageOutcome::Task(Box::new(task)));
     }
-    if job.later().webhook.is_some() {
+    if job.async_delivery().webhook.is_some() {
         let say = "`webhook` is for tasks: send `\"async\": true` with it";
         return Err(ApiError::invalid("webhook", say));
     }
-    if !job.picture().stream {
-        let painted = run(call, job).await?;
+    if !job.request().stream {
+        let painted = generate(call, job).await?;
         return Ok(ImageOutcome::Response(painted.into_response()));
     }
-    let (job, tab) = job.admitted(&call).await?;
+    let (job, tab) = job.admit(&call).await?;
     let (call, job) = (&Arc::new(call), &job);
-    let one = |pick: Pick, tab: Tab| async move { stream::lane_of(call, job, &pick, tab).await };
-    let streamed = attempt::over_lanes(call, job.model(), job.route(), tab, one).await?;
+    let one = |pick: Candidate, tab: BoxedAccount| async move { stream::try_lane(call, job, &pick, tab).await };
+    let streamed = attempt::try_lanes(call, job.model(), job.route(), tab, one).await?;
     streamed.map(ImageOutcome::Response)
 }
 
 /// Checks an image request that is not waited for; no provider is asked.
-async fn queued(call: Call, job: &Job) -> Result<ImageTask, ApiError> {
-    if job.picture().stream {
+async fn check_task(call: Call, job: &ImageCall) -> Result<ImageTask, ApiError> {
+    if job.request().stream {
         let say = "a stream is waited for: leave `stream` out, or `async`";
         return Err(ApiError::invalid("stream", say));
     }
-    let bound = job.bound(job.route().prices.iter());
-    admit::can_pay(&call, bound).await?;
+    let bound = job.max_cost(job.route().prices.iter());
+    admit::check_funds(&call, bound).await?;
     let provider = job.route().lanes.first().map_or("", |lane| lane.provider.name.as_str());
     let (model, provider) = (job.model().to_owned(), provider.to_owned());
-    Ok(ImageTask { call, model, provider, webhook: job.later().webhook.clone() })
+    Ok(ImageTask { call, model, provider, webhook: job.async_delivery().webhook.clone() })
 }
 
 /// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
 /// be paid for.
-pub async fn paint(call: Call, form: ImageRequestForm) -> Result<Painted, ApiError> {
-    let job = Job::read(&call, form)?.inline();
-    run(call, job).await
+pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
+    let job = ImageCall::read(&call, form)?.with_inline_delivery();
+    generate(call, job).await
 }
 
-async fn run(call: Call, job: Job) -> Result<Painted, ApiError> {
-    let (job, tab) = job.admitted(&call).await?;
+async fn generate(call: Call, job: ImageCall) -> Result<ImageResult, ApiError> {
+    let (job, tab) = job.admit(&call).await?;
     let (call, job) = (&call, &job);
-    let one = |pick: Pick, tab: Tab| async move { lane_of(call, job, &pick, tab).await };
+    let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, job, &pick, tab).await };
     // What was held back is an answer of the lane's, and no other lane is asked for it.
-    attempt::over_lanes(call, job.model(), job.route(), tab, one).await?
+    attempt::try_lanes(call, job.model(), job.route(), tab, one).await?
 }
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
-async fn lane_of(
+async fn try_lane(
     call: &Call,
-    job: &Job,
-    pick: &Pick,
-    mut tab: Tab,
-) -> Result<Result<Painted, ApiError>, (ApiError, Tab)> {
-    let drawn = match draw(call, job, pick, &mut tab).await {
+    job: &ImageCall,
+    pick: &Candidate,
+    mut tab: BoxedAccount,
+) -> Result<Result<ImageResult, ApiError>, (ApiError, BoxedAccount)> {
+    let drawn = match request_and_deliver(call, job, pick, &mut tab).await {
         Ok(drawn) => drawn,
         Err(fault) => return Err((fault, tab)),
     };
-    let Drawn { pictures, same } = drawn;
-    let said = job.said(&pictures, &pick.lane);
-    if let Some(fault) = held_back(&pictures) {
-        return Ok(Err(settle_held_back(call, fault, &said, tab)));
+    let DeliveredImages { reply: pictures, pass_through_body: same } = drawn;
+    let said = job.meter(&pictures, &pick.lane);
+    if let Some(fault) = withheld_error(&pictures) {
+        return Ok(Err(settle_withheld(call, fault, &said, tab)));
     }
     let body = match same {
         Some(body) => body,
         None => {
             let now = call.engine.clock.now() / 1_000_000;
-            Bytes::from(dialects::images::write_reply(&pictures, job.picture(), now))
+            Bytes::from(dialects::images::write_reply(&pictures, job.request(), now))
         }
     };
     tab.first_byte();
-    tab.pictured(pictures.size.as_deref(), pictures.quality.as_deref());
-    tab.heard(&said);
-    Ok(Ok(Painted { body, tab }))
+    tab.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
+    tab.record_usage(&said);
+    Ok(Ok(ImageResult { body, account: tab }))
 }
 
 /// What a lane made, as the caller wants it.
-struct Drawn {
-    pictures: ImageReply,
+struct DeliveredImages {
+    reply: ImageReply,
     /// The lane's own bytes, where they are what the caller is to get.
-    same: Option<Bytes>,
+    pass_through_body: Option<Bytes>,
 }
 
 /// Has the lane make the pictures, and brings them into the form the caller wants.
-async fn draw(call: &Call, job: &Job, pick: &Pick, tab: &mut Tab) -> Result<Drawn, ApiError> {
+async fn request_and_deliver(call: &Call, job: &ImageCall, pick: &Candidate, tab: &mut BoxedAccount) -> Result<DeliveredImages, ApiError> {
     let prepared = job.prepare(call, &pick.lane, false)?;
-    tab.try_lane(pick)?;
-    tab.weigh(job.weight());
-    tab.lost(prepared.losses.iter().cloned());
-    let asked = ask::all(call, pick, prepared).await?;
+    tab.begin_attempt(pick)?;
+    tab.estimate_input(job.input_bytes());
+    tab.add_losses(prepared.losses.iter().cloned());
+    let asked = lane_requests::request_all(call, pick, prepared).await?;
     deliver::deliver(call, job, pick, asked).await
 }
 
 /// The fault of an answer without a single picture; `None` when there is one.
-fn held_back(pictures: &ImageReply) -> Option<ApiError> {
+fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
     let failed = pictures.images.iter().find_map(|made| match made {
         canon::GeneratedImage::Failed { code, say } => Some((code, say)),
         canon::GeneratedImage::Image { .. } => None,
@@ -205,11 +205,11 @@ fn held_back(pictures: &ImageReply) -> Option<ApiError> {
 }
 
 /// Settles what a lane counts for pictures it held back.
-fn settle_held_back(call: &Call, fault: ApiError, said: &ReplyMeter, tab: Tab) -> ApiError {
+fn settle_withheld(call: &Call, fault: ApiError, said: &ReplyMeter, tab: BoxedAccount) -> ApiError {
     let (status, _) = call.dialect.write_error(&fault, &call.id);
     match said.usage {
-        Some(_) if !said.is_estimated => tab.held_back(status, said),
-        Some(_) | None => tab.failed(status, &fault),
+        Some(_) if !said.is_estimated => tab.close_withheld(status, said),
+        Some(_) | None => tab.close_failed(status, &fault),
     }
     fault
 }

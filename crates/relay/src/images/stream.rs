@@ -6,56 +6,56 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
-use super::super::road::Road;
-use super::super::route::Pick;
-use super::super::settle::Tab;
-use super::super::{Call, pump, whole};
-use super::ask::{self, Asked};
-use super::job::{self, Job};
-use super::{Drawn, deliver, draw, held_back, settle_held_back};
+use super::super::stream_pipeline::StreamPipeline;
+use super::super::route::Candidate;
+use super::super::settle::BoxedAccount;
+use super::super::{Call, streamed_reply, whole_reply};
+use super::lane_requests::{self, LaneImages};
+use super::image_call::{self, ImageCall};
+use super::{DeliveredImages, deliver, request_and_deliver, withheld_error, settle_withheld};
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
-pub(super) async fn lane_of(
+pub(super) async fn try_lane(
     call: &Arc<Call>,
-    job: &Job,
-    pick: &Pick,
-    mut tab: Tab,
-) -> Result<Result<Response, ApiError>, (ApiError, Tab)> {
-    let spoken = match job::spoken(&pick.lane) {
+    job: &ImageCall,
+    pick: &Candidate,
+    mut tab: BoxedAccount,
+) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
+    let spoken = match image_call::image_protocol(&pick.lane) {
         Ok(spoken) => spoken,
         Err(fault) => return Err((fault, tab)),
     };
-    let ImageProtocol::Images(family) = spoken else { return whole_of(call, job, pick, tab).await };
+    let ImageProtocol::Images(family) = spoken else { return try_whole(call, job, pick, tab).await };
     if !spoken.can_stream() {
-        return whole_of(call, job, pick, tab).await;
+        return try_whole(call, job, pick, tab).await;
     }
     let mut prepared = match job.prepare(call, &pick.lane, true) {
         Ok(prepared) => prepared,
         Err(fault) => return Err((fault, tab)),
     };
-    let Some(written) = prepared.written.pop() else {
+    let Some(written) = prepared.requests.pop() else {
         return Err((ApiError::internal("a stream of nothing"), tab));
     };
-    if let Err(fault) = tab.try_lane(pick) {
+    if let Err(fault) = tab.begin_attempt(pick) {
         return Err((fault, tab));
     }
-    tab.weigh(job.weight());
-    tab.lost(prepared.losses);
-    let answer = match ask::send(call, pick, spoken, written).await {
+    tab.estimate_input(job.input_bytes());
+    tab.add_losses(prepared.losses);
+    let answer = match lane_requests::send(call, pick, spoken, written).await {
         Ok(answer) => answer,
         Err(fault) => return Err((fault, tab)),
     };
-    if whole::is_stream(&answer.headers) {
+    if whole_reply::is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
-        let road = Road::watching(images::stream_meter(family, job.picture(), now));
-        return pump::begin(call, &pick.lane, road, false, answer, tab).await.map(Ok);
+        let road = StreamPipeline::passing_through(images::stream_meter(family, job.request(), now));
+        return streamed_reply::begin_stream(call, &pick.lane, road, false, answer, tab).await.map(Ok);
     }
     // A whole answer, though a stream was asked for.
     let drawn = async {
-        let body = whole::read(answer, &pick.lane, call).await?;
+        let body = whole_reply::read_body(answer, &pick.lane, call).await?;
         match spoken.read(&body)? {
             ImageAnswer::Finished(pictures) => {
-                deliver::deliver(call, job, pick, Asked { pictures, body: None }).await
+                deliver::deliver(call, job, pick, LaneImages { reply: pictures, body: None }).await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,
@@ -65,44 +65,44 @@ pub(super) async fn lane_of(
         }
     };
     match drawn.await {
-        Ok(drawn) => Ok(told(call, job, pick, drawn, tab)),
+        Ok(drawn) => Ok(stream_response(call, job, pick, drawn, tab)),
         Err(fault) => Err((fault, tab)),
     }
 }
 
 /// A lane that has no stream.
-async fn whole_of(
+async fn try_whole(
     call: &Arc<Call>,
-    job: &Job,
-    pick: &Pick,
-    mut tab: Tab,
-) -> Result<Result<Response, ApiError>, (ApiError, Tab)> {
-    match draw(call, job, pick, &mut tab).await {
-        Ok(drawn) => Ok(told(call, job, pick, drawn, tab)),
+    job: &ImageCall,
+    pick: &Candidate,
+    mut tab: BoxedAccount,
+) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
+    match request_and_deliver(call, job, pick, &mut tab).await {
+        Ok(drawn) => Ok(stream_response(call, job, pick, drawn, tab)),
         Err(fault) => Err((fault, tab)),
     }
 }
 
 /// A whole answer, told as a stream.
-fn told(
+fn stream_response(
     call: &Arc<Call>,
-    job: &Job,
-    pick: &Pick,
-    drawn: Drawn,
-    mut tab: Tab,
+    job: &ImageCall,
+    pick: &Candidate,
+    drawn: DeliveredImages,
+    mut tab: BoxedAccount,
 ) -> Result<Response, ApiError> {
-    let Drawn { pictures, same: _ } = drawn;
-    let said = job.said(&pictures, &pick.lane);
-    if let Some(fault) = held_back(&pictures) {
-        return Err(settle_held_back(call, fault, &said, tab));
+    let DeliveredImages { reply: pictures, pass_through_body: _ } = drawn;
+    let said = job.meter(&pictures, &pick.lane);
+    if let Some(fault) = withheld_error(&pictures) {
+        return Err(settle_withheld(call, fault, &said, tab));
     }
     let now = call.engine.clock.now() / 1_000_000;
-    let body = images::write_stream(&pictures, job.picture(), now);
+    let body = images::write_stream(&pictures, job.request(), now);
     tab.first_byte();
-    tab.pictured(pictures.size.as_deref(), pictures.quality.as_deref());
-    tab.heard(&said);
-    let mut response = pump::event_stream(Body::from(body), false);
-    whole::describe(&mut response, &tab);
-    tab.done();
+    tab.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
+    tab.record_usage(&said);
+    let mut response = streamed_reply::event_stream(Body::from(body), false);
+    whole_reply::add_call_headers(&mut response, &tab);
+    tab.close_done();
     Ok(response)
 }

@@ -129,7 +129,7 @@ prop_compose! {
         of in prop::sample::select(vec![PriceDimension::Input, PriceDimension::CachedInput, PriceDimension::Image]),
         count: u64, price in 0..i64::MAX,
     ) -> Charge {
-        Charge { dimension, count, price: Price::from_picos(price) }
+        Charge { dimension: of, count, price: Price::from_picos(price) }
     }
 }
 
@@ -182,7 +182,7 @@ prop_compose! {
             KeyScope::Admin => expires.or(Some(1)),
         };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), created_by, name, scope, hash, old_hash, old_until,
+            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, hash, old_hash, old_until,
             cap: cap.map(Money::from_nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
             models, expires, revoked,

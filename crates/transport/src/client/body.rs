@@ -9,22 +9,22 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::client::event_stream::Unframed;
-use crate::client::h1::Flow;
-use crate::client::send::LocalBody;
-use crate::coding::{Coding, Decoder, Undecodable};
+use crate::client::event_stream::EventStreamBody;
+use crate::client::h1::Http1Body;
+use crate::client::http_client::LocalBody;
+use crate::content_coding::{ContentCoding, BodyDecoder, DecodeError};
 
 /// The most that comes out of one compressed answer.
-const MOST: usize = 256 << 20;
+const MAX_DECODED_BYTES: usize = 256 << 20;
 
 /// A request body in pieces of known length: written in one go, never joined.
 #[derive(Clone, Debug, Default)]
-pub struct Pieces {
+pub struct RequestBody {
     pieces: VecDeque<Bytes>,
     left: u64,
 }
 
-impl Pieces {
+impl RequestBody {
     /// A body of these pieces.
     pub fn new(pieces: Vec<Bytes>) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -37,7 +37,7 @@ impl Pieces {
     }
 
     /// How many bytes are left.
-    pub fn left(&self) -> u64 {
+    pub fn remaining_bytes(&self) -> u64 {
         self.left
     }
 
@@ -63,7 +63,7 @@ impl Pieces {
     }
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -87,41 +87,41 @@ impl HttpBody for Pieces {
 
 /// The body of a provider's answer.
 #[derive(Debug)]
-pub enum Body {
+pub enum ClientBody {
     /// From the network.
-    Net(NetBody),
+    Network(NetworkBody),
     /// From the network, compressed though it was not asked to be.
-    Coded(Box<Coded>),
+    Compressed(Box<DecodedBody>),
     /// From a model inside this process.
     Local(LocalBody),
     /// From the network, in frames of AWS's own kind.
-    Framed(Box<Unframed>),
+    EventStream(Box<EventStreamBody>),
 }
 
 /// A body from the network as it came.
 #[derive(Debug)]
-pub enum NetBody {
+pub enum NetworkBody {
     /// Over HTTP/1.
-    Own(Flow),
+    Http1(Http1Body),
     /// Over HTTP/2.
-    Shared(Incoming),
+    Http2(Incoming),
 }
 
-impl NetBody {
+impl NetworkBody {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self {
-            Self::Own(flow) => flow.poll_frame(cx),
-            Self::Shared(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Http1(flow) => flow.poll_frame(cx),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
         }
     }
 
     fn is_end(&self) -> bool {
         match self {
-            Self::Own(flow) => flow.is_end(),
-            Self::Shared(body) => body.is_end_stream(),
+            Self::Http1(flow) => flow.is_end(),
+            Self::Http2(body) => body.is_end_stream(),
         }
     }
 }
@@ -129,29 +129,29 @@ impl NetBody {
 /// Why an answer's body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-impl Body {
+impl ClientBody {
     /// The body of an answer from the network, with its compression undone.
-    pub(crate) fn net(headers: &HeaderMap, body: NetBody) -> Self {
-        let decoder = match Coding::of(headers) {
-            Ok(None) => return Self::Net(body),
-            Ok(Some(coding)) => Decoder::new(coding, MOST),
+    pub(crate) fn from_network(headers: &HeaderMap, body: NetworkBody) -> Self {
+        let decoder = match ContentCoding::from_headers(headers) {
+            Ok(None) => return Self::Network(body),
+            Ok(Some(coding)) => BodyDecoder::new(coding, MAX_DECODED_BYTES),
             Err(unknown) => {
-                Err(Undecodable::Broken(format!("nobody here knows the coding `{unknown}`")))
+                Err(DecodeError::Broken(format!("nobody here knows the coding `{unknown}`")))
             }
         };
-        Self::Coded(Box::new(Coded { body, decoder }))
+        Self::Compressed(Box::new(DecodedBody { body, decoder }))
     }
 }
 
 /// A compressed body on its way out of its compression.
 #[derive(Debug)]
-pub struct Coded {
-    body: NetBody,
+pub struct DecodedBody {
+    body: NetworkBody,
     /// What undoes it, or why nothing can.
-    decoder: Result<Decoder, Undecodable>,
+    decoder: Result<BodyDecoder, DecodeError>,
 }
 
-impl Coded {
+impl DecodedBody {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -185,7 +185,7 @@ impl Coded {
     }
 }
 
-impl HttpBody for Body {
+impl HttpBody for ClientBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -194,20 +194,20 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Net(body) => body.poll_frame(cx),
-            Self::Coded(coded) => coded.poll_frame(cx),
+            Self::Network(body) => body.poll_frame(cx),
+            Self::Compressed(coded) => coded.poll_frame(cx),
             Self::Local(body) => Pin::new(body).poll_frame(cx),
-            Self::Framed(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::EventStream(body) => Pin::new(body.as_mut()).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Net(body) => body.is_end(),
+            Self::Network(body) => body.is_end(),
             // Its end must be looked at: it may have come too early.
-            Self::Coded(_) => false,
+            Self::Compressed(_) => false,
             Self::Local(body) => body.is_end_stream(),
-            Self::Framed(body) => body.is_end_stream(),
+            Self::EventStream(body) => body.is_end_stream(),
         }
     }
 }

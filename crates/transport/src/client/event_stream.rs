@@ -14,39 +14,39 @@ use serde_json::{Value, json};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::client::body::{Body, BodyError};
-use crate::client::send::Answer;
+use crate::client::body::{ClientBody, BodyError};
+use crate::client::http_client::ClientResponse;
 
-const KIND: &str = "application/vnd.amazon.eventstream";
+const EVENT_STREAM_TYPE: &str = "application/vnd.amazon.eventstream";
 /// The lengths and their checksum.
-const PRELUDE: usize = 12;
+const PRELUDE_BYTES: usize = 12;
 /// The checksum at the end.
-const TAIL: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 /// The largest frame taken.
-const LARGEST: usize = 16 << 20;
+const MAX_FRAME_BYTES: usize = 16 << 20;
 
-impl Answer {
+impl ClientResponse {
     /// The answer with the frames of an AWS event stream opened; any other answer as it is.
-    pub fn unframed(mut self) -> Self {
+    pub fn decode_event_stream(mut self) -> Self {
         let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(KIND)) {
+        if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM_TYPE)) {
             return self;
         }
         self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         self.headers.remove(CONTENT_LENGTH);
-        let body = Unframed { body: self.body, opener: Opener::default() };
-        Self { body: Body::Framed(Box::new(body)), ..self }
+        let body = EventStreamBody { body: self.body, decoder: FrameDecoder::default() };
+        Self { body: ClientBody::EventStream(Box::new(body)), ..self }
     }
 }
 
 /// A body whose frames are opened on their way.
 #[derive(Debug)]
-pub struct Unframed {
-    body: Body,
-    opener: Opener,
+pub struct EventStreamBody {
+    body: ClientBody,
+    decoder: FrameDecoder,
 }
 
-impl HttpBody for Unframed {
+impl HttpBody for EventStreamBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -57,10 +57,10 @@ impl HttpBody for Unframed {
         let own = self.get_mut();
         loop {
             let Some(frame) = std::task::ready!(Pin::new(&mut own.body).poll_frame(cx)) else {
-                return Poll::Ready(own.opener.finish().err().map(|why| Err(why.into())));
+                return Poll::Ready(own.decoder.finish().err().map(|why| Err(why.into())));
             };
             let Ok(data) = frame?.into_data() else { continue };
-            let opened = own.opener.push(&data)?;
+            let opened = own.decoder.push(&data)?;
             if !opened.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(opened))));
             }
@@ -69,34 +69,34 @@ impl HttpBody for Unframed {
 
     fn is_end_stream(&self) -> bool {
         // What is left over at the end is a fault that has to be told.
-        let Opener { buffer, broken } = &self.opener;
+        let FrameDecoder { buffer, error: broken } = &self.decoder;
         self.body.is_end_stream() && buffer.is_empty() && broken.is_none()
     }
 }
 
 /// Opens frames, however their bytes were split on their way.
 #[derive(Debug, Default)]
-struct Opener {
+struct FrameDecoder {
     buffer: BytesMut,
     /// Why nothing more is taken.
-    broken: Option<&'static str>,
+    error: Option<&'static str>,
 }
 
-impl Opener {
+impl FrameDecoder {
     /// Takes the next bytes and gives the events that are complete.
     fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
-        if let Some(why) = self.broken {
+        if let Some(why) = self.error {
             return Err(why);
         }
         self.buffer.extend_from_slice(bytes);
         let mut out = Vec::new();
         loop {
-            let frame = next(&mut self.buffer);
-            match frame.and_then(|frame| frame.map(|frame| open(&frame, &mut out)).transpose()) {
+            let frame = next_frame(&mut self.buffer);
+            match frame.and_then(|frame| frame.map(|frame| write_frame(&frame, &mut out)).transpose()) {
                 Ok(Some(())) => {}
                 Ok(None) => return Ok(Bytes::from(out)),
                 Err(why) => {
-                    self.broken = Some(why);
+                    self.error = Some(why);
                     // What came before the damage is still good.
                     return if out.is_empty() { Err(why) } else { Ok(Bytes::from(out)) };
                 }
@@ -106,7 +106,7 @@ impl Opener {
 
     /// The body has ended.
     fn finish(&self) -> Result<(), &'static str> {
-        match self.broken {
+        match self.error {
             Some(why) => Err(why),
             None if self.buffer.is_empty() => Ok(()),
             None => Err("an event stream ended in the middle of a frame"),
@@ -115,25 +115,25 @@ impl Opener {
 }
 
 /// The next whole frame, its checksums compared.
-fn next(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
-    let Some(prelude) = buffer.first_chunk::<PRELUDE>() else { return Ok(None) };
+fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
+    let Some(prelude) = buffer.first_chunk::<PRELUDE_BYTES>() else { return Ok(None) };
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *prelude;
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     let headers = u32::from_be_bytes([e, f, g, h]) as usize;
     if crc32fast::hash(&[a, b, c, d, e, f, g, h]) != u32::from_be_bytes([i, j, k, l]) {
         return Err("the head of an event stream's frame is damaged");
     }
-    if length > LARGEST {
+    if length > MAX_FRAME_BYTES {
         return Err("a frame of an event stream is larger than any answer should be");
     }
-    if length < PRELUDE + TAIL || headers > length - PRELUDE - TAIL {
+    if length < PRELUDE_BYTES + CHECKSUM_BYTES || headers > length - PRELUDE_BYTES - CHECKSUM_BYTES {
         return Err("a frame of an event stream has lengths that cannot be");
     }
     if buffer.len() < length {
         return Ok(None);
     }
     let frame = buffer.split_to(length).freeze();
-    let (inside, tail) = frame.split_at_checked(length - TAIL).unwrap_or_default();
+    let (inside, tail) = frame.split_at_checked(length - CHECKSUM_BYTES).unwrap_or_default();
     if tail != crc32fast::hash(inside).to_be_bytes() {
         return Err("a frame of an event stream is damaged");
     }
@@ -141,38 +141,38 @@ fn next(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
 }
 
 /// Writes what a frame holds as an event.
-fn open(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
-    const SHORT: &str = "the headers of an event stream's frame cannot be read";
-    let headers = frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(SHORT)?;
+fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    const UNREADABLE_HEADERS: &str = "the headers of an event stream's frame cannot be read";
+    let headers = frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
     let headers = u32::from_be_bytes(*headers) as usize;
-    let payload = frame.slice(PRELUDE + headers..frame.len() - TAIL);
-    let words = Words::read(frame.slice(PRELUDE..PRELUDE + headers)).ok_or(SHORT)?;
-    match &*words.message {
-        "event" if words.event == "chunk" => {
+    let payload = frame.slice(PRELUDE_BYTES + headers..frame.len() - CHECKSUM_BYTES);
+    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers)).ok_or(UNREADABLE_HEADERS)?;
+    match &*words.message_type {
+        "event" if words.event_type == "chunk" => {
             let json: Value = serde_json::from_slice(&payload)
                 .map_err(|_| "a frame of an event stream holds no JSON")?;
             let bytes = json.get("bytes").and_then(Value::as_str);
             let bytes = bytes.ok_or("a frame of an event stream holds no `bytes`")?;
             let event =
                 STANDARD.decode(bytes).map_err(|_| "a frame of an event stream is not base64")?;
-            write(None, &event, out);
+            write_event(None, &event, out);
         }
         // What is said beside the model's own stream has no place in it.
         "event" => {}
         _ => {
             let said: Value = serde_json::from_slice(&payload).unwrap_or_default();
-            let said = said.get("message").and_then(Value::as_str).unwrap_or(&words.said);
-            let kind = kind_of(&words.exception);
+            let said = said.get("message").and_then(Value::as_str).unwrap_or(&words.error_message);
+            let kind = error_type(&words.exception_type);
             let error =
                 json!({ "type": "error", "error": { "type": kind, "message": said } }).to_string();
-            write(Some("error"), error.as_bytes(), out);
+            write_event(Some("error"), error.as_bytes(), out);
         }
     }
     Ok(())
 }
 
 /// An event as it stands in a stream of them.
-fn write(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
+fn write_event(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
     if let Some(name) = name {
         out.extend_from_slice(format!("event: {name}\n").as_bytes());
     }
@@ -185,7 +185,7 @@ fn write(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
 }
 
 /// An exception's name in the words of the stream it interrupts.
-fn kind_of(exception: &str) -> &'static str {
+fn error_type(exception: &str) -> &'static str {
     match exception {
         "throttlingException" | "ThrottlingException" => "rate_limit_error",
         "serviceUnavailableException" | "ServiceUnavailableException" => "overloaded_error",
@@ -197,19 +197,19 @@ fn kind_of(exception: &str) -> &'static str {
 
 /// The few headers that matter.
 #[derive(Debug, Default)]
-struct Words {
-    message: String,
-    event: String,
-    exception: String,
-    said: String,
+struct FrameHeaders {
+    message_type: String,
+    event_type: String,
+    exception_type: String,
+    error_message: String,
 }
 
-impl Words {
+impl FrameHeaders {
     fn read(mut rest: Bytes) -> Option<Self> {
         let mut words = Self::default();
         while !rest.is_empty() {
             let length = usize::from(rest.try_get_u8().ok()?);
-            let name = take(&mut rest, length)?;
+            let name = take_bytes(&mut rest, length)?;
             // The kind of a value says how long it is.
             let length = match rest.try_get_u8().ok()? {
                 0 | 1 => 0,
@@ -221,13 +221,13 @@ impl Words {
                 9 => 16,
                 _ => return None,
             };
-            let value = take(&mut rest, length)?;
+            let value = take_bytes(&mut rest, length)?;
             let text = || String::from_utf8_lossy(&value).into_owned();
             match &name[..] {
-                b":message-type" => words.message = text(),
-                b":event-type" => words.event = text(),
-                b":exception-type" | b":error-code" => words.exception = text(),
-                b":error-message" => words.said = text(),
+                b":message-type" => words.message_type = text(),
+                b":event-type" => words.event_type = text(),
+                b":exception-type" | b":error-code" => words.exception_type = text(),
+                b":error-message" => words.error_message = text(),
                 _ => {}
             }
         }
@@ -235,7 +235,7 @@ impl Words {
     }
 }
 
-fn take(rest: &mut Bytes, length: usize) -> Option<Bytes> {
+fn take_bytes(rest: &mut Bytes, length: usize) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
@@ -253,7 +253,7 @@ mod tests {
             head.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
             head.extend_from_slice(value.as_bytes());
         }
-        let total = u32::try_from(PRELUDE + head.len() + payload.len() + TAIL).unwrap();
+        let total = u32::try_from(PRELUDE_BYTES + head.len() + payload.len() + CHECKSUM_BYTES).unwrap();
         let mut bytes = total.to_be_bytes().to_vec();
         bytes.extend_from_slice(&u32::try_from(head.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     fn opened(pieces: &[&[u8]]) -> (String, Option<&'static str>) {
-        let mut opener = Opener::default();
+        let mut opener = FrameDecoder::default();
         let mut text = Vec::new();
         for piece in pieces {
             match opener.push(piece) {
@@ -296,12 +296,12 @@ mod tests {
         let empty = [0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff];
         assert_eq!(frame(&[], b""), empty);
         let mut buffer = BytesMut::from(&empty[..]);
-        assert_eq!(next(&mut buffer).unwrap().unwrap(), &empty[..]);
+        assert_eq!(next_frame(&mut buffer).unwrap().unwrap(), &empty[..]);
         let mut plain = vec![0, 0, 0, 0x1d, 0, 0, 0, 0, 0xfd, 0x52, 0x8c, 0x5a];
         plain.extend_from_slice(b"{'foo':'bar'}");
         plain.extend_from_slice(&[0xc3, 0x65, 0x39, 0x36]);
         let mut buffer = BytesMut::from(&plain[..]);
-        assert_eq!(next(&mut buffer).unwrap().unwrap(), &plain[..]);
+        assert_eq!(next_frame(&mut buffer).unwrap().unwrap(), &plain[..]);
         assert!(buffer.is_empty());
     }
 

@@ -14,48 +14,48 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
-use crate::client::body::{BodyError, Pieces};
-use crate::client::h1_head::{self, Head, LARGEST};
-use crate::client::outbound::Line;
-use crate::client::pool::Place;
-use crate::framing::{Framing, Step};
+use crate::client::body::{BodyError, RequestBody};
+use crate::client::response_head::{self, ResponseHead, MAX_HEAD_BYTES};
+use crate::client::outbound::ClientStream;
+use crate::client::pool::HostPool;
+use crate::framing::{Framing, FramingStep};
 
 /// How much is read at once at first, and at most.
-const READ: usize = 8 << 10;
-const READ_MOST: usize = 128 << 10;
+const MIN_READ_BYTES: usize = 8 << 10;
+const MAX_READ_BYTES: usize = 128 << 10;
 /// Up to how many bytes a request is copied together instead of being written from where it lies.
-const SMALL: usize = 16 << 10;
+const MAX_COPIED_BYTES: usize = 16 << 10;
 /// How many pieces are written at once.
-const SLICES: usize = 16;
+const MAX_SLICES: usize = 16;
 
 /// A connection that speaks HTTP/1.
-pub(crate) struct Wire {
-    line: Line,
+pub(crate) struct ClientWire {
+    stream: ClientStream,
     /// Whether a proxy reads the requests on it, which then tell the whole address.
-    proxied: bool,
+    is_proxied: bool,
     /// Whether it has answered before.
-    used: bool,
+    has_answered: bool,
     /// Bytes read and not yet used.
     read: BytesMut,
     /// How much is read at once.
-    room: usize,
-    out: Out,
+    read_bytes: usize,
+    out: RequestBuffer,
 }
 
 /// What is still to be sent.
 #[derive(Default)]
-struct Out {
+struct RequestBuffer {
     /// The head, and the body where it is small.
     small: Vec<u8>,
     sent: usize,
     /// The body where it is not.
     pieces: VecDeque<Bytes>,
     /// Whether everything was handed over and flushed, or nothing more can be.
-    through: bool,
+    is_finished: bool,
 }
 
 /// Why an exchange got no answer.
-pub(crate) enum Failed {
+pub(crate) enum ExchangeError {
     /// The connection had answered before and said nothing this time: it was closed while it was
     /// idle, and nobody has read the request.
     Stale(BodyError),
@@ -63,58 +63,58 @@ pub(crate) enum Failed {
     Sent(BodyError),
 }
 
-impl Wire {
-    pub(crate) fn new(line: Line, proxied: bool) -> Self {
-        let out = Out { through: true, ..Out::default() };
-        Self { line, proxied, used: false, read: BytesMut::new(), room: READ, out }
+impl ClientWire {
+    pub(crate) fn new(line: ClientStream, proxied: bool) -> Self {
+        let out = RequestBuffer { is_finished: true, ..RequestBuffer::default() };
+        Self { stream: line, is_proxied: proxied, has_answered: false, read: BytesMut::new(), read_bytes: MIN_READ_BYTES, out }
     }
 
     /// Whether a connection that was kept can be used again: nothing came on it, not even its end.
     pub(crate) fn is_idle(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
-        let mut line = Pin::new(&mut self.line);
+        let mut line = Pin::new(&mut self.stream);
         line.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Sends a request and waits for the head of the answer.
-    pub(crate) async fn exchange(&mut self, request: Request<Pieces>) -> Result<Head, Failed> {
-        self.write(request);
+    pub(crate) async fn exchange(&mut self, request: Request<RequestBody>) -> Result<ResponseHead, ExchangeError> {
+        self.buffer_request(request);
         let mut heard = false;
         let outcome = poll_fn(|cx| self.poll_head(cx, &mut heard)).await;
-        let stale = self.used && !heard;
-        self.used = true;
-        outcome.map_err(|why| if stale { Failed::Stale(why) } else { Failed::Sent(why) })
+        let stale = self.has_answered && !heard;
+        self.has_answered = true;
+        outcome.map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
     }
 
-    fn write(&mut self, request: Request<Pieces>) {
+    fn buffer_request(&mut self, request: Request<RequestBody>) {
         let (head, body) = request.into_parts();
         let small = &mut self.out.small;
         small.clear();
-        write_head(&head, body.left(), self.proxied, small);
+        write_head(&head, body.remaining_bytes(), self.is_proxied, small);
         let mut pieces = body.into_pieces();
-        if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
+        if pieces.iter().map(Bytes::len).sum::<usize>() <= MAX_COPIED_BYTES {
             pieces.drain(..).for_each(|piece| small.extend_from_slice(&piece));
         }
         self.out.pieces = pieces;
         self.out.sent = 0;
-        self.out.through = false;
+        self.out.is_finished = false;
     }
 
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
         heard: &mut bool,
-    ) -> Poll<Result<Head, BodyError>> {
+    ) -> Poll<Result<ResponseHead, BodyError>> {
         loop {
             // The answer may come before the request is through, and is what counts then.
             let sent = self.poll_send(cx);
-            while let Some(head) = h1_head::take(&mut self.read)? {
+            while let Some(head) = response_head::parse_head(&mut self.read)? {
                 if !head.is_interim() {
                     return Poll::Ready(Ok(head));
                 }
             }
-            if self.read.len() > LARGEST {
+            if self.read.len() > MAX_HEAD_BYTES {
                 return Poll::Ready(Err("the head of the answer is too large".into()));
             }
             match self.poll_read(cx) {
@@ -136,8 +136,8 @@ impl Wire {
 
     /// Sends what is left of the request.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { line, out, .. } = self;
-        if out.through {
+        let Self { stream: line, out, .. } = self;
+        if out.is_finished {
             return Poll::Ready(Ok(()));
         }
         let mut line = Pin::new(line);
@@ -147,48 +147,48 @@ impl Wire {
             }
             match ready!(out.poll_write(line.as_mut(), cx)) {
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => out.was_sent(count),
+                Ok(count) => out.advance(count),
                 Err(e) => break Err(e),
             }
         };
-        out.through = true;
+        out.is_finished = true;
         Poll::Ready(outcome)
     }
 
     /// Reads more; nothing more comes after a zero.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Sized to what comes: a long answer is read in large pieces, a short one costs little.
-        if self.read.capacity() - self.read.len() < self.room / 2 {
-            self.read.reserve(self.room);
+        if self.read.capacity() - self.read.len() < self.read_bytes / 2 {
+            self.read.reserve(self.read_bytes);
         }
         let free = self.read.capacity() - self.read.len();
-        let count = ready!(pin!(self.line.read_buf(&mut self.read)).poll(cx))?;
-        if count == free && self.room < READ_MOST {
-            self.room *= 2;
+        let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
+        if count == free && self.read_bytes < MAX_READ_BYTES {
+            self.read_bytes *= 2;
         }
         Poll::Ready(Ok(count))
     }
 
     /// Makes a connection small before it is kept.
-    fn rest(&mut self) {
+    fn shrink(&mut self) {
         self.read = BytesMut::new();
-        self.room = READ;
+        self.read_bytes = MIN_READ_BYTES;
         self.out.small.clear();
-        self.out.small.shrink_to(READ);
+        self.out.small.shrink_to(MIN_READ_BYTES);
     }
 }
 
-impl Out {
+impl RequestBuffer {
     fn is_empty(&self) -> bool {
         self.sent >= self.small.len() && self.pieces.is_empty()
     }
 
-    fn poll_write(&self, line: Pin<&mut Line>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_write(&self, line: Pin<&mut ClientStream>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let small = self.small.get(self.sent..).unwrap_or_default();
         if self.pieces.is_empty() {
             return line.poll_write(cx, small);
         }
-        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let all = std::iter::once(small).chain(self.pieces.iter().map(AsRef::as_ref));
         for (slice, bytes) in slices.iter_mut().zip(all) {
             *slice = IoSlice::new(bytes);
@@ -196,7 +196,7 @@ impl Out {
         line.poll_write_vectored(cx, &slices)
     }
 
-    fn was_sent(&mut self, count: usize) {
+    fn advance(&mut self, count: usize) {
         let small = count.min(self.small.len() - self.sent);
         self.sent += small;
         let mut left = count - small;
@@ -251,30 +251,30 @@ fn write_host(uri: &Uri, out: &mut Vec<u8>) {
 }
 
 /// The body of an answer, read from the connection when it is asked for.
-pub struct Flow {
+pub struct Http1Body {
     /// There until the body has ended.
-    wire: Option<Box<Wire>>,
+    wire: Option<Box<ClientWire>>,
     framing: Framing,
     /// Whether the connection may be used again afterwards.
-    keep: bool,
-    place: Arc<Place>,
+    keep_alive: bool,
+    pool: Arc<HostPool>,
     trailers: http::HeaderMap,
 }
 
-impl Flow {
+impl Http1Body {
     /// The body behind a head.
     pub(crate) fn new(
-        mut wire: Box<Wire>,
+        mut wire: Box<ClientWire>,
         framing: Framing,
         keep: bool,
-        place: Arc<Place>,
+        place: Arc<HostPool>,
     ) -> Self {
         if let Framing::Length(left) = framing {
-            wire.room = usize::try_from(left).unwrap_or(READ_MOST).clamp(READ, READ_MOST);
+            wire.read_bytes = usize::try_from(left).unwrap_or(MAX_READ_BYTES).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
         }
         let trailers = http::HeaderMap::new();
-        let mut flow = Self { wire: Some(wire), framing, keep, place, trailers };
-        flow.end();
+        let mut flow = Self { wire: Some(wire), framing, keep_alive: keep, pool: place, trailers };
+        flow.release_connection();
         flow
     }
 
@@ -294,27 +294,27 @@ impl Flow {
                 return Poll::Ready(last);
             };
             match self.framing.take(&mut wire.read) {
-                Ok(Step::Data(data)) => {
-                    self.end();
+                Ok(FramingStep::Data(data)) => {
+                    self.release_connection();
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Ok(Step::Trailer(line)) => {
-                    h1_head::trailer(&line, &mut self.trailers);
+                Ok(FramingStep::Trailer(line)) => {
+                    response_head::add_trailer(&line, &mut self.trailers);
                     continue;
                 }
-                Ok(Step::End) => {
-                    self.end();
+                Ok(FramingStep::End) => {
+                    self.release_connection();
                     continue;
                 }
-                Ok(Step::More) => {}
+                Ok(FramingStep::NeedMore) => {}
                 Err(why) => return self.fail(why.into()),
             }
             // What was not sent before the answer began; a failure is told by reading.
             let _ = wire.poll_send(cx);
             match ready!(wire.poll_read(cx)) {
-                Ok(0) if self.framing == Framing::UntilEnd => {
+                Ok(0) if self.framing == Framing::UntilClose => {
                     self.framing = Framing::Done;
-                    self.end();
+                    self.release_connection();
                 }
                 Ok(0) => return self.fail("the connection was closed before its end".into()),
                 Ok(_) => {}
@@ -330,21 +330,21 @@ impl Flow {
     }
 
     /// At its end the connection is kept, if both sides are through with each other.
-    fn end(&mut self) {
+    fn release_connection(&mut self) {
         if self.framing == Framing::Done
             && let Some(mut wire) = self.wire.take()
-            && self.keep
-            && wire.out.through
+            && self.keep_alive
+            && wire.out.is_finished
             && wire.out.is_empty()
             && wire.read.is_empty()
         {
-            wire.rest();
-            self.place.keep(wire);
+            wire.shrink();
+            self.pool.put(wire);
         }
     }
 }
 
-impl fmt::Debug for Flow {
+impl fmt::Debug for Http1Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flow").field("framing", &self.framing).finish_non_exhaustive()
     }

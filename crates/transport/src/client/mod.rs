@@ -1,23 +1,23 @@
 //! The client side: addresses, connections kept for the next request, requests and their answers.
 
-mod address;
+mod public_address;
 mod body;
-mod dial;
+mod dialler;
 mod event_stream;
 mod guard;
 mod h1;
-mod h1_head;
-mod names;
+mod response_head;
+mod resolver;
 mod outbound;
 mod pool;
-mod send;
-mod used;
+mod http_client;
+mod connection_use;
 
-pub use address::is_public;
-pub use body::{Body, BodyError, NetBody, Pieces};
-pub use event_stream::Unframed;
-pub use guard::{Guard, NotPublic, Target};
-pub use h1::Flow;
-pub use names::{Finding, Names, SystemNames};
-pub use outbound::{Outbound, OutboundError, Proxies};
-pub use send::{Answer, Client, Local, LocalBody, Lost, Net};
+pub use public_address::is_public;
+pub use body::{ClientBody, BodyError, NetworkBody, RequestBody};
+pub use event_stream::EventStreamBody;
+pub use guard::{AddressGuard, NotPublic, FetchTarget};
+pub use h1::Http1Body;
+pub use resolver::{LookupFuture, NameResolver, SystemResolver};
+pub use outbound::{Outbound, OutboundError, ProxySettings};
+pub use http_client::{ClientResponse, HttpClient, LocalService, LocalBody, SendError, NetworkClient};

@@ -22,22 +22,22 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service as _;
 
-use crate::client::dial::Dialler;
-use crate::client::guard::Guard;
-use crate::client::names::{Names, SystemNames};
+use crate::client::dialler::Dialler;
+use crate::client::guard::AddressGuard;
+use crate::client::resolver::{NameResolver, SystemResolver};
 
 /// How HTTP/2 is called within TLS.
-const H2: &[u8] = b"h2";
+const ALPN_H2: &[u8] = b"h2";
 
 /// The proxies to go through, as the operator or the usual environment variables name them.
 #[derive(Clone, Default)]
-pub struct Proxies {
+pub struct ProxySettings {
     /// For targets over plain HTTP.
     pub http: Option<String>,
     /// For targets over TLS.
     pub https: Option<String>,
     /// Hosts and ranges that are reached directly, with commas between them.
-    pub except: Option<String>,
+    pub no_proxy: Option<String>,
 }
 
 /// Why nothing can leave this way.
@@ -53,7 +53,7 @@ impl fmt::Display for OutboundError {
 impl std::error::Error for OutboundError {}
 
 /// How an address of a proxy begins that speaks SOCKS.
-const SOCKS: [&str; 2] = ["socks5", "socks5h"];
+const SOCKS_SCHEMES: [&str; 2] = ["socks5", "socks5h"];
 
 /// The way out.
 #[derive(Clone)]
@@ -61,16 +61,16 @@ pub struct Outbound {
     tls: ClientConfig,
     matcher: Option<Arc<Matcher>>,
     /// Who is asked for addresses, if not the machine.
-    names: Option<Arc<dyn Names>>,
+    resolver: Option<Arc<dyn NameResolver>>,
 }
 
 impl Outbound {
     /// A way out through these proxies. Besides the platform's own, the certificates in these PEM
     /// texts are trusted.
-    pub fn new(proxies: &Proxies, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
-        let Proxies { http, https, except } = proxies;
+    pub fn new(proxies: &ProxySettings, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
+        let ProxySettings { http, https, no_proxy: except } = proxies;
         for proxy in [http, https].into_iter().flatten() {
-            check(proxy)?;
+            check_proxy(proxy)?;
         }
         let matcher = (http.is_some() || https.is_some()).then(|| {
             let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -81,15 +81,15 @@ impl Outbound {
         for pem in trusted {
             roots.extend(read_pem(pem)?);
         }
-        Ok(Self { tls: tls(roots)?, matcher, names: None })
+        Ok(Self { tls: client_tls(roots)?, matcher, resolver: None })
     }
 
     /// The same way, on which names lead only where that guard lets them. Behind a proxy it is the
     /// proxy that finds addresses, and its own must be found whatever it is.
     #[must_use]
-    pub fn guarded(&self, guard: &Guard) -> Self {
-        let names = self.matcher.is_none().then(|| guard.watch(Arc::new(SystemNames::default())));
-        Self { names, ..self.clone() }
+    pub fn guarded(&self, guard: &AddressGuard) -> Self {
+        let names = self.matcher.is_none().then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
+        Self { resolver: names, ..self.clone() }
     }
 
     /// How TLS is spoken; which protocols are offered within it is the caller's choice.
@@ -107,7 +107,7 @@ impl Outbound {
     }
 
     /// What a proxy must be told in the request itself: over TLS it is told when the tunnel opens.
-    pub fn proof(&self, target: &Uri) -> Option<HeaderValue> {
+    pub fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         self.matcher.as_ref()?;
         let plain = target.scheme_str() == Some("http");
         let proxy = self.proxy(target).filter(|proxy| plain && !is_socks(proxy))?;
@@ -115,11 +115,11 @@ impl Outbound {
     }
 
     /// What opens connections; HTTP/2 is offered within TLS.
-    pub(crate) fn opener(&self, connect: Duration) -> Opener {
+    pub(crate) fn connector(&self, connect: Duration) -> OutboundConnector {
         let mut tls = self.tls();
-        tls.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        tls.alpn_protocols = vec![ALPN_H2.to_vec(), b"http/1.1".to_vec()];
         let tls = TlsConnector::from(Arc::new(tls));
-        Opener { dialler: Dialler::new(connect, self.names.clone()), tls, way: self.clone() }
+        OutboundConnector { dialler: Dialler::new(connect, self.resolver.clone()), tls, outbound: self.clone() }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the
@@ -129,32 +129,32 @@ impl Outbound {
         target: &Uri,
         to: SocketAddr,
         connect: Duration,
-    ) -> Result<TcpStream, Refusal> {
+    ) -> Result<TcpStream, ConnectError> {
         match self.proxy(target) {
             None => Ok(TcpStream::connect(to).await?),
             Some(proxy) => {
                 let to: Uri = format!("https://{to}/").parse()?;
                 let dialler = Dialler::new(connect, None);
-                Ok(through(&proxy, dialler, to).await?.into_inner())
+                Ok(open_tunnel(&proxy, dialler, to).await?.into_inner())
             }
         }
     }
 }
 
 /// Why a connection was not opened.
-type Refusal = Box<dyn std::error::Error + Send + Sync>;
+type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Whether a proxy is spoken to in SOCKS, which knows nothing of what goes through it.
 fn is_socks(proxy: &Intercept) -> bool {
-    proxy.uri().scheme_str().is_some_and(|scheme| SOCKS.contains(&scheme))
+    proxy.uri().scheme_str().is_some_and(|scheme| SOCKS_SCHEMES.contains(&scheme))
 }
 
 /// A connection to the target that the proxy does not look into.
-async fn through(
+async fn open_tunnel(
     proxy: &Intercept,
     dialler: Dialler,
     target: Uri,
-) -> Result<TokioIo<TcpStream>, Refusal> {
+) -> Result<TokioIo<TcpStream>, ConnectError> {
     let at = proxy.uri().clone();
     if is_socks(proxy) {
         // By either name the proxy finds the target's address, as an HTTP proxy does.
@@ -181,11 +181,11 @@ impl fmt::Debug for Outbound {
 
 /// A proxy is spoken to in plain HTTP or in SOCKS; what goes through it to a provider is TLS all the
 /// same. The address is not repeated, because it may hold a password.
-fn check(proxy: &str) -> Result<(), OutboundError> {
+fn check_proxy(proxy: &str) -> Result<(), OutboundError> {
     let uri = proxy.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).is_some_and(|host| !host.is_empty());
     let scheme = uri.as_ref().and_then(Uri::scheme_str);
-    let socks = scheme.is_some_and(|scheme| SOCKS.contains(&scheme));
+    let socks = scheme.is_some_and(|scheme| SOCKS_SCHEMES.contains(&scheme));
     // SOCKS has a usual port, but it is not the one of the web that would be taken.
     let port = uri.as_ref().is_some_and(|uri| uri.port().is_some());
     if host && (matches!(scheme, None | Some("http")) || (socks && port)) {
@@ -205,7 +205,7 @@ fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
     }
 }
 
-fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
+fn client_tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
     let unsafe_out =
         |e: rustls::Error| OutboundError(format!("outgoing connections cannot be made safe: {e}"));
     let builder = ClientConfig::builder();
@@ -217,57 +217,57 @@ fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundErro
 }
 
 /// Opens connections, directly or through a proxy.
-pub(crate) struct Opener {
+pub(crate) struct OutboundConnector {
     dialler: Dialler,
     tls: TlsConnector,
-    way: Outbound,
+    outbound: Outbound,
 }
 
 /// A connection that was opened.
-pub(crate) struct Opened {
-    pub(crate) line: Line,
+pub(crate) struct OpenedConnection {
+    pub(crate) stream: ClientStream,
     /// Whether a proxy reads the requests on it.
-    pub(crate) proxied: bool,
+    pub(crate) is_proxied: bool,
     /// Whether the other end wants to speak HTTP/2.
-    pub(crate) shared: bool,
+    pub(crate) is_http2: bool,
 }
 
-impl Opener {
+impl OutboundConnector {
     /// Opens a connection to the host of that address.
-    pub(crate) async fn open(&self, target: &Uri) -> Result<Opened, Refusal> {
+    pub(crate) async fn open(&self, target: &Uri) -> Result<OpenedConnection, ConnectError> {
         let secret = target.scheme_str() == Some("https");
         let mut dialler = self.dialler.clone();
-        let (stream, proxied) = match self.way.proxy(target) {
+        let (stream, proxied) = match self.outbound.proxy(target) {
             None => (dialler.call(target.clone()).await?, false),
             Some(proxy) if secret || is_socks(&proxy) => {
-                (through(&proxy, dialler, target.clone()).await?, false)
+                (open_tunnel(&proxy, dialler, target.clone()).await?, false)
             }
             Some(proxy) => (dialler.call(proxy.uri().clone()).await?, true),
         };
         let stream = stream.into_inner();
         if !secret {
-            return Ok(Opened { line: Line::Plain(stream), proxied, shared: false });
+            return Ok(OpenedConnection { stream: ClientStream::Plain(stream), is_proxied: proxied, is_http2: false });
         }
         let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned())?;
         let stream = self.tls.connect(name, stream).await?;
-        let shared = stream.get_ref().1.alpn_protocol() == Some(H2);
-        Ok(Opened { line: Line::Secret(Box::new(stream)), proxied, shared })
+        let shared = stream.get_ref().1.alpn_protocol() == Some(ALPN_H2);
+        Ok(OpenedConnection { stream: ClientStream::Tls(Box::new(stream)), is_proxied: proxied, is_http2: shared })
     }
 
     /// What a proxy must be told in a request to that address.
-    pub fn proof(&self, target: &Uri) -> Option<HeaderValue> {
-        self.way.proof(target)
+    pub fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
+        self.outbound.proxy_authorization(target)
     }
 }
 
 /// A connection: plain TCP, or TLS on top of it.
-pub(crate) enum Line {
+pub(crate) enum ClientStream {
     Plain(TcpStream),
-    Secret(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -275,12 +275,12 @@ impl AsyncRead for Line {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -288,21 +288,21 @@ impl AsyncWrite for Line {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Secret(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -313,7 +313,7 @@ impl AsyncWrite for Line {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Secret(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 

@@ -29,21 +29,21 @@ pub enum ShutdownPhase {
 pub struct Connections {
     /// Read by every connection at every turn and written a few times in a process's life, so
     /// that a call pays nothing for being stoppable.
-    order: AtomicU8,
-    guests: Mutex<Guests>,
+    phase: AtomicU8,
+    registry: Mutex<ConnectionRegistry>,
     ending: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
-    next: u64,
+struct ConnectionRegistry {
+    next_id: u64,
     by_address: HashMap<IpAddr, usize>,
     wakers: HashMap<u64, Arc<AtomicWaker>>,
 }
 
 impl Connections {
-    pub fn order(&self) -> ShutdownPhase {
-        match self.order.load(Ordering::Acquire) {
+    pub fn phase(&self) -> ShutdownPhase {
+        match self.phase.load(Ordering::Acquire) {
             0 => ShutdownPhase::Serve,
             1 => ShutdownPhase::Drain,
             2 => ShutdownPhase::End,
@@ -52,63 +52,63 @@ impl Connections {
     }
 
     /// Gives everybody an order. An earlier, harder one stands.
-    pub fn give(&self, order: ShutdownPhase) {
-        self.order.fetch_max(order as u8, Ordering::AcqRel);
+    pub fn advance(&self, order: ShutdownPhase) {
+        self.phase.fetch_max(order as u8, Ordering::AcqRel);
         if order >= ShutdownPhase::End {
             self.ending.cancel();
         }
-        for waker in self.guests.lock().wakers.values() {
+        for waker in self.registry.lock().wakers.values() {
             waker.wake();
         }
     }
 
     /// Over when what runs is to end.
-    pub async fn ending(&self) {
+    pub async fn wait_for_end(&self) {
         self.ending.cancelled().await;
     }
 
     /// How many are connected.
     pub fn count(&self) -> usize {
-        self.guests.lock().wakers.len()
+        self.registry.lock().wakers.len()
     }
 
     /// Lets somebody in, unless there are too many already.
-    pub fn enter(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
-        let mut guests = self.guests.lock();
+    pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
+        let mut guests = self.registry.lock();
         let here = guests.by_address.get(&ip).copied().unwrap_or(0);
         if guests.wakers.len() >= limits.connections || here >= limits.connections_per_address {
             return None;
         }
         guests.by_address.insert(ip, here + 1);
-        guests.next += 1;
-        let (number, waker) = (guests.next, Arc::new(AtomicWaker::new()));
+        guests.next_id += 1;
+        let (number, waker) = (guests.next_id, Arc::new(AtomicWaker::new()));
         guests.wakers.insert(number, Arc::clone(&waker));
-        Some(Connection { open: Arc::clone(self), ip, number, waker })
+        Some(Connection { connections: Arc::clone(self), ip, id: number, waker })
     }
 }
 
 /// One who is connected.
 #[derive(Debug)]
 pub struct Connection {
-    open: Arc<Connections>,
+    connections: Arc<Connections>,
     ip: IpAddr,
-    number: u64,
+    id: u64,
     waker: Arc<AtomicWaker>,
 }
 
 impl Connection {
     /// All connections of this listener.
     pub fn connections(&self) -> Arc<Connections> {
-        Arc::clone(&self.open)
+        Arc::clone(&self.connections)
     }
 
     /// What is to be done.
-    pub fn order(&self) -> ShutdownPhase {
-        self.open.order()
+    pub fn phase(&self) -> ShutdownPhase {
+        self.connections.phase()
     }
 
     /// Be woken by the next order. Called before looking at the order, so that none is missed.
-    pub fn listen(&self, cx: &Context<'_>) {
+    pub fn register_waker(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
 
@@ -120,8 +120,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut guests = self.open.guests.lock();
-        guests.wakers.remove(&self.number);
+        let mut guests = self.connections.registry.lock();
+        guests.wakers.remove(&self.id);
         if let Some(here) = guests.by_address.get_mut(&self.ip) {
             *here -= 1;
             if *here == 0 {

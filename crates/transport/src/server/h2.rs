@@ -26,50 +26,50 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::connections::{Connection, Connections, ShutdownPhase};
-use super::h1::{self, Alarm, Stream};
+use super::h1::{self, DeadlineTimer, ByteStream};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 
 /// How often a silent connection is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long it may take to say so.
-const PONG: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an answer waits in memory for a caller's window.
-const WAITING: usize = 64 << 10;
+const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
 /// How many requests taken back are forgotten each second.
-const FORGOTTEN: f64 = 10.0;
+const RESETS_FORGIVEN_PER_SECOND: f64 = 10.0;
 
 /// Serves a connection to its end.
-pub(super) async fn serve<S: Stream, H: RequestHandler>(
-    stream: Rewound<S>,
+pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
+    stream: PrefixedStream<S>,
     handler: H,
     guest: Connection,
     limits: HttpLimits,
 ) {
-    let mut server = http2::Builder::new(Tasks { stall: limits.stall });
+    let mut server = http2::Builder::new(StreamExecutor { stall: limits.stall });
     server
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(limits.resets as usize)
-        .max_send_buf_size(WAITING)
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PONG);
-    let streams = Arc::new(Streams::new(&guest, &limits));
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let streams = Arc::new(StreamCounter::new(&guest, &limits));
     let handler = Arc::new(handler);
     let phase = guest.connections();
     let counted = Arc::clone(&streams);
     let answers = service_fn(move |request: Request<Incoming>| {
         let (handler, phase) = (Arc::clone(&handler), Arc::clone(&phase));
-        let running = Running::new(&counted);
+        let running = StreamGuard::new(&counted);
         async move { Ok::<_, Infallible>(answer(&*handler, &phase, request, running, &limits).await) }
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), answers));
-    let mut alarm = Alarm::default();
+    let mut alarm = DeadlineTimer::default();
     let mut leaving = false;
     poll_fn(|cx| {
-        guest.listen(cx);
+        guest.register_waker(cx);
         if streams.is_flooded() {
             tracing::debug!("a connection took back too many requests and is closed");
             // One more look, so that it hears why.
@@ -77,7 +77,7 @@ pub(super) async fn serve<S: Stream, H: RequestHandler>(
             let _ = connection.as_mut().poll(cx);
             return Poll::Ready(());
         }
-        match guest.order() {
+        match guest.phase() {
             ShutdownPhase::Serve => {}
             ShutdownPhase::Drain | ShutdownPhase::End if leaving => {}
             ShutdownPhase::Drain | ShutdownPhase::End => {
@@ -109,9 +109,9 @@ async fn answer<H: RequestHandler>(
     handler: &H,
     connections: &Connections,
     request: Request<Incoming>,
-    running: Running,
+    running: StreamGuard,
     limits: &HttpLimits,
-) -> Response<Shown> {
+) -> Response<TrackedBody> {
     let request = request.map(Body::new);
     let format = handler.format(request.uri().path(), request.headers());
     let response = match check_headers(request.headers(), limits) {
@@ -119,10 +119,10 @@ async fn answer<H: RequestHandler>(
         Ok(()) => tokio::select! {
             biased;
             response = handler.answer(request, format) => response,
-            () = connections.ending() => handler.stopped(format),
+            () = connections.wait_for_end() => handler.stopped(format),
         },
     };
-    response.map(|body| Shown { body, running: running.answered() })
+    response.map(|body| TrackedBody { body, running: running.mark_answered() })
 }
 
 /// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.
@@ -144,21 +144,21 @@ fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiErro
 }
 
 /// The streams of one connection.
-struct Streams {
+struct StreamCounter {
     running: AtomicUsize,
     /// When the last one ended, and how many were taken back, less what is forgotten.
     state: Mutex<(Instant, f64)>,
-    most: f64,
+    max_resets: f64,
     flooded: AtomicUsize,
     waker: Arc<AtomicWaker>,
 }
 
-impl Streams {
+impl StreamCounter {
     fn new(guest: &Connection, limits: &HttpLimits) -> Self {
         Self {
             running: AtomicUsize::new(0),
             state: Mutex::new((Instant::now(), 0.0)),
-            most: f64::from(limits.resets),
+            max_resets: f64::from(limits.resets),
             flooded: AtomicUsize::new(0),
             waker: guest.waker(),
         }
@@ -172,45 +172,45 @@ impl Streams {
         (self.running.load(Ordering::Acquire) == 0).then(|| self.state.lock().0 + idle)
     }
 
-    fn ended(&self, taken_back: bool) {
+    fn finish_stream(&self, taken_back: bool) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let (last, count) = *state;
-        let count = (count - now.duration_since(last).as_secs_f64() * FORGOTTEN).max(0.0);
+        let count = (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
         let count = count + f64::from(u8::from(taken_back));
         *state = (now, count);
         drop(state);
-        if count > self.most {
+        if count > self.max_resets {
             self.flooded.store(1, Ordering::Relaxed);
         }
         // The last one out starts the time a connection may be idle.
-        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 || count > self.most {
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 || count > self.max_resets {
             self.waker.wake();
         }
     }
 }
 
 /// One stream, from its request to the end of its answer.
-struct Running {
-    streams: Arc<Streams>,
+struct StreamGuard {
+    streams: Arc<StreamCounter>,
     answered: bool,
 }
 
-impl Running {
-    fn new(streams: &Arc<Streams>) -> Self {
+impl StreamGuard {
+    fn new(streams: &Arc<StreamCounter>) -> Self {
         streams.running.fetch_add(1, Ordering::AcqRel);
         Self { streams: Arc::clone(streams), answered: false }
     }
 
-    fn answered(mut self) -> Self {
+    fn mark_answered(mut self) -> Self {
         self.answered = true;
         self
     }
 }
 
-impl Drop for Running {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.streams.ended(!self.answered);
+        self.streams.finish_stream(!self.answered);
     }
 }
 
@@ -222,25 +222,25 @@ tokio::task_local! {
 
 /// Where hyper runs the streams of a connection.
 #[derive(Clone, Copy)]
-struct Tasks {
+struct StreamExecutor {
     stall: Duration,
 }
 
-impl<F> hyper::rt::Executor<F> for Tasks
+impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(watched(stream, self.stall));
+        tokio::spawn(run_until_stalled(stream, self.stall));
     }
 }
 
 /// Runs a stream until it ends, or until its caller took nothing for too long. Dropped, it is reset.
-async fn watched<F: Future>(stream: F, stall: Duration) {
+async fn run_until_stalled<F: Future>(stream: F, stall: Duration) {
     let given = Arc::new(AtomicU64::new(0));
     let mut stream = pin!(GIVEN.scope(Arc::clone(&given), stream));
-    let mut alarm = Alarm::default();
+    let mut alarm = DeadlineTimer::default();
     let mut waits: Option<(u64, Instant)> = None;
     poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
@@ -262,13 +262,13 @@ async fn watched<F: Future>(stream: F, stall: Duration) {
 }
 
 /// The body of an answer; it notes whether it waits for the provider or for the caller.
-struct Shown {
+struct TrackedBody {
     body: Body,
     #[expect(dead_code, reason = "dropped with the body, it ends the stream's count")]
-    running: Running,
+    running: StreamGuard,
 }
 
-impl HttpBody for Shown {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -295,34 +295,34 @@ impl HttpBody for Shown {
 }
 
 /// A connection whose first bytes were read already.
-pub(super) struct Rewound<S> {
+pub(super) struct PrefixedStream<S> {
     stream: S,
-    read: BytesMut,
+    prefix: BytesMut,
 }
 
-impl<S> Rewound<S> {
+impl<S> PrefixedStream<S> {
     pub(super) fn new(stream: S, read: BytesMut) -> Self {
-        Self { stream, read }
+        Self { stream, prefix: read }
     }
 }
 
-impl<S: Stream> AsyncRead for Rewound<S> {
+impl<S: ByteStream> AsyncRead for PrefixedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
+        if self.prefix.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, into);
         }
-        let count = self.read.len().min(into.remaining());
-        into.put_slice(self.read.get(..count).unwrap_or_default());
-        self.read.advance(count);
+        let count = self.prefix.len().min(into.remaining());
+        into.put_slice(self.prefix.get(..count).unwrap_or_default());
+        self.prefix.advance(count);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: Stream> AsyncWrite for Rewound<S> {
+impl<S: ByteStream> AsyncWrite for PrefixedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

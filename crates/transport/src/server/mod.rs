@@ -67,7 +67,7 @@ pub async fn accept<H: RequestHandler>(
             }
         };
         let ListenerSettings { limits, tls } = settings();
-        let Some(connection) = connections.enter(peer.ip(), &limits) else {
+        let Some(connection) = connections.admit(peer.ip(), &limits) else {
             if tls.is_none() {
                 let _ = socket2::SockRef::from(&stream).send(TOO_MANY_CONNECTIONS);
             }
@@ -100,15 +100,15 @@ async fn serve<H: RequestHandler>(
 }
 
 /// Serves HTTP/1 unless the first bytes are the HTTP/2 preface.
-async fn serve_http<S: h1::Stream, H: RequestHandler>(
+async fn serve_http<S: h1::ByteStream, H: RequestHandler>(
     stream: S,
     handler: H,
     connection: Connection,
     limits: HttpLimits,
 ) {
     let other = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
-    if let Some(h1::Handed { stream, read, handler, guest }) = other {
-        h2::serve(h2::Rewound::new(stream, read), handler, guest, limits).await;
+    if let Some(h1::Http2Handover { stream, prefix: read, handler, connection: guest }) = other {
+        h2::serve(h2::PrefixedStream::new(stream, read), handler, guest, limits).await;
     }
 }
 

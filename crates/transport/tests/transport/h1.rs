@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use transport::{Answer, Client, Lost, Outbound, Pieces, Proxies};
+use transport::{ClientResponse, HttpClient, SendError, Outbound, RequestBody, ProxySettings};
 
 /// A provider that gives every request on every connection the same answer.
-struct Provider {
+struct FixedServer {
     address: String,
     connections: Arc<AtomicUsize>,
 }
 
 /// What it does behind an answer.
 #[derive(Clone, Copy, PartialEq)]
-enum Then {
+enum AfterResponse {
     Waits,
     Closes,
     /// Answers one request and hears the next one only to close.
@@ -28,8 +28,8 @@ enum Then {
     Hurries,
 }
 
-impl Provider {
-    async fn start(answer: &'static str, then: Then) -> Self {
+impl FixedServer {
+    async fn start(answer: &'static str, then: AfterResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -43,8 +43,8 @@ impl Provider {
         Self { address, connections }
     }
 
-    async fn ask(&self, client: &Client, body: usize) -> Result<Answer, Lost> {
-        let pieces = Pieces::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
+    async fn ask(&self, client: &HttpClient, body: usize) -> Result<ClientResponse, SendError> {
+        let pieces = RequestBody::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
         let request = Request::post(format!("http://{}/v1/x", self.address)).body(pieces).unwrap();
         client.send(request, false).await
     }
@@ -54,25 +54,25 @@ impl Provider {
     }
 }
 
-async fn serve(mut stream: TcpStream, answer: &'static str, then: Then) {
+async fn serve(mut stream: TcpStream, answer: &'static str, then: AfterResponse) {
     let mut read = Vec::new();
     for turn in 0.. {
         let Some(length) = request(&mut stream, &mut read, then).await else { return };
-        if turn == 1 && then == Then::HangsUp {
+        if turn == 1 && then == AfterResponse::HangsUp {
             return;
         }
         stream.write_all(answer.as_bytes()).await.unwrap();
-        if then == Then::Hurries {
+        if then == AfterResponse::Hurries {
             body(&mut stream, &mut read, length).await;
         }
-        if then == Then::Closes {
+        if then == AfterResponse::Closes {
             return;
         }
     }
 }
 
 /// Reads a request; tells how long its body is.
-async fn request(stream: &mut TcpStream, read: &mut Vec<u8>, then: Then) -> Option<usize> {
+async fn request(stream: &mut TcpStream, read: &mut Vec<u8>, then: AfterResponse) -> Option<usize> {
     let head = loop {
         if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
             break read.drain(..at + 4).collect::<Vec<u8>>();
@@ -84,7 +84,7 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>, then: Then) -> Opti
     let head = String::from_utf8(head).unwrap();
     let (_, length) = head.split_once("content-length: ")?;
     let length = length.split_once('\r')?.0.parse().unwrap();
-    if then != Then::Hurries {
+    if then != AfterResponse::Hurries {
         body(stream, read, length).await;
     }
     Some(length)
@@ -100,12 +100,12 @@ async fn body(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize) {
     assert!(body.ends_with(b"end"));
 }
 
-fn client() -> Client {
+fn client() -> HttpClient {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    Client::net(Duration::from_secs(5), &Outbound::new(&Proxies::default(), &[]).unwrap())
+    HttpClient::network(Duration::from_secs(5), &Outbound::new(&ProxySettings::default(), &[]).unwrap())
 }
 
-async fn text(answer: Answer) -> Result<String, String> {
+async fn text(answer: ClientResponse) -> Result<String, String> {
     let collected = answer.body.collect().await.map_err(|e| e.to_string())?;
     Ok(String::from_utf8(collected.to_bytes().to_vec()).unwrap())
 }
@@ -117,23 +117,23 @@ const CHUNKS: &str =
 #[tokio::test]
 async fn a_connection_carries_the_next_request_if_its_answer_ended_where_it_said() {
     for (answer, then, kept) in [
-        (LENGTH, Then::Waits, true),
-        (CHUNKS, Then::Waits, true),
+        (LENGTH, AfterResponse::Waits, true),
+        (CHUNKS, AfterResponse::Waits, true),
         (
             "HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
-            Then::Waits,
+            AfterResponse::Waits,
             true,
         ),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello",
-            Then::Waits,
+            AfterResponse::Waits,
             false,
         ),
-        ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello", Then::Waits, false),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and more", Then::Waits, false),
-        ("HTTP/1.1 200 OK\r\n\r\nhello", Then::Closes, false),
+        ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello", AfterResponse::Waits, false),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and more", AfterResponse::Waits, false),
+        ("HTTP/1.1 200 OK\r\n\r\nhello", AfterResponse::Closes, false),
     ] {
-        let provider = Provider::start(answer, then).await;
+        let provider = FixedServer::start(answer, then).await;
         let client = client();
         for _ in 0..3 {
             let answer = provider.ask(&client, 10).await.unwrap();
@@ -150,7 +150,7 @@ async fn an_answer_that_ends_too_early_is_broken() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nx",
     ] {
-        let provider = Provider::start(answer, Then::Closes).await;
+        let provider = FixedServer::start(answer, AfterResponse::Closes).await;
         let answer = provider.ask(&client(), 10).await.unwrap();
         assert!(text(answer).await.is_err());
     }
@@ -160,7 +160,7 @@ async fn an_answer_that_ends_too_early_is_broken() {
 async fn trailers_are_told() {
     let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\
                   grpc-status: 13\r\n\r\n";
-    let provider = Provider::start(answer, Then::Waits).await;
+    let provider = FixedServer::start(answer, AfterResponse::Waits).await;
     let client = client();
     for _ in 0..2 {
         let answer = provider.ask(&client, 10).await.unwrap();
@@ -172,19 +172,19 @@ async fn trailers_are_told() {
 
 #[tokio::test]
 async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
-    let provider = Provider::start(LENGTH, Then::HangsUp).await;
+    let provider = FixedServer::start(LENGTH, AfterResponse::HangsUp).await;
     let client = client();
     text(provider.ask(&client, 10).await.unwrap()).await.unwrap();
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::StaleConnection);
-    let provider = Provider::start("nonsense\r\n\r\n", Then::Waits).await;
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::Sent);
-    let gone = Provider { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };
-    assert_eq!(gone.ask(&client, 10).await.unwrap_err().reach, UpstreamProgress::NotSent);
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::StaleConnection);
+    let provider = FixedServer::start("nonsense\r\n\r\n", AfterResponse::Waits).await;
+    assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::Sent);
+    let gone = FixedServer { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };
+    assert_eq!(gone.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::NotSent);
 }
 
 #[tokio::test]
 async fn an_answer_may_come_before_the_request_is_through() {
-    let provider = Provider::start(CHUNKS, Then::Hurries).await;
+    let provider = FixedServer::start(CHUNKS, AfterResponse::Hurries).await;
     let client = client();
     for _ in 0..2 {
         let answer = provider.ask(&client, 32 << 20).await.unwrap();

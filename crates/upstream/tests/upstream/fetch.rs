@@ -1,7 +1,7 @@
 //! The fetcher: what it gets, and all it does not. Servers, certificates and canaries are real;
 //! only the names are ours, because a test cannot ask the internet to lie.
 
-use crate::ground::{Authority, Book, Canary, INNER, PNG, ProxyServer, Server, forbidden, picture};
+use crate::support::{TestAuthority, ScriptedResolver, CanaryServer, INNER_ADDRESSES, PNG, ProxyServer, TestServer, forbidden_urls, png_response};
 use bytes::Bytes;
 use canon::MediaKind;
 use http::{Request, Response};
@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use transport::{Guard, Outbound, Proxies};
-use upstream::{Allowance, FetchError, FetchLimits, Fetched, Fetcher};
+use transport::{AddressGuard, Outbound, ProxySettings};
+use upstream::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetcher};
 
-const LIMITS: FetchLimits = FetchLimits { size: 4_096, time: Duration::from_secs(10) };
+const LIMITS: FetchLimits = FetchLimits { max_bytes: 4_096, timeout: Duration::from_secs(10) };
 
-fn fetcher(guard: Guard, authority: &Authority, names: &Arc<Book>) -> Fetcher {
-    let way = Outbound::new(&Proxies::default(), &authority.pem).unwrap();
-    Fetcher::new(guard, &way, LIMITS).with_names(Arc::clone(names) as _)
+fn fetcher(guard: AddressGuard, authority: &TestAuthority, names: &Arc<ScriptedResolver>) -> MediaFetcher {
+    let way = Outbound::new(&ProxySettings::default(), &authority.pem).unwrap();
+    MediaFetcher::new(guard, &way, LIMITS).with_resolver(Arc::clone(names) as _)
 }
 
-async fn get(fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
-    fetcher.fetch(url, MediaKind::Image, &Allowance::new(1 << 20)).await
+async fn get(fetcher: &MediaFetcher, url: &str) -> Result<FetchedMedia, FetchError> {
+    fetcher.fetch(url, MediaKind::Image, &FetchAllowance::new(1 << 20)).await
 }
 
-fn is_failure(got: &Result<Fetched, FetchError>) -> bool {
+fn is_failure(got: &Result<FetchedMedia, FetchError>) -> bool {
     matches!(got, Err(FetchError::Failed(_)))
 }
 
@@ -36,23 +36,23 @@ fn go_to(status: u16, location: &str) -> Response<Full<Bytes>> {
 
 #[tokio::test]
 async fn a_picture_comes_as_it_is_and_learns_nothing_of_us() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    names.put("media.example.com", &[&["127.0.0.1"]]);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    names.set_answers("media.example.com", &[&["127.0.0.1"]]);
     let config = authority.server("media.example.com", false, &["h2", "http/1.1"]);
-    let server = Server::start("127.0.0.1", Some(config), |_| {
-        let mut picture = picture();
+    let server = TestServer::start("127.0.0.1", Some(config), |_| {
+        let mut picture = png_response();
         picture.headers_mut().insert("set-cookie", "a=b".parse().unwrap());
         picture
     })
     .await;
-    let guard = Guard::new(["media.example.com"]).unwrap();
+    let guard = AddressGuard::new(["media.example.com"]).unwrap();
     let fetcher = fetcher(guard, &authority, &names);
     let url = format!("https://media.example.com:{}/a%20b?c=d#e", server.at.port());
     for _ in 0..2 {
         let got = get(&fetcher, &url).await.unwrap();
         assert_eq!((got.mime.as_str(), got.bytes.as_slice()), ("image/png", PNG));
     }
-    for asked in server.asked() {
+    for asked in server.requests() {
         assert!(asked.starts_with("HTTP/1.1 /a%20b?c=d {"), "{asked}");
         assert!(!asked.contains("cookie") && !asked.contains("authorization"), "{asked}");
         assert!(asked.contains(r#""accept-encoding": "identity""#), "{asked}");
@@ -61,12 +61,12 @@ async fn a_picture_comes_as_it_is_and_learns_nothing_of_us() {
 
 #[tokio::test]
 async fn nothing_forbidden_is_dialled_whoever_names_it() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    let canary = Canary::start().await;
-    names.put("media.test", &[&["127.0.0.1"]]);
-    let list = forbidden(canary.port);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    let canary = CanaryServer::start().await;
+    names.set_answers("media.test", &[&["127.0.0.1"]]);
+    let list = forbidden_urls(canary.port);
     let places = list.clone();
-    let server = Server::start("127.0.0.1", None, move |request: &Request<Incoming>| {
+    let server = TestServer::start("127.0.0.1", None, move |request: &Request<Incoming>| {
         let (status, place) = request.uri().path().trim_start_matches('/').split_once('/').unwrap();
         let status = status.parse().unwrap_or(404);
         // Some of the list are good relative addresses, which lead back here and find nothing.
@@ -78,7 +78,7 @@ async fn nothing_forbidden_is_dialled_whoever_names_it() {
         }
     })
     .await;
-    let guard = Guard::new(["media.test"]).unwrap().on_ports(vec![443, canary.port]);
+    let guard = AddressGuard::new(["media.test"]).unwrap().with_ports(vec![443, canary.port]);
     let fetcher = fetcher(guard, &authority, &names);
     for (place, url) in list.iter().enumerate() {
         let got = get(&fetcher, url).await;
@@ -93,34 +93,34 @@ async fn nothing_forbidden_is_dialled_whoever_names_it() {
             assert!(is_failure(&got), "{status} to {}: {got:?}", list[place]);
         }
     }
-    assert_eq!(canary.seen().await, 0);
-    assert!(server.asked().len() >= 5 * list.len());
+    assert_eq!(canary.connection_count().await, 0);
+    assert!(server.requests().len() >= 5 * list.len());
 }
 
 #[tokio::test]
 async fn a_name_is_only_as_good_as_its_worst_address() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    let canary = Canary::start().await;
-    let guard = Guard::default().on_ports(vec![canary.port]);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    let canary = CanaryServer::start().await;
+    let guard = AddressGuard::default().with_ports(vec![canary.port]);
     let fetcher = fetcher(guard, &authority, &names);
     let url = format!("https://wild.example.com:{}/", canary.port);
     let mut asked = 0;
-    for inner in INNER {
+    for inner in INNER_ADDRESSES {
         let many: Vec<&str> = std::iter::repeat_n("8.8.8.8", 1_200).chain([inner]).collect();
         for answer in [&[inner][..], &["8.8.8.8", inner], &["2606:4700::1", inner], &many] {
-            names.put("wild.example.com", &[answer]);
+            names.set_answers("wild.example.com", &[answer]);
             let got = get(&fetcher, &url).await;
             assert!(is_failure(&got), "{inner}: {got:?}");
             asked += 1;
-            assert_eq!(names.asked(), asked, "a name is asked for once");
+            assert_eq!(names.lookups(), asked, "a name is asked for once");
         }
     }
-    assert_eq!(canary.seen().await, 0);
+    assert_eq!(canary.connection_count().await, 0);
     // Nobody there and nobody to be dialled are told in the same words, apart from our own log.
     assert!(is_failure(
         &get(&fetcher, &format!("https://none.example.com:{}/", canary.port)).await
     ));
-    names.put("none.example.com", &[&[]]);
+    names.set_answers("none.example.com", &[&[]]);
     assert!(is_failure(
         &get(&fetcher, &format!("https://none.example.com:{}/", canary.port)).await
     ));
@@ -128,36 +128,36 @@ async fn a_name_is_only_as_good_as_its_worst_address() {
 
 #[tokio::test]
 async fn a_name_that_changes_its_mind_is_judged_at_every_hop() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let config = authority.server("flip.example.com", false, &[]);
-    let canary = Canary::start().await;
+    let canary = CanaryServer::start().await;
     let on = format!("https://flip.example.com:{}/", canary.port);
-    let server = Server::start("127.0.0.2", Some(config), move |_| go_to(302, &on)).await;
+    let server = TestServer::start("127.0.0.2", Some(config), move |_| go_to(302, &on)).await;
     // The first answer leads to an address that is allowed, every later one to the canary.
     let ports = vec![server.at.port(), canary.port];
-    let guard = Guard::new(["127.0.0.2/32"]).unwrap().on_ports(ports);
+    let guard = AddressGuard::new(["127.0.0.2/32"]).unwrap().with_ports(ports);
     let fetcher = fetcher(guard, &authority, &names);
-    names.put("flip.example.com", &[&["127.0.0.2"], &["127.0.0.1"]]);
+    names.set_answers("flip.example.com", &[&["127.0.0.2"], &["127.0.0.1"]]);
     let got = get(&fetcher, &format!("https://flip.example.com:{}/", server.at.port())).await;
     assert!(is_failure(&got), "{got:?}");
-    assert_eq!(names.asked(), 2);
-    assert_eq!(server.asked().len(), 1);
-    assert_eq!(canary.seen().await, 0);
+    assert_eq!(names.lookups(), 2);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(canary.connection_count().await, 0);
 }
 
 #[tokio::test]
 async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    names.put("media.example.com", &[&["127.0.0.1"]]);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    names.set_answers("media.example.com", &[&["127.0.0.1"]]);
     let config = authority.server("media.example.com", false, &[]);
-    let plain = Server::start("127.0.0.1", None, |_| picture()).await;
+    let plain = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let down = format!("http://media.example.com:{}/", plain.at.port());
     let server =
-        Server::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| match request
+        TestServer::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| match request
             .uri()
             .path()
         {
-            "/0" => picture(),
+            "/0" => png_response(),
             "/loop" => go_to(302, "/loop"),
             "/down" => go_to(302, &down),
             "/nowhere" => Response::builder().status(302).body(Full::default()).unwrap(),
@@ -167,7 +167,7 @@ async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
             }
         })
         .await;
-    let guard = Guard::new(["media.example.com"]).unwrap();
+    let guard = AddressGuard::new(["media.example.com"]).unwrap();
     let fetcher = fetcher(guard, &authority, &names);
     let url = |path: &str| format!("https://media.example.com:{}/{path}", server.at.port());
     for (path, good) in [
@@ -181,25 +181,25 @@ async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
         let got = get(&fetcher, &url(path)).await;
         assert_eq!(got.is_ok(), good, "{path}: {got:?}");
     }
-    assert!(plain.asked().is_empty());
+    assert!(plain.requests().is_empty());
 }
 
 #[tokio::test]
 async fn whoever_cannot_prove_its_name_is_not_heard() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
-    let names = Arc::new(Book::default());
-    names.put("media.example.com", &[&["127.0.0.1"]]);
-    let guard = Guard::new(["media.example.com"]).unwrap();
+    let (ours, theirs) = (TestAuthority::new(), TestAuthority::new());
+    let names = Arc::new(ScriptedResolver::default());
+    names.set_answers("media.example.com", &[&["127.0.0.1"]]);
+    let guard = AddressGuard::new(["media.example.com"]).unwrap();
     let fetcher = fetcher(guard, &ours, &names);
     for config in [
         theirs.server("media.example.com", false, &[]),
         ours.server("other.example.com", false, &[]),
         ours.server("media.example.com", true, &[]),
     ] {
-        let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+        let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
         let url = format!("https://media.example.com:{}/", server.at.port());
         assert!(is_failure(&get(&fetcher, &url).await));
-        assert!(server.asked().is_empty());
+        assert!(server.requests().is_empty());
     }
 }
 
@@ -223,11 +223,11 @@ async fn raw(head: &'static str, body: &'static [u8], endless: bool) -> u16 {
 
 #[tokio::test]
 async fn bodies_that_lie_or_never_end_are_given_up() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    let guard = Guard::new(["127.0.0.1"]).unwrap();
-    let way = Outbound::new(&Proxies::default(), &authority.pem).unwrap();
-    let limits = FetchLimits { time: Duration::from_millis(800), ..LIMITS };
-    let fetcher = Fetcher::new(guard, &way, limits).with_names(names);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    let guard = AddressGuard::new(["127.0.0.1"]).unwrap();
+    let way = Outbound::new(&ProxySettings::default(), &authority.pem).unwrap();
+    let limits = FetchLimits { timeout: Duration::from_millis(800), ..LIMITS };
+    let fetcher = MediaFetcher::new(guard, &way, limits).with_resolver(names);
     let picture = "HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n";
     let head = |more: &str| -> &'static str { format!("{picture}{more}\r\n").leak() };
     let cases: [(&str, &'static str, &'static [u8], bool, bool); 14] = [
@@ -263,11 +263,11 @@ async fn bodies_that_lie_or_never_end_are_given_up() {
 
 #[tokio::test]
 async fn a_call_gets_no_more_than_it_is_allowed_in_all() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
-    let server = Server::start("127.0.0.1", None, |_| picture()).await;
-    let fetcher = fetcher(Guard::new(["127.0.0.1"]).unwrap(), &authority, &names);
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
+    let server = TestServer::start("127.0.0.1", None, |_| png_response()).await;
+    let fetcher = fetcher(AddressGuard::new(["127.0.0.1"]).unwrap(), &authority, &names);
     let url = format!("http://{}/", server.at);
-    let allowance = Allowance::new(2 * PNG.len() + 1);
+    let allowance = FetchAllowance::new(2 * PNG.len() + 1);
     for good in [true, true, false] {
         let got = fetcher.fetch(&url, MediaKind::Image, &allowance).await;
         assert_eq!(got.is_ok(), good, "{got:?}");
@@ -276,23 +276,23 @@ async fn a_call_gets_no_more_than_it_is_allowed_in_all() {
 
 #[tokio::test]
 async fn a_proxy_is_asked_for_the_judged_address_and_not_for_the_name() {
-    let (authority, names) = (Authority::new(), Arc::new(Book::default()));
+    let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let config = authority.server("media.example.com", false, &[]);
-    let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+    let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     let proxy = ProxyServer::start(server.at, "200 OK").await;
     let address = Some(format!("http://{}", proxy.at));
-    let proxies = Proxies { http: address.clone(), https: address, except: None };
+    let proxies = ProxySettings { http: address.clone(), https: address, no_proxy: None };
     let way = Outbound::new(&proxies, &authority.pem).unwrap();
-    let fetcher = Fetcher::new(Guard::default(), &way, LIMITS).with_names(Arc::clone(&names) as _);
-    names.put("media.example.com", &[&["8.8.8.8"]]);
+    let fetcher = MediaFetcher::new(AddressGuard::default(), &way, LIMITS).with_resolver(Arc::clone(&names) as _);
+    names.set_answers("media.example.com", &[&["8.8.8.8"]]);
     assert_eq!(get(&fetcher, "https://media.example.com/").await.unwrap().bytes, PNG);
     assert!(
         proxy.heads()[0].starts_with("CONNECT 8.8.8.8:443 HTTP/1.1\r\n"),
         "{:?}",
         proxy.heads()
     );
-    for inner in INNER {
-        names.put("media.example.com", &[&[inner]]);
+    for inner in INNER_ADDRESSES {
+        names.set_answers("media.example.com", &[&[inner]]);
         assert!(is_failure(&get(&fetcher, "https://media.example.com/").await), "{inner}");
     }
     assert_eq!(proxy.heads().len(), 1);

@@ -9,5 +9,5 @@
 )]
 
 mod fetch;
-mod ground;
+mod support;
 mod outbound;

@@ -1,102 +1,102 @@
 //! The way out: certificates, proxies, protocols, and redirects that are not followed. Servers,
 //! proxies and certificates are real.
 
-use crate::ground::{self, Authority, Canary, ProxyServer, Server, SocksServer, picture};
+use crate::support::{self, TestAuthority, CanaryServer, ProxyServer, TestServer, SocksServer, png_response};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
-use transport::{Answer, Client, Outbound, Pieces, Proxies};
+use transport::{ClientResponse, HttpClient, Outbound, RequestBody, ProxySettings};
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-fn direct(authority: &Authority) -> Client {
-    Client::net(CONNECT, &Outbound::new(&Proxies::default(), &authority.pem).unwrap())
+fn direct(authority: &TestAuthority) -> HttpClient {
+    HttpClient::network(CONNECT, &Outbound::new(&ProxySettings::default(), &authority.pem).unwrap())
 }
 
-fn through(proxy: &str, except: &str, authority: &Authority) -> Client {
-    let proxies = Proxies {
+fn through(proxy: &str, except: &str, authority: &TestAuthority) -> HttpClient {
+    let proxies = ProxySettings {
         http: Some(proxy.to_owned()),
         https: Some(proxy.to_owned()),
-        except: Some(except.to_owned()),
+        no_proxy: Some(except.to_owned()),
     };
-    Client::net(CONNECT, &Outbound::new(&proxies, &authority.pem).unwrap())
+    HttpClient::network(CONNECT, &Outbound::new(&proxies, &authority.pem).unwrap())
 }
 
-async fn get(client: &Client, url: &str) -> Result<Answer, String> {
+async fn get(client: &HttpClient, url: &str) -> Result<ClientResponse, String> {
     let request = Request::get(url).header("authorization", "Bearer our-key");
-    let request = request.body(Pieces::default()).unwrap();
+    let request = request.body(RequestBody::default()).unwrap();
     client.send(request, false).await.map_err(|e| format!("{e:?}"))
 }
 
 #[tokio::test]
 async fn only_certificates_of_a_trusted_authority_for_that_name_and_time_are_taken() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (ours, theirs) = (TestAuthority::new(), TestAuthority::new());
     for (config, good) in [
         (ours.server("localhost", false, &["h2", "http/1.1"]), true),
         (theirs.server("localhost", false, &[]), false),
         (ours.server("other.example.com", false, &[]), false),
         (ours.server("localhost", true, &[]), false),
     ] {
-        let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+        let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
         let url = format!("https://localhost:{}/", server.at.port());
         let answer = get(&direct(&ours), &url).await;
         assert_eq!(answer.is_ok(), good, "{answer:?}");
-        assert_eq!(server.asked().len(), usize::from(good), "no request before the certificate");
+        assert_eq!(server.requests().len(), usize::from(good), "no request before the certificate");
     }
 }
 
 #[tokio::test]
 async fn the_platform_does_not_trust_an_authority_it_was_not_told_of() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let config = authority.server("localhost", false, &[]);
-    let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
-    let Ok(way) = Outbound::new(&Proxies::default(), &[]) else {
+    let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
+    let Ok(way) = Outbound::new(&ProxySettings::default(), &[]) else {
         // A machine without any certificates trusts nobody, which is as good.
         eprintln!("this machine has no certificates of its own");
         return;
     };
     let url = format!("https://localhost:{}/", server.at.port());
-    assert!(get(&Client::net(CONNECT, &way), &url).await.is_err());
+    assert!(get(&HttpClient::network(CONNECT, &way), &url).await.is_err());
 }
 
 #[tokio::test]
 async fn the_protocol_is_agreed_on_within_tls() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     for (offered, spoken) in
         [(&["h2", "http/1.1"][..], "HTTP/2.0"), (&["http/1.1"], "HTTP/1.1"), (&[], "HTTP/1.1")]
     {
         let config = authority.server("localhost", false, offered);
-        let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+        let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
         let url = format!("https://localhost:{}/", server.at.port());
         assert_eq!(get(&direct(&authority), &url).await.unwrap().status, 200);
-        assert!(server.asked()[0].starts_with(spoken), "{:?}", server.asked());
+        assert!(server.requests()[0].starts_with(spoken), "{:?}", server.requests());
     }
 }
 
 #[tokio::test]
 async fn tls_goes_through_a_proxy_unseen_by_it() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let config = authority.server("models.example.com", false, &["h2", "http/1.1"]);
-    let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+    let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     let proxy = ProxyServer::start(server.at, "200 Connection established").await;
     let client = through(&format!("http://me:pass@{}", proxy.at), "", &authority);
     let answer = get(&client, "https://models.example.com/v1/models").await.unwrap();
     let body = answer.body.collect().await.unwrap().to_bytes();
-    assert_eq!(body, ground::PNG);
+    assert_eq!(body, support::PNG);
     let heads = proxy.heads();
     assert_eq!(heads.len(), 1);
     assert!(heads[0].starts_with("CONNECT models.example.com:443 HTTP/1.1\r\n"), "{heads:?}");
     assert!(heads[0].contains("Proxy-Authorization: Basic bWU6cGFzcw=="), "{heads:?}");
     assert!(!heads[0].contains("our-key"));
-    let asked = server.asked();
+    let asked = server.requests();
     assert!(asked[0].starts_with("HTTP/2.0") && !asked[0].contains("proxy-auth"), "{asked:?}");
 }
 
 #[tokio::test]
 async fn a_plain_request_tells_a_proxy_the_whole_address() {
-    let authority = Authority::new();
-    let canary = Canary::start().await;
+    let authority = TestAuthority::new();
+    let canary = CanaryServer::start().await;
     let to = ([127, 0, 0, 1], canary.port).into();
     let proxy = ProxyServer::start(to, "200 OK").await;
     let client = through(&format!("http://me:pass@{}", proxy.at), "", &authority);
@@ -108,38 +108,38 @@ async fn a_plain_request_tells_a_proxy_the_whole_address() {
 
 #[tokio::test]
 async fn everything_goes_through_a_socks_proxy_unseen_by_it() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let config = authority.server("models.example.com", false, &["h2", "http/1.1"]);
-    let secured = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+    let secured = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     let proxy = SocksServer::start(secured.at, Some("me:p@ss")).await;
     let client = through(&format!("socks5://me:p%40ss@{}", proxy.at), "", &authority);
     assert_eq!(get(&client, "https://models.example.com/v1/x").await.unwrap().status, 200);
     // The proxy finds the address: names may mean something only where it stands.
-    assert_eq!(proxy.asked(), ["models.example.com:443"]);
-    assert!(secured.asked()[0].starts_with("HTTP/2.0"), "{:?}", secured.asked());
+    assert_eq!(proxy.targets(), ["models.example.com:443"]);
+    assert!(secured.requests()[0].starts_with("HTTP/2.0"), "{:?}", secured.requests());
     let wrong = through(&format!("socks5://me:other@{}", proxy.at), "", &authority);
     assert!(get(&wrong, "https://models.example.com/").await.is_err());
 
-    let plain = Server::start("127.0.0.1", None, |_| picture()).await;
+    let plain = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let proxy = SocksServer::start(plain.at, None).await;
     let client = through(&format!("socks5h://{}", proxy.at), "", &authority);
     assert_eq!(get(&client, "http://models.example.com:81/v1/x?y=1").await.unwrap().status, 200);
-    assert_eq!(proxy.asked(), ["models.example.com:81"]);
-    assert!(plain.asked()[0].contains("HTTP/1.1 /v1/x?y=1 "), "{:?}", plain.asked());
+    assert_eq!(proxy.targets(), ["models.example.com:81"]);
+    assert!(plain.requests()[0].contains("HTTP/1.1 /v1/x?y=1 "), "{:?}", plain.requests());
 }
 
 #[tokio::test]
 async fn exceptions_and_this_machine_are_reached_directly() {
-    let authority = Authority::new();
-    let server = Server::start("127.0.0.1", None, |_| picture()).await;
+    let authority = TestAuthority::new();
+    let server = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let proxy = ProxyServer::start(server.at, "200 OK").await;
     let client = through(&format!("http://{}", proxy.at), "", &authority);
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/", server.at.port());
         assert_eq!(get(&client, &url).await.unwrap().status, 200);
     }
-    assert!(proxy.heads().is_empty() && server.asked().len() == 2);
-    assert!(server.asked()[0].contains("HTTP/1.1 / "), "{:?}", server.asked());
+    assert!(proxy.heads().is_empty() && server.requests().len() == 2);
+    assert!(server.requests()[0].contains("HTTP/1.1 / "), "{:?}", server.requests());
     // The name has no address, so that only the proxy could have answered for it.
     let client = through(&format!("http://{}", proxy.at), "corp.invalid", &authority);
     assert!(get(&client, "http://models.corp.invalid/").await.is_err());
@@ -148,41 +148,41 @@ async fn exceptions_and_this_machine_are_reached_directly() {
 
 #[tokio::test]
 async fn a_proxy_that_refuses_is_a_failure_and_not_a_way_around_it() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     let config = authority.server("localhost", false, &[]);
-    let server = Server::start("127.0.0.1", Some(config), |_| picture()).await;
+    let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     for status in ["407 Who are you", "403 No", "502 Bad Gateway"] {
         let proxy = ProxyServer::start(server.at, status).await;
         let client = through(&format!("http://{}", proxy.at), "", &authority);
         assert!(get(&client, "https://models.example.com/").await.is_err());
         assert_eq!(proxy.heads().len(), 1);
     }
-    assert!(server.asked().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
 fn what_is_no_proxy_or_no_certificate_is_refused() {
-    ground::crypto();
+    support::install_crypto();
     for proxy in
         ["socks4://x:1", "socks5://x", "https://x:1", "http://", "", "::", "http://u:secret@"]
     {
-        let proxies = Proxies { https: Some(proxy.to_owned()), ..Proxies::default() };
+        let proxies = ProxySettings { https: Some(proxy.to_owned()), ..ProxySettings::default() };
         let refused = Outbound::new(&proxies, &[]).unwrap_err().to_string();
         assert!(refused.contains("a proxy must be") && !refused.contains("secret"), "{refused}");
     }
     for pem in [&b""[..], b"no pem", b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----"]
     {
-        assert!(Outbound::new(&Proxies::default(), &[pem.to_vec()]).is_err());
+        assert!(Outbound::new(&ProxySettings::default(), &[pem.to_vec()]).is_err());
     }
 }
 
 #[tokio::test]
 async fn no_redirect_is_followed() {
-    let authority = Authority::new();
-    let canary = Canary::start().await;
+    let authority = TestAuthority::new();
+    let canary = CanaryServer::start().await;
     let port = canary.port;
     for status in [301, 302, 303, 307, 308] {
-        let server = Server::start("127.0.0.1", None, move |_| {
+        let server = TestServer::start("127.0.0.1", None, move |_| {
             Response::builder()
                 .status(status)
                 .header("location", format!("http://127.0.0.1:{port}/"))
@@ -193,5 +193,5 @@ async fn no_redirect_is_followed() {
         let answer = get(&direct(&authority), &format!("http://{}/", server.at)).await.unwrap();
         assert_eq!(answer.status, status);
     }
-    assert_eq!(canary.seen().await, 0);
+    assert_eq!(canary.connection_count().await, 0);
 }

@@ -6,51 +6,51 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::{HERE, prove, whole};
-use crate::desk::Desk;
-use crate::form::{Fields, Wrongs};
+use super::{PAGE_PATH, prove, render_page};
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FieldErrors};
 use crate::pages;
-use crate::session::Signed;
-use crate::shell::sent_to;
-use crate::trouble::Trouble;
+use crate::session::SignedInUser;
+use crate::layout::redirect_to;
+use crate::page_error::PageError;
 use admin::names;
 
 /// `POST /console/account/email`: the address counts once the link sent to it was used. Whether it
 /// is another account's already is not told here; its owner hears of it.
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
         return Ok(way);
     }
     let account = &signed.account;
-    let email = fields.one("email", 4_096)?;
-    let mut wrongs = Wrongs::default();
+    let email = fields.get_single("email", 4_096)?;
+    let mut wrongs = FieldErrors::default();
     if !desk.host.can_mail() {
         wrongs.add("email", "This gateway sends no mail, so that no address can be confirmed.");
-    } else if !names::is_address(email) {
+    } else if !names::is_email_address(email) {
         wrongs.add("email", "This does not look like an e-mail address.");
     }
     if !wrongs.is_empty() {
-        return whole(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
+        return render_page(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
     }
-    desk.mails.admit_name(&desk.store, email, desk.now()).await?;
+    desk.mail_throttle.admit_name(&desk.store, email, desk.now()).await?;
     let (account, email) = (account.clone(), email.to_owned());
     tokio::spawn(async move {
         let asked = match desk.store.account_by_login(&email).await {
             Ok(Some(other)) if other.id != account.id => {
                 let what = "another account wanted to use its address";
-                pages::tell_owner(&desk, &other, what);
+                pages::notify_owner(&desk, &other, what);
                 Ok(())
             }
-            Ok(_) => pages::confirm::ask(&desk, &account, &email).await,
+            Ok(_) => pages::confirm::send_confirmation(&desk, &account, &email).await,
             Err(error) => Err(error.into()),
         };
         if let Err(trouble) = asked {
             tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
         }
     });
-    Ok(sent_to("/console/account?told=sent"))
+    Ok(redirect_to("/console/account?told=sent"))
 }

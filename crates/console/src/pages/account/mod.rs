@@ -16,23 +16,23 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{Factor, FactorKind, Identity};
 
-use crate::desk::Desk;
-use crate::fields::{another_look, new_password, own_password};
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, see_other, sent_to};
-use crate::throttle::Place;
-use crate::trouble::Trouble;
-use crate::{address, show};
+use crate::state::ConsoleState;
+use crate::shared_fields::{error_summary, new_password, current_password};
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, see_other, redirect_to};
+use crate::throttle::ClientNetwork;
+use crate::page_error::PageError;
+use crate::{urls, display};
 
-pub(super) const HERE: &str = "/console/account";
+pub(super) const PAGE_PATH: &str = "/console/account";
 
 /// `GET /console/account`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let told = match asked.get("told") {
         "password" => Some("Your password is changed. Everyone else was signed out."),
         "email" => Some("The address is confirmed."),
@@ -42,85 +42,85 @@ pub(crate) async fn show(
         "identity" => Some("Your account is linked."),
         _ => None,
     };
-    whole(&desk, &signed, StatusCode::OK, &Fields::default(), &Wrongs::default(), told).await
+    render_page(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default(), told).await
 }
 
 /// `POST /console/account/sessions/end`: signs out everywhere, here too.
 pub(crate) async fn end_sessions(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
     let id = signed.account.id.clone();
     desk.store.drop_sessions_of(&id).await?;
-    desk.note(&id, "session.end_all", &id, "").await;
-    signed.end(&desk).await
+    desk.audit(&id, "session.end_all", &id, "").await;
+    signed.end_session(&desk).await
 }
 
 /// `POST /console/account/factors/{id}/remove`
 pub(crate) async fn remove_factor(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Trouble> {
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
+) -> Result<Response, PageError> {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
     let account = &signed.account;
     let factors = desk.store.factors_of(&account.id).await?;
     if !factors.iter().any(|factor| factor.id == id) {
-        return Err(Trouble::NotFound);
+        return Err(PageError::NotFound);
     }
-    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
         return Ok(way);
     }
     desk.store.drop_factor(&account.id, &id).await?;
     let left = factors.iter().filter(|factor| factor.id != id);
-    if !left.clone().any(|factor| crate::signin::counts(factor.kind)) {
+    if !left.clone().any(|factor| crate::signin::is_second_factor(factor.kind)) {
         // Codes for a step that is gone would be a way in that nobody remembers.
         desk.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
     }
-    desk.note(&account.id, "factor.remove", &id, "").await;
-    super::tell_owner(&desk, account, "a second factor was removed");
-    Ok(sent_to("/console/account?told=factor"))
+    desk.audit(&account.id, "factor.remove", &id, "").await;
+    super::notify_owner(&desk, account, "a second factor was removed");
+    Ok(redirect_to("/console/account?told=factor"))
 }
 
 /// Whether somebody signed in shows the account's password too: a browser left open must not be
 /// enough to take an account over. Tries count like those to sign in.
-pub(super) async fn proved(desk: &Desk, signed: &Signed, password: &str) -> Result<bool, Trouble> {
-    let Signed { account, .. } = signed;
-    if password.len() > admin::password::LONGEST {
+pub(super) async fn password_matches(desk: &ConsoleState, signed: &SignedInUser, password: &str) -> Result<bool, PageError> {
+    let SignedInUser { account, .. } = signed;
+    if password.len() > admin::password::MAX_PASSWORD_BYTES {
         return Ok(false);
     }
     let now = desk.now();
-    desk.codes.admit_name(&desk.store, &account.id, now).await?;
+    desk.code_throttle.admit_name(&desk.store, &account.id, now).await?;
     let right = desk.passwords.verify(password, account.password_hash.clone()).await?;
     if right {
-        desk.codes.forgive(&desk.store, &account.id, Place::of(None), now).await?;
+        desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), now).await?;
     }
     Ok(right)
 }
 
 /// The whole page.
-pub(super) async fn whole(
-    desk: &Desk,
-    signed: &Signed,
+pub(super) async fn render_page(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     status: StatusCode,
-    fields: &Fields,
-    wrongs: &Wrongs,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
     told: Option<&str>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let account = &signed.account;
     let factors = desk.store.factors_of(&account.id).await?;
     let identities = desk.store.identities_of(&account.id).await?;
     let now = desk.now();
     let has_password = account.password_hash.is_some();
-    let fresh = signed.is_fresh(desk).await?;
+    let fresh = signed.has_recent_proof(desk).await?;
     let body = html! {
         div.title { h1 { "Your account" } }
         @if let Some(told) = told { p.told role="status" { (told) } }
-        (another_look(wrongs))
+        (error_summary(wrongs))
         @if !fresh {
             div.title.notice {
                 p { "To change the ways into this account, prove once more that it is yours." }
-                a.button.quiet href={ (HERE) "/prove" } { "It is me" }
+                a.button.quiet href={ (PAGE_PATH) "/prove" } { "It is me" }
             }
         }
         div.columns {
@@ -137,19 +137,19 @@ pub(super) async fn whole(
                     div { dt { "Role" } dd { (account.role.word()) } }
                 }
                 @if fresh && desk.host.can_mail() {
-                    details open[wrongs.of("email").is_some()] {
+                    details open[wrongs.get("email").is_some()] {
                         summary { "Use another address" }
-                        form method="post" action={ (HERE) "/email" } {
-                            (Input {
+                        form method="post" action={ (PAGE_PATH) "/email" } {
+                            (FormInput {
                                 name: "email",
                                 label: "New e-mail",
                                 kind: "email",
                                 value: fields.get("email"),
-                                complete: "email",
+                                autocomplete: "email",
                                 required: true,
                                 help: Some("We send a link there that confirms it."),
-                                ..Input::default()
-                            }.show(wrongs))
+                                ..FormInput::default()
+                            }.render(wrongs))
                             button.button.quiet type="submit" { "Send the link" }
                         }
                     }
@@ -158,17 +158,17 @@ pub(super) async fn whole(
             section.card {
                 h2 { "Password" }
                 @if has_password {
-                    form method="post" action={ (HERE) "/password" } {
+                    form method="post" action={ (PAGE_PATH) "/password" } {
                         input type="hidden" name="username" autocomplete="username"
                             value=(account.username);
-                        (own_password("current", wrongs))
+                        (current_password("current", wrongs))
                         (new_password(wrongs, false))
                         button.button.quiet type="submit" { "Change the password" }
                     }
                 } @else {
                     p { "You sign in without a password." }
                     @if account.email.is_some() && desk.host.can_mail() {
-                        form method="post" action={ (HERE) "/password/link" } {
+                        form method="post" action={ (PAGE_PATH) "/password/link" } {
                             button.button.quiet type="submit" { "Send me a link to set one" }
                         }
                     }
@@ -179,27 +179,27 @@ pub(super) async fn whole(
                 (second_step(&factors, has_password, fresh, wrongs, now))
             }
             section.card {
-                (linked(desk, &identities, fresh, now))
+                (identity_section(desk, &identities, fresh, now))
                 h2 { "Sessions" }
                 p.muted { "Ends every session of this account, on every device, this one too." }
-                form method="post" action={ (HERE) "/sessions/end" } {
+                form method="post" action={ (PAGE_PATH) "/sessions/end" } {
                     button.button.quiet type="submit" { "Sign out everywhere" }
                 }
             }
         }
     };
-    Ok(page(status, &Shell::signed("Your account", account).at(HERE), &body))
+    Ok(page(status, &Layout::signed_in("Your account", account).with_nav(PAGE_PATH), &body))
 }
 
 fn second_step(
     factors: &[Factor],
     has_password: bool,
     fresh: bool,
-    wrongs: &Wrongs,
+    wrongs: &FieldErrors,
     now: i64,
 ) -> Markup {
     let shown: Vec<&Factor> =
-        factors.iter().filter(|factor| crate::signin::counts(factor.kind)).collect();
+        factors.iter().filter(|factor| crate::signin::is_second_factor(factor.kind)).collect();
     let papers = factors.iter().filter(|factor| factor.kind == FactorKind::Recovery).count();
     let has_totp = shown.iter().any(|factor| factor.kind == FactorKind::Totp);
     html! {
@@ -214,7 +214,7 @@ fn second_step(
                             span.small.muted {
                                 (kind_title(factor.kind)) " · "
                                 @match factor.used {
-                                    Some(at) => { "used " (show::when(at, now)) },
+                                    Some(at) => { "used " (display::relative_time(at, now)) },
                                     None => "never used",
                                 }
                             }
@@ -223,7 +223,7 @@ fn second_step(
                             details {
                                 summary { "Remove" span.unseen { " " (factor.name) } }
                                 form method="post" action={
-                                    (HERE) "/factors/" (address::value(&factor.id)) "/remove"
+                                    (PAGE_PATH) "/factors/" (urls::escape_value(&factor.id)) "/remove"
                                 } {
                                     button.button.harm type="submit" { "Remove it" }
                                 }
@@ -232,31 +232,31 @@ fn second_step(
                     }
                 }
             }
-            p.small.muted { (show::many(papers, "recovery code", "recovery codes")) " left." }
+            p.small.muted { (display::plural(papers, "recovery code", "recovery codes")) " left." }
         }
         @if fresh {
             div.actions {
-                @if has_password && !has_totp { a.button.quiet href={ (HERE) "/totp" } { "Add an app with codes" } }
+                @if has_password && !has_totp { a.button.quiet href={ (PAGE_PATH) "/totp" } { "Add an app with codes" } }
                 @if !shown.is_empty() {
-                    form.inline method="post" action={ (HERE) "/recovery" } {
+                    form.inline method="post" action={ (PAGE_PATH) "/recovery" } {
                         button.button.quiet type="submit" { "New recovery codes" }
                     }
                 }
             }
         }
-        @if fresh { form hidden method="post" action={ (HERE) "/passkeys" } data-passkey="create"
-            data-begin={ (HERE) "/passkeys/begin" } {
+        @if fresh { form hidden method="post" action={ (PAGE_PATH) "/passkeys" } data-passkey="create"
+            data-begin={ (PAGE_PATH) "/passkeys/begin" } {
             (super::login::passkey_fields())
             input type="hidden" name="key";
             input type="hidden" name="algorithm";
-            (Input {
+            (FormInput {
                 name: "name",
                 label: "New passkey",
                 help: Some("What you call the device, for example: phone."),
-                optional: false,
+                mark_optional: false,
                 required: true,
-                ..Input::default()
-            }.show(wrongs))
+                ..FormInput::default()
+            }.render(wrongs))
             button.button.quiet type="submit" { "Add a passkey" }
             p.objection role="alert" hidden {}
         } }
@@ -272,8 +272,8 @@ const fn kind_title(kind: FactorKind) -> &'static str {
 }
 
 /// The providers of identities this account is linked to, and those it could be.
-fn linked(desk: &Desk, identities: &[Identity], fresh: bool, now: i64) -> Markup {
-    let providers = desk.host.identities();
+fn identity_section(desk: &ConsoleState, identities: &[Identity], fresh: bool, now: i64) -> Markup {
+    let providers = desk.host.identity_providers();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);
     html! {
         @if !providers.is_empty() || !identities.is_empty() {
@@ -285,9 +285,9 @@ fn linked(desk: &Desk, identities: &[Identity], fresh: bool, now: i64) -> Markup
                             div {
                                 strong { bdi { (identity.label) } }
                                 span.small.muted { (identity.issuer) " · linked "
-                                    (show::when(identity.created, now)) }
+                                    (display::relative_time(identity.created, now)) }
                             }
-                            @if fresh { form.inline method="post" action={ (HERE) "/identities/remove" } {
+                            @if fresh { form.inline method="post" action={ (PAGE_PATH) "/identities/remove" } {
                                 input type="hidden" name="issuer" value=(identity.issuer);
                                 input type="hidden" name="subject" value=(identity.subject);
                                 button.link.danger type="submit" {
@@ -301,7 +301,7 @@ fn linked(desk: &Desk, identities: &[Identity], fresh: bool, now: i64) -> Markup
             @if fresh { div.actions {
                 @for provider in providers.iter().filter(|provider| free(&provider.issuer)) {
                     form.inline method="post" action={
-                        (HERE) "/identities/" (address::value(&provider.name))
+                        (PAGE_PATH) "/identities/" (urls::escape_value(&provider.name))
                     } {
                         button.button.quiet type="submit" { "Link " (provider.name) }
                     }
@@ -312,6 +312,6 @@ fn linked(desk: &Desk, identities: &[Identity], fresh: bool, now: i64) -> Markup
 }
 
 /// `GET` on an address that only takes forms: where a browser lands that reloads one.
-pub(crate) async fn back(_: Signed) -> Response {
-    see_other(HERE)
+pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
+    see_other(PAGE_PATH)
 }

@@ -9,39 +9,39 @@ use http::StatusCode;
 use serde_json::json;
 use store::{Factor, FactorKind, StoreError};
 
-use super::{HERE, prove, totp, whole};
-use crate::desk::Desk;
-use crate::form::{Fields, Wrongs};
-use crate::passkey::{self, Shown};
-use crate::session::Signed;
-use crate::shell::sent_to;
-use crate::trouble::Trouble;
+use super::{PAGE_PATH, prove, totp, render_page};
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FieldErrors};
+use crate::passkey::{self, PasskeyResponse};
+use crate::session::SignedInUser;
+use crate::layout::redirect_to;
+use crate::page_error::PageError;
 use crate::{pages, signin};
-use admin::names::disguised;
+use admin::names::has_hidden_characters;
 
 /// How many passkeys an account may have.
-const MOST: usize = 20;
-const LONGEST_NAME: usize = 60;
+const MAX_PASSKEYS: usize = 20;
+const MAX_NAME_CHARS: usize = 60;
 
 /// `POST /console/account/passkeys/begin`: what a new passkey is to be made of.
 pub(crate) async fn begin(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
         return Ok(way);
     }
     let account = &signed.account;
     let factors = desk.store.factors_of(&account.id).await?;
     let known = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let known: Vec<&str> = known.map(|factor| factor.id.as_str()).collect();
-    if known.len() >= MOST {
-        return Err(Trouble::Bad("An account may have twenty passkeys. Remove one first."));
+    if known.len() >= MAX_PASSKEYS {
+        return Err(PageError::BadRequest("An account may have twenty passkeys. Remove one first."));
     }
-    let challenge = passkey::challenge(&desk, Some(&account.id), passkey::CREATE).await?;
+    let challenge = passkey::challenge(&desk, Some(&account.id), passkey::CREATE_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::place(&desk),
+        "rpId": passkey::relying_party_id(&desk),
         "user": { "id": account.id, "name": account.username },
         "algorithms": passkey::ALGORITHMS,
         "exclude": known,
@@ -51,28 +51,28 @@ pub(crate) async fn begin(
 
 /// `POST /console/account/passkeys`
 pub(crate) async fn add(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    if let Some(way) = prove::first(&desk, &signed, HERE).await? {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
         return Ok(way);
     }
     let account = &signed.account;
-    let name = fields.short("name", 4_096)?;
-    let mut wrongs = Wrongs::default();
-    if name.is_empty() || name.chars().count() > LONGEST_NAME || disguised(name) {
-        wrongs.add("name", format!("A name of 1 to {LONGEST_NAME} characters, please."));
+    let name = fields.get_trimmed("name", 4_096)?;
+    let mut wrongs = FieldErrors::default();
+    if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || has_hidden_characters(name) {
+        wrongs.add("name", format!("A name of 1 to {MAX_NAME_CHARS} characters, please."));
     }
-    let made = passkey::made(&desk, &Shown::read(&fields), &account.id).await?;
+    let made = passkey::verify_registration(&desk, &PasskeyResponse::read(&fields), &account.id).await?;
     if made.is_none() {
         wrongs.add("name", "The passkey was not accepted. Try once more.");
     }
     let (Some((id, secret)), true) = (made, wrongs.is_empty()) else {
-        return whole(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
+        return render_page(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
     };
     let first =
-        !desk.store.factors_of(&account.id).await?.iter().any(|factor| signin::counts(factor.kind));
+        !desk.store.factors_of(&account.id).await?.iter().any(|factor| signin::is_second_factor(factor.kind));
     let factor = Factor {
         id,
         account_id: account.id.clone(),
@@ -87,14 +87,14 @@ pub(crate) async fn add(
     match desk.store.add_factor(&factor).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
-            return Err(Trouble::Bad("This passkey is known already."));
+            return Err(PageError::BadRequest("This passkey is known already."));
         }
         Err(error) => return Err(error.into()),
     }
-    desk.note(&account.id, "factor.add", &factor.id, "passkey").await;
-    pages::tell_owner(&desk, account, "a passkey was added");
+    desk.audit(&account.id, "factor.add", &factor.id, "passkey").await;
+    pages::notify_owner(&desk, account, "a passkey was added");
     if first {
-        return totp::papers(&desk, account).await;
+        return totp::show_recovery_codes(&desk, account).await;
     }
-    Ok(sent_to("/console/account?told=passkey"))
+    Ok(redirect_to("/console/account?told=passkey"))
 }

@@ -11,67 +11,67 @@ use maud::html;
 use serde_json::json;
 use store::{Factor, FactorKind};
 
-use super::{HERE, proved};
-use crate::address;
-use crate::desk::Desk;
-use crate::fields::own_password;
-use crate::form::{Asked, Fields, Input, Wrongs};
+use super::{PAGE_PATH, password_matches};
+use crate::urls;
+use crate::state::ConsoleState;
+use crate::shared_fields::current_password;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
 use crate::pages::login::passkey_fields;
-use crate::pages::second::accepted;
-use crate::passkey::{self, Shown};
-use crate::session::Signed;
-use crate::shell::{Shell, page, sent_to};
-use crate::signin::Halfway;
-use crate::throttle::Place;
-use crate::trouble::Trouble;
+use crate::pages::second_step::accept_code;
+use crate::passkey::{self, PasskeyResponse};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, redirect_to};
+use crate::signin::PendingSignIn;
+use crate::throttle::ClientNetwork;
+use crate::page_error::PageError;
 
-const PLACE: &str = "/console/account/prove";
+const PROOF_PATH: &str = "/console/account/prove";
 
 /// The way by this page, for whoever has not proved lately who they are.
-pub(crate) async fn first(
-    desk: &Desk,
-    signed: &Signed,
+pub(crate) async fn require_proof(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     next: &str,
-) -> Result<Option<Response>, Trouble> {
-    if signed.is_fresh(desk).await? {
+) -> Result<Option<Response>, PageError> {
+    if signed.has_recent_proof(desk).await? {
         return Ok(None);
     }
-    Ok(Some(sent_to(&format!("{PLACE}?next={}", address::value(next)))))
+    Ok(Some(redirect_to(&format!("{PROOF_PATH}?next={}", urls::escape_value(next)))))
 }
 
-fn next(fields: &Fields) -> &str {
-    address::inside(fields.get("next")).unwrap_or(HERE)
+fn next(fields: &FormFields) -> &str {
+    urls::console_path(fields.get("next")).unwrap_or(PAGE_PATH)
 }
 
 /// `GET /console/account/prove`
-pub(crate) async fn ask(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    form(&desk, &signed, StatusCode::OK, next(&asked), &Wrongs::default()).await
+pub(crate) async fn proof_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    form(&desk, &signed, StatusCode::OK, next(&asked), &FieldErrors::default()).await
 }
 
 /// `POST /console/account/prove`: by the password, or by a code where there is none.
-pub(crate) async fn enter(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+pub(crate) async fn submit(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let account = &signed.account;
-    let mut wrongs = Wrongs::default();
+    let mut wrongs = FieldErrors::default();
     if account.password_hash.is_some() {
-        if proved(&desk, &signed, fields.get("current")).await? {
-            return done(&desk, &signed, "password", next(&fields)).await;
+        if password_matches(&desk, &signed, fields.get("current")).await? {
+            return finish(&desk, &signed, "password", next(&fields)).await;
         }
         wrongs.add("current", "This is not your password.");
     } else {
-        desk.codes.admit_name(&desk.store, &account.id, desk.now()).await?;
+        desk.code_throttle.admit_name(&desk.store, &account.id, desk.now()).await?;
         let factors = desk.store.factors_of(&account.id).await?;
-        let here = Halfway::once_more(account.clone(), factors);
-        if accepted(&desk, &here, fields.short("code", 64)?).await?.is_some() {
-            desk.codes.forgive(&desk.store, &account.id, Place::of(None), desk.now()).await?;
-            return done(&desk, &signed, "code", next(&fields)).await;
+        let here = PendingSignIn::for_signed_in(account.clone(), factors);
+        if accept_code(&desk, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
+            desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now()).await?;
+            return finish(&desk, &signed, "code", next(&fields)).await;
         }
         wrongs.add("code", "This code is not right, or it was used before.");
     }
@@ -80,17 +80,17 @@ pub(crate) async fn enter(
 
 /// `POST /console/account/prove/passkey/begin`: what a passkey of this account is to sign.
 pub(crate) async fn begin(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
     let id = &signed.account.id;
     let factors = desk.store.factors_of(id).await?;
     let passkeys = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
-    let challenge = passkey::challenge(&desk, Some(id), passkey::GET).await?;
+    let challenge = passkey::challenge(&desk, Some(id), passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::place(&desk),
+        "rpId": passkey::relying_party_id(&desk),
         "userVerification": "required",
         "allow": allowed,
     }))
@@ -99,38 +99,38 @@ pub(crate) async fn begin(
 
 /// `POST /console/account/prove/passkey`
 pub(crate) async fn passkey(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let id = &signed.account.id;
-    desk.codes.admit_name(&desk.store, id, desk.now()).await?;
-    match passkey::signed(&desk, &Shown::read(&fields), Some(id), true).await? {
+    desk.code_throttle.admit_name(&desk.store, id, desk.now()).await?;
+    match passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), Some(id), true).await? {
         Some(account) if account == *id => {
-            desk.codes.forgive(&desk.store, id, Place::of(None), desk.now()).await?;
-            done(&desk, &signed, "passkey", next(&fields)).await
+            desk.code_throttle.clear_name(&desk.store, id, ClientNetwork::of(None), desk.now()).await?;
+            finish(&desk, &signed, "passkey", next(&fields)).await
         }
         Some(_) | None => {
-            let mut wrongs = Wrongs::default();
+            let mut wrongs = FieldErrors::default();
             wrongs.add("", "This passkey was not accepted. Try again, or use another way.");
             form(&desk, &signed, StatusCode::FORBIDDEN, next(&fields), &wrongs).await
         }
     }
 }
 
-async fn done(desk: &Desk, signed: &Signed, how: &str, next: &str) -> Result<Response, Trouble> {
-    signed.prove(desk).await?;
-    desk.note(&signed.account.id, "session.prove", &signed.account.id, how).await;
-    Ok(sent_to(next))
+async fn finish(desk: &ConsoleState, signed: &SignedInUser, how: &str, next: &str) -> Result<Response, PageError> {
+    signed.record_proof(desk).await?;
+    desk.audit(&signed.account.id, "session.prove", &signed.account.id, how).await;
+    Ok(redirect_to(next))
 }
 
 async fn form(
-    desk: &Desk,
-    signed: &Signed,
+    desk: &ConsoleState,
+    signed: &SignedInUser,
     status: StatusCode,
     next: &str,
-    wrongs: &Wrongs,
-) -> Result<Response, Trouble> {
+    wrongs: &FieldErrors,
+) -> Result<Response, PageError> {
     let account = &signed.account;
     let factors = desk.store.factors_of(&account.id).await?;
     let has = |kind| factors.iter().any(|factor: &Factor| factor.kind == kind);
@@ -138,14 +138,14 @@ async fn form(
     let code = !password && (has(FactorKind::Totp) || has(FactorKind::Recovery));
     let body = html! {
         section.card {
-            p.crumbs { a href=(HERE) { "Your account" } " / once more" }
+            p.crumbs { a href=(PAGE_PATH) { "Your account" } " / once more" }
             h1 { "Is it you?" }
             p.muted { "Before the ways into this account are changed, prove once more that it is \
                 yours. It holds for ten minutes." }
-            @if let Some(why) = wrongs.of("") { p.objection role="alert" { (why) } }
+            @if let Some(why) = wrongs.get("") { p.objection role="alert" { (why) } }
             @if passkey {
-                form hidden method="post" action={ (PLACE) "/passkey" } data-passkey="get"
-                    data-begin={ (PLACE) "/passkey/begin" } {
+                form hidden method="post" action={ (PROOF_PATH) "/passkey" } data-passkey="get"
+                    data-begin={ (PROOF_PATH) "/passkey/begin" } {
                     (passkey_fields())
                     input type="hidden" name="next" value=(next);
                     button.button.wide.quiet[password] type="submit" { "Use your passkey" }
@@ -153,21 +153,21 @@ async fn form(
                 }
             }
             @if password || code {
-                form method="post" action=(PLACE) {
+                form method="post" action=(PROOF_PATH) {
                     input type="hidden" name="next" value=(next);
                     @if password {
                         input type="hidden" name="username" autocomplete="username"
                             value=(account.username);
-                        (own_password("current", wrongs))
+                        (current_password("current", wrongs))
                     } @else {
-                        (Input {
+                        (FormInput {
                             name: "code",
                             label: "Code",
-                            complete: "one-time-code",
+                            autocomplete: "one-time-code",
                             required: true,
                             help: Some("The six digits your app shows, or one of your recovery codes."),
-                            ..Input::default()
-                        }.show(wrongs))
+                            ..FormInput::default()
+                        }.render(wrongs))
                     }
                     button.button.wide type="submit" { "Go on" }
                 }
@@ -179,8 +179,8 @@ async fn form(
                     button.button.wide type="submit" { "Sign out" }
                 }
             }
-            p.beside { a href=(HERE) { "Cancel" } }
+            p.beside { a href=(PAGE_PATH) { "Cancel" } }
         }
     };
-    Ok(page(status, &Shell::signed("Is it you?", account).at(HERE), &body))
+    Ok(page(status, &Layout::signed_in("Is it you?", account).with_nav(PAGE_PATH), &body))
 }

@@ -11,24 +11,24 @@ use http::header;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::address;
-use crate::clerk::{Clerk, list, text};
+use crate::urls;
+use crate::admin_client::{AdminClient, list, text};
 use crate::csv::csv_line;
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
-const HERE: &str = "/console/audit";
+const PAGE_PATH: &str = "/console/audit";
 const PER_PAGE: usize = 50;
 /// How many changes of an export are read at once.
-const BATCH: usize = 1_000;
-const LONGEST: usize = 256;
+const EXPORT_BATCH_ROWS: usize = 1_000;
+const MAX_PARAMETER_BYTES: usize = 256;
 
 /// The kinds of changes to choose from: what they are called in the log, and for people.
-const KINDS: [(&str, &str); 10] = [
+const ACTION_KINDS: [(&str, &str); 10] = [
     ("", "Anything"),
     ("key", "Keys"),
     ("account", "Accounts"),
@@ -42,26 +42,26 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 /// What the address asks for.
-struct View<'a> {
+struct AuditQuery<'a> {
     actor: &'a str,
     action: &'a str,
     from: &'a str,
     to: &'a str,
 }
 
-impl<'a> View<'a> {
-    fn of(asked: &'a Fields) -> Result<Self, Trouble> {
+impl<'a> AuditQuery<'a> {
+    fn parse(asked: &'a FormFields) -> Result<Self, PageError> {
         Ok(Self {
-            actor: asked.short("actor", LONGEST)?,
-            action: asked.short("action", LONGEST)?,
-            from: day(asked.short("from", LONGEST)?)?,
-            to: day(asked.short("to", LONGEST)?)?,
+            actor: asked.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
+            action: asked.get_trimmed("action", MAX_PARAMETER_BYTES)?,
+            from: parse_day(asked.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
+            to: parse_day(asked.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
         })
     }
 
     /// The view in an address of the console, from a place on.
-    fn query(&self, before: &str) -> String {
-        joined(&[
+    fn console_query(&self, before: &str) -> String {
+        query_string(&[
             ("actor", self.actor),
             ("action", self.action),
             ("from", self.from),
@@ -71,13 +71,13 @@ impl<'a> View<'a> {
     }
 
     /// The view in the words of the API. A day is in it to its end.
-    fn wishes(&self, limit: usize, before: &str) -> String {
+    fn api_path(&self, limit: usize, before: &str) -> String {
         let since =
             if self.from.is_empty() { String::new() } else { format!("{}T00:00:00Z", self.from) };
         let until = self.to.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
         let until = until.map_or_else(String::new, |day| format!("{day}T00:00:00Z"));
         let limit = limit.to_string();
-        let wishes = joined(&[
+        let wishes = query_string(&[
             ("actor", self.actor),
             ("action", self.action),
             ("since", &since),
@@ -90,44 +90,44 @@ impl<'a> View<'a> {
 }
 
 /// A day as a browser's field for days writes it, or none.
-fn day(text: &str) -> Result<&str, Trouble> {
+fn parse_day(text: &str) -> Result<&str, PageError> {
     if text.is_empty() || text.parse::<jiff::civil::Date>().is_ok() {
         Ok(text)
     } else {
-        Err(Trouble::Bad("A day is written like this: 2026-03-12."))
+        Err(PageError::BadRequest("A day is written like this: 2026-03-12."))
     }
 }
 
 /// The pairs that say something, as a query.
-fn joined(pairs: &[(&str, &str)]) -> String {
+fn query_string(pairs: &[(&str, &str)]) -> String {
     let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =
-        pairs.map(|(name, value)| format!("{name}={}", address::value(value))).collect();
+        pairs.map(|(name, value)| format!("{name}={}", urls::escape_value(value))).collect();
     pairs.join("&")
 }
 
 /// What ids are called.
-async fn names(desk: &Desk) -> Result<HashMap<String, String>, Trouble> {
+async fn display_names(desk: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
     let accounts = desk.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
     let keys = desk.store.keys().await?.into_iter().map(|key| (key.id, key.name));
     Ok(accounts.chain(keys).collect())
 }
 
-fn named<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str {
+fn display_name<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str {
     names.get(id).map_or(id, String::as_str)
 }
 
 /// `GET /console/audit`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let view = View::of(&asked)?;
-    let clerk = Clerk::of(&desk, &signed);
-    let before = asked.short("before", LONGEST)?;
-    let told = clerk.get(&view.wishes(PER_PAGE, before)).await?.value;
-    let names = names(&desk).await?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let view = AuditQuery::parse(&asked)?;
+    let clerk = AdminClient::new(&desk, &signed);
+    let before = asked.get_trimmed("before", MAX_PARAMETER_BYTES)?;
+    let told = clerk.get(&view.api_path(PER_PAGE, before)).await?.value;
+    let names = display_names(&desk).await?;
     let accounts = desk.store.accounts().await?;
     let changes = list(&told, "data");
     let next = text(&told, "next");
@@ -136,10 +136,10 @@ pub(crate) async fn show(
         div.title {
             h1 { "Audit log" }
             div.actions {
-                a.button.quiet href={ (HERE) ".csv?" (view.query("")) } { "Export CSV" }
+                a.button.quiet href={ (PAGE_PATH) ".csv?" (view.console_query("")) } { "Export CSV" }
             }
         }
-        form.filters method="get" action=(HERE) role="search" {
+        form.filters method="get" action=(PAGE_PATH) role="search" {
             div.field {
                 label for="actor" { "Who" }
                 select #actor name="actor" {
@@ -153,10 +153,10 @@ pub(crate) async fn show(
             div.field {
                 label for="action" { "What" }
                 select #action name="action" {
-                    @for (word, title) in KINDS {
+                    @for (word, title) in ACTION_KINDS {
                         option value=(word) selected[word == view.action] { (title) }
                     }
-                    @if !KINDS.iter().any(|(word, _)| *word == view.action) {
+                    @if !ACTION_KINDS.iter().any(|(word, _)| *word == view.action) {
                         option value=(view.action) selected { (view.action) }
                     }
                 }
@@ -171,24 +171,24 @@ pub(crate) async fn show(
             (table(changes, &names, &view, now))
         }
         nav.pager aria-label="Pages of changes" {
-            @if !before.is_empty() { a rel="first" href={ (HERE) "?" (view.query("")) } { "← Newest" } }
+            @if !before.is_empty() { a rel="first" href={ (PAGE_PATH) "?" (view.console_query("")) } { "← Newest" } }
             @if !next.is_empty() {
-                a rel="next" href={ (HERE) "?" (view.query(next)) } { "Older changes →" }
+                a rel="next" href={ (PAGE_PATH) "?" (view.console_query(next)) } { "Older changes →" }
             }
         }
     };
-    Ok(good(&Shell::signed("Audit log", &signed.account).at(HERE), &body))
+    Ok(ok_page(&Layout::signed_in("Audit log", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
 fn table(
     changes: &[Value],
     names: &HashMap<String, String>,
-    view: &View<'_>,
+    view: &AuditQuery<'_>,
     now: ledger::Micros,
 ) -> Markup {
     let only = |action: &str| {
-        let View { actor, from, to, .. } = *view;
-        format!("{HERE}?{}", View { actor, action, from, to }.query(""))
+        let AuditQuery { actor, from, to, .. } = *view;
+        format!("{PAGE_PATH}?{}", AuditQuery { actor, action, from, to }.console_query(""))
     };
     html! {
         div.sheet {
@@ -206,15 +206,15 @@ fn table(
                         @let action = text(change, "action");
                         tr {
                             td data-label="When" {
-                                @match micros(text(change, "at")) {
-                                    Some(at) => (show::when(at, now)),
+                                @match parse_time(text(change, "at")) {
+                                    Some(at) => (display::relative_time(at, now)),
                                     None => (text(change, "at")),
                                 }
                             }
-                            td data-label="Who" { bdi title=(actor) { (named(names, actor)) } }
+                            td data-label="Who" { bdi title=(actor) { (display_name(names, actor)) } }
                             td data-label="What" { a.id href=(only(action)) { (action) } }
                             td data-label="To what" {
-                                bdi.wrap title=(subject) { (named(names, subject)) }
+                                bdi.wrap title=(subject) { (display_name(names, subject)) }
                             }
                             td data-label="More" { bdi.wrap { (text(change, "detail")) } }
                         }
@@ -225,30 +225,30 @@ fn table(
     }
 }
 
-fn micros(text: &str) -> Option<ledger::Micros> {
+fn parse_time(text: &str) -> Option<ledger::Micros> {
     text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond())
 }
 
 /// Where an export goes on.
-enum Next {
-    Head,
+enum AuditPosition {
+    Header,
     Page(String),
     End,
 }
 
 /// `GET /console/audit.csv`: as long as it is, a batch at a time.
 pub(crate) async fn csv(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    View::of(&asked)?;
-    let clerk = Clerk::of(&desk, &signed);
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    AuditQuery::parse(&asked)?;
+    let clerk = AdminClient::new(&desk, &signed);
     // Whoever may not look is told so by a page, not by a file that breaks off.
     clerk.get("/audit?limit=1").await?;
-    let export = Export { clerk, asked, names: names(&desk).await?, from: Next::Head };
+    let export = AuditExport { client: clerk, query: asked, names: display_names(&desk).await?, position: AuditPosition::Header };
     let pieces = stream::try_unfold(export, |mut export| async move {
-        let piece = export.piece().await?;
+        let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
     });
     let headers = [
@@ -258,44 +258,44 @@ pub(crate) async fn csv(
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-struct Export {
-    clerk: Clerk,
-    asked: Fields,
+struct AuditExport {
+    client: AdminClient,
+    query: FormFields,
     names: HashMap<String, String>,
-    from: Next,
+    position: AuditPosition,
 }
 
-impl Export {
-    async fn piece(&mut self) -> Result<Option<Bytes>, std::io::Error> {
-        let before = match &self.from {
-            Next::Head => {
-                self.from = Next::Page(String::new());
+impl AuditExport {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, std::io::Error> {
+        let before = match &self.position {
+            AuditPosition::Header => {
+                self.position = AuditPosition::Page(String::new());
                 let head = ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail"];
                 return Ok(Some(Bytes::from(csv_line(head))));
             }
-            Next::Page(before) => before.clone(),
-            Next::End => return Ok(None),
+            AuditPosition::Page(before) => before.clone(),
+            AuditPosition::End => return Ok(None),
         };
         // Broken off on purpose: a file that ends early must not look whole.
         let unread = || std::io::Error::other("the audit log could not be read");
-        let view = View::of(&self.asked).map_err(|_| unread())?;
-        let told = self.clerk.get(&view.wishes(BATCH, &before)).await;
+        let view = AuditQuery::parse(&self.query).map_err(|_| unread())?;
+        let told = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
         let told = told.map_err(|trouble| {
             tracing::error!("an export of the audit log broke off: {trouble:?}");
             unread()
         })?;
-        self.from = match text(&told.value, "next") {
-            "" => Next::End,
-            next => Next::Page(next.to_owned()),
+        self.position = match text(&told.value, "next") {
+            "" => AuditPosition::End,
+            next => AuditPosition::Page(next.to_owned()),
         };
         let lines = list(&told.value, "data").iter().map(|change| {
             let (actor, subject) = (text(change, "actor"), text(change, "subject"));
             csv_line([
                 text(change, "at"),
-                named(&self.names, actor),
+                display_name(&self.names, actor),
                 actor,
                 text(change, "action"),
-                named(&self.names, subject),
+                display_name(&self.names, subject),
                 subject,
                 text(change, "detail"),
             ])

@@ -15,17 +15,17 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::clerk::{Told, texts};
-use crate::form::{Fields, Wrongs, described, notes};
-use crate::session::Signed;
-use crate::shell::{Shell, good, sent_to};
+use crate::admin_client::{ApiReply, texts};
+use crate::form::{FormFields, FieldErrors, note_ids, field_notes};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page, redirect_to};
 
 /// The hidden field with the tag of the thing a form is about.
-const TAG: &str = "tag";
+const ETAG_FIELD: &str = "tag";
 
 /// The tag of a thing as the form has it that is to change it.
-fn tag_field(told: &Told) -> Markup {
-    html! { input type="hidden" name=(TAG) value=(told.tag); }
+fn etag_field(told: &ApiReply) -> Markup {
+    html! { input type="hidden" name=(ETAG_FIELD) value=(told.etag); }
 }
 
 /// A choice of one of several, each with its word and what it means.
@@ -33,42 +33,42 @@ fn select(
     (name, label): (&str, &str),
     chosen: &str,
     options: &[(&str, &str)],
-    wrongs: &Wrongs,
+    wrongs: &FieldErrors,
 ) -> Markup {
-    let wrong = wrongs.of(name);
+    let wrong = wrongs.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
             select id=(name) name=(name) aria-invalid=[wrong.map(|_| "true")]
-                aria-describedby=[described(name, wrong, None)] {
+                aria-describedby=[note_ids(name, wrong, None)] {
                 @for (word, says) in options {
                     option value=(word) selected[*word == chosen] { (says) }
                 }
             }
-            (notes(name, wrong, None))
+            (field_notes(name, wrong, None))
         }
     }
 }
 
 /// A field of several lines.
-fn area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Wrongs) -> Markup {
-    let wrong = wrongs.of(name);
+fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &FieldErrors) -> Markup {
+    let wrong = wrongs.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
             textarea id=(name) name=(name) rows="4" autocomplete="off" autocapitalize="none"
                 spellcheck="false" aria-invalid=[wrong.map(|_| "true")]
-                aria-describedby=[described(name, wrong, Some(help))] { (value) }
-            (notes(name, wrong, Some(help)))
+                aria-describedby=[note_ids(name, wrong, Some(help))] { (value) }
+            (field_notes(name, wrong, Some(help)))
         }
     }
 }
 
 /// On to a page after a change, by way of what the change warns of, if it does.
-fn warned(signed: &Signed, here: &'static str, answer: &Value, next: &str) -> Response {
+fn redirect_with_warnings(signed: &SignedInUser, here: &'static str, answer: &Value, next: &str) -> Response {
     let warnings = texts(answer, "warnings");
     if warnings.is_empty() {
-        return sent_to(next);
+        return redirect_to(next);
     }
     let body = html! {
         section.card.broad {
@@ -77,11 +77,11 @@ fn warned(signed: &Signed, here: &'static str, answer: &Value, next: &str) -> Re
             p.actions { a.button href=(next) { "Go on" } }
         }
     };
-    good(&Shell::signed("Saved, but", &signed.account).at(here), &body)
+    ok_page(&Layout::signed_in("Saved, but", &signed.account).with_nav(here), &body)
 }
 
 /// What a field says, or nothing where it is empty.
-fn text_or_null(fields: &Fields, name: &str) -> Value {
+fn text_or_null(fields: &FormFields, name: &str) -> Value {
     match fields.get(name).trim() {
         "" => Value::Null,
         text => Value::from(text),
@@ -89,7 +89,7 @@ fn text_or_null(fields: &Fields, name: &str) -> Value {
 }
 
 /// A box that makes the script fetch a part of the page again and again; ticked from the start.
-fn live(id: &str, help: &str) -> Markup {
+fn live_toggle(id: &str, help: &str) -> Markup {
     html! {
         label.tick hidden data-live=(id) {
             input type="checkbox" checked;

@@ -8,20 +8,20 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::models::{HERE, lane_names, page_of};
-use super::providers::source;
-use super::{TAG, area, price_form, select, tag_field, warned};
-use crate::address;
-use crate::clerk::{Clerk, Told, list, text};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, sent_to};
-use crate::trouble::Trouble;
+use super::models::{PAGE_PATH, lane_names, page_of};
+use super::providers::source_badge;
+use super::{ETAG_FIELD, text_area, price_form, select, etag_field, redirect_with_warnings};
+use crate::urls;
+use crate::admin_client::{AdminClient, ApiReply, list, text};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, redirect_to};
+use crate::page_error::PageError;
 
-const LONGEST: usize = 512;
-const KINDS: [(&str, &str); 4] = [
+const MAX_ID_BYTES: usize = 512;
+const KIND_CHOICES: [(&str, &str); 4] = [
     ("", "As the directory has it, or chat"),
     ("chat", "Chat"),
     ("image", "Images"),
@@ -29,55 +29,55 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// The address of a model in the API.
-fn at(id: &str) -> String {
-    format!("/models/{}", address::path(id))
+fn api_path(id: &str) -> String {
+    format!("/models/{}", urls::escape_path(id))
 }
 
 /// The model as it is now. Where the API has no such address yet, out of the list of all.
-async fn now(clerk: &Clerk, id: &str) -> Result<Told, Trouble> {
+async fn load(clerk: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
     if id.is_empty() {
-        return Err(Trouble::NotFound);
+        return Err(PageError::NotFound);
     }
-    clerk.get(&at(id)).await
+    clerk.get(&api_path(id)).await
 }
 
 /// What is stored of a model, if anything is.
-fn settings(model: &Value) -> Option<Map<String, Value>> {
+fn stored_settings(model: &Value) -> Option<Map<String, Value>> {
     model.get("settings").and_then(Value::as_object).cloned()
 }
 
 /// What a model costs now, in writing.
-fn prices_now(desk: &Desk, id: &str) -> Value {
+fn current_prices(desk: &ConsoleState, id: &str) -> Value {
     let written = |catalog: &catalog::Catalog| {
-        catalog.get(id).map(|model| price_form::written(&model.prices)).unwrap_or_default()
+        catalog.get(id).map(|model| price_form::to_json(&model.prices)).unwrap_or_default()
     };
-    Value::Object(desk.catalog(written))
+    Value::Object(desk.with_catalog(written))
 }
 
 /// `GET /console/models/edit?id=…`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let model = now(&clerk, asked.short("id", LONGEST)?).await?;
-    let fields = filled(&desk, &model.value);
-    Ok(form(&signed, StatusCode::OK, Some(&model), &fields, &Wrongs::default()))
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let model = load(&clerk, asked.get_trimmed("id", MAX_ID_BYTES)?).await?;
+    let fields = model_fields(&desk, &model.value);
+    Ok(form(&signed, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
 }
 
 /// A model as fields: what is stored of it, or else how it is.
-fn filled(desk: &Desk, model: &Value) -> Fields {
+fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
     let id = text(model, "id");
-    let stored = settings(model).map(Value::Object).unwrap_or_default();
-    let price = stored.get("price").cloned().unwrap_or_else(|| prices_now(desk, id));
+    let stored = stored_settings(model).map(Value::Object).unwrap_or_default();
+    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(desk, id));
     let lanes = if stored.get("lanes").is_some() { &stored } else { model };
     let lanes: Vec<String> = list(lanes, "lanes").iter().map(lane_line).collect();
-    let mut fields = price_form::filled(&price);
+    let mut fields = price_form::price_fields(&price);
     fields.push(("id", id.to_owned()));
     fields.push(("kind", text(&stored, "kind").to_owned()));
     fields.push(("lanes", lanes.join("\n")));
-    Fields::of(fields)
+    FormFields::prefilled(fields)
 }
 
 /// A lane as a line: its name, and behind it its weight, where it has one.
@@ -92,14 +92,14 @@ fn lane_line(lane: &Value) -> String {
 }
 
 /// The lanes of a form. What was said of one beyond its weight stays with it.
-fn lanes(fields: &Fields, before: &[Value]) -> Result<Vec<Value>, Wrongs> {
+fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, FieldErrors> {
     let lines = fields.get("lanes").lines().map(str::trim).filter(|line| !line.is_empty());
     let read = lines.map(|line| {
         let (name, weight) = match line.rsplit_once(char::is_whitespace) {
             Some((name, weight)) => match weight.parse::<u32>() {
                 Ok(weight) => (name.trim(), Some(weight)),
                 Err(_) => {
-                    let mut wrongs = Wrongs::default();
+                    let mut wrongs = FieldErrors::default();
                     wrongs.add(
                         "lanes",
                         format!("`{line}`: write provider/model, and a weight behind it."),
@@ -124,18 +124,18 @@ fn lanes(fields: &Fields, before: &[Value]) -> Result<Vec<Value>, Wrongs> {
 
 /// The settings a form stands for: those that were there, with what it says put in their place.
 /// Prices that are the model's anyway are not written down, so that they follow the directory.
-fn body(
-    desk: &Desk,
+fn settings_body(
+    desk: &ConsoleState,
     id: &str,
     before: Map<String, Value>,
-    fields: &Fields,
-) -> Result<Value, Wrongs> {
+    fields: &FormFields,
+) -> Result<Value, FieldErrors> {
     let mut settings = before;
     let own = Value::Object(settings.clone());
-    let lanes = lanes(fields, list(&own, "lanes"))?;
+    let lanes = parse_lanes(fields, list(&own, "lanes"))?;
     settings.insert("lanes".to_owned(), Value::Array(lanes));
-    let price = price_form::body(fields)?.map(Value::Object);
-    let follows = own.get("price").is_none() && price == Some(prices_now(desk, id));
+    let price = price_form::parse(fields)?.map(Value::Object);
+    let follows = own.get("price").is_none() && price == Some(current_prices(desk, id));
     match price.filter(|_| !follows) {
         Some(price) => drop(settings.insert("price".to_owned(), price)),
         None => drop(settings.remove("price")),
@@ -148,26 +148,26 @@ fn body(
 }
 
 /// The fields an objection of the API can be beside.
-fn names() -> Vec<&'static str> {
-    price_form::names().into_iter().chain(["id", "kind", "lanes"]).collect()
+fn field_names() -> Vec<&'static str> {
+    price_form::field_names().into_iter().chain(["id", "kind", "lanes"]).collect()
 }
 
 /// `POST /console/models/edit`
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let id = fields.one("id", LONGEST)?;
-    let model = now(&clerk, id).await?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let id = fields.get_single("id", MAX_ID_BYTES)?;
+    let model = load(&clerk, id).await?;
     let (status, wrongs) =
-        match body(&desk, id, settings(&model.value).unwrap_or_default(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &at(id), fields.get(TAG), &body).await? {
+        match settings_body(&desk, id, stored_settings(&model.value).unwrap_or_default(), &fields) {
+            Ok(body) => match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
                 Ok(saved) => {
-                    return Ok(warned(&signed, HERE, &saved.value, "/console/models?told=saved"));
+                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, "/console/models?told=saved"));
                 }
-                Err(refusal) => (refusal.status, refusal.beside(&names())),
+                Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
             },
             Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
         };
@@ -175,25 +175,25 @@ pub(crate) async fn change(
 }
 
 /// `GET /console/models/new`
-pub(crate) async fn ask(
-    signed: Signed,
-    State(desk): State<Arc<Desk>>,
-) -> Result<Response, Trouble> {
+pub(crate) async fn new_form(
+    signed: SignedInUser,
+    State(desk): State<Arc<ConsoleState>>,
+) -> Result<Response, PageError> {
     // Whoever may not add one is told before they fill a form.
-    Clerk::of(&desk, &signed).get("/settings").await?;
-    Ok(form(&signed, StatusCode::OK, None, &Fields::default(), &Wrongs::default()))
+    AdminClient::new(&desk, &signed).get("/settings").await?;
+    Ok(form(&signed, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
 }
 
 /// `POST /console/models`
 pub(crate) async fn add(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let id = fields.one("id", LONGEST)?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let id = fields.get_single("id", MAX_ID_BYTES)?;
     let told = clerk.get("/models").await?.value;
-    let mut wrongs = Wrongs::default();
+    let mut wrongs = FieldErrors::default();
     if id.is_empty() {
         wrongs.add("id", "What callers ask for, please.");
     } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
@@ -201,10 +201,10 @@ pub(crate) async fn add(
     }
     let mut status = StatusCode::BAD_REQUEST;
     if wrongs.is_empty() {
-        match body(&desk, id, Map::new(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &at(id), "", &body).await? {
-                Ok(saved) => return Ok(warned(&signed, HERE, &saved.value, &page_of(id))),
-                Err(refusal) => (status, wrongs) = (refusal.status, refusal.beside(&names())),
+        match settings_body(&desk, id, Map::new(), &fields) {
+            Ok(body) => match clerk.change(Method::PUT, &api_path(id), "", &body).await? {
+                Ok(saved) => return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &page_of(id))),
+                Err(refusal) => (status, wrongs) = (refusal.status, refusal.field_errors(&field_names())),
             },
             Err(more) => wrongs = more,
         }
@@ -214,28 +214,28 @@ pub(crate) async fn add(
 
 /// `POST /console/models/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let id = fields.one("id", LONGEST)?;
-    match clerk.change(Method::DELETE, &at(id), fields.get(TAG), &Value::Null).await? {
-        Ok(_) => Ok(sent_to("/console/models?told=removed")),
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let id = fields.get_single("id", MAX_ID_BYTES)?;
+    match clerk.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await? {
+        Ok(_) => Ok(redirect_to("/console/models?told=removed")),
         Err(refusal) => {
-            let model = now(&clerk, id).await?;
-            let fields = filled(&desk, &model.value);
-            Ok(form(&signed, refusal.status, Some(&model), &fields, &refusal.beside(&[])))
+            let model = load(&clerk, id).await?;
+            let fields = model_fields(&desk, &model.value);
+            Ok(form(&signed, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
         }
     }
 }
 
 fn form(
-    signed: &Signed,
+    signed: &SignedInUser,
     status: StatusCode,
-    model: Option<&Told>,
-    fields: &Fields,
-    wrongs: &Wrongs,
+    model: Option<&ApiReply>,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
 ) -> Response {
     let id = fields.get("id");
     let nothing = json!({});
@@ -243,57 +243,57 @@ fn form(
     let from = text(facts, "source");
     let fixed = matches!(from, "file" | "environment");
     let title = if model.is_some() { id } else { "Add a model" };
-    let action = if model.is_some() { format!("{HERE}/edit") } else { HERE.to_owned() };
+    let action = if model.is_some() { format!("{PAGE_PATH}/edit") } else { PAGE_PATH.to_owned() };
     let body = html! {
-        p.crumbs { a href=(HERE) { "Models & prices" } @if model.is_none() { " / new" } }
+        p.crumbs { a href=(PAGE_PATH) { "Models & prices" } @if model.is_none() { " / new" } }
         div.title.close {
-            @if model.is_some() { h1.id { bdi { (id) } } (source(facts)) } @else { h1 { (title) } }
+            @if model.is_some() { h1.id { bdi { (id) } } (source_badge(facts)) } @else { h1 { (title) } }
         }
-        (another_look(wrongs))
+        (error_summary(wrongs))
         @if let Some(why) = facts.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
-        @if fixed { (elsewhere(facts, fields)) } @else {
+        @if fixed { (read_only_facts(facts, fields)) } @else {
             form.card.broad method="post" action=(action) {
                 @match model {
-                    Some(model) => { (tag_field(model)) input type="hidden" name="id" value=(id); },
-                    None => (Input {
+                    Some(model) => { (etag_field(model)) input type="hidden" name="id" value=(id); },
+                    None => (FormInput {
                         name: "id",
                         label: "Id",
                         value: id,
                         required: true,
-                        focus: true,
+                        autofocus: true,
                         help: Some("What callers ask for."),
-                        ..Input::default()
-                    }.show(wrongs)),
+                        ..FormInput::default()
+                    }.render(wrongs)),
                 }
-                (area(
+                (text_area(
                     ("lanes", "Lanes"),
                     fields.get("lanes"),
                     "provider/model, one a line, in the order in which they are tried; a number \
                      behind one is its weight.",
                     wrongs,
                 ))
-                (select(("kind", "Kind"), fields.get("kind"), &KINDS, wrongs))
-                (price_form::show(fields, wrongs))
+                (select(("kind", "Kind"), fields.get("kind"), &KIND_CHOICES, wrongs))
+                (price_form::render(fields, wrongs))
                 div.actions {
                     button.button type="submit" { @if model.is_some() { "Save" } @else { "Add the model" } }
-                    a.button.quiet href=(HERE) { "Cancel" }
+                    a.button.quiet href=(PAGE_PATH) { "Cancel" }
                 }
             }
-            @if let (Some(model), "stored") = (model, from) { (removal(model, id)) }
+            @if let (Some(model), "stored") = (model, from) { (removal_form(model, id)) }
         }
     };
-    page(status, &Shell::signed(title, &signed.account).at(HERE), &body)
+    page(status, &Layout::signed_in(title, &signed.account).with_nav(PAGE_PATH), &body)
 }
 
-fn removal(model: &Told, id: &str) -> Markup {
+fn removal_form(model: &ApiReply, id: &str) -> Markup {
     html! {
         section.card.broad {
             details {
                 summary { "Remove what is said here" }
-                form method="post" action={ (HERE) "/remove" } {
-                    (tag_field(model))
+                form method="post" action={ (PAGE_PATH) "/remove" } {
+                    (etag_field(model))
                     input type="hidden" name="id" value=(id);
                     p.help { "A model of the directory is again as the directory has it; any other \
                         is gone. Calls that run go on." }
@@ -305,13 +305,13 @@ fn removal(model: &Told, id: &str) -> Markup {
 }
 
 /// A model that is configured elsewhere.
-fn elsewhere(facts: &Value, fields: &Fields) -> Markup {
+fn read_only_facts(facts: &Value, fields: &FormFields) -> Markup {
     html! {
         section.card.broad {
             dl.facts {
                 div { dt { "Kind" } dd { (text(facts, "model_type")) } }
                 div { dt { "Lanes" } dd { @for lane in lane_names(facts) { div { bdi.id { (lane) } } } } }
-                @for (name, label) in price_form::PLAIN {
+                @for (name, label) in price_form::PRICE_FIELDS {
                     @if !fields.get(name).is_empty() {
                         div { dt { (label) } dd.num { "$" (fields.get(name)) } }
                     }

@@ -7,30 +7,30 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::providers::source;
-use crate::address;
-use crate::clerk::{Clerk, list, text};
-use crate::desk::Desk;
-use crate::form::{Asked, Fields};
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use super::providers::source_badge;
+use crate::urls;
+use crate::admin_client::{AdminClient, list, text};
+use crate::state::ConsoleState;
+use crate::form::{QueryFields, FormFields};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
-pub(super) const HERE: &str = "/console/models";
+pub(super) const PAGE_PATH: &str = "/console/models";
 const PER_PAGE: usize = 50;
-const LONGEST: usize = 256;
-const KINDS: [(&str, &str); 4] =
+const MAX_QUERY_BYTES: usize = 256;
+const KIND_CHOICES: [(&str, &str); 4] =
     [("", "Any"), ("chat", "Chat"), ("image", "Images"), ("embedding", "Embeddings")];
 
 /// `GET /console/models`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let (words, kind) = (asked.short("q", LONGEST)?.to_lowercase(), asked.short("kind", LONGEST)?);
-    let told = Clerk::of(&desk, &signed).get("/models").await?.value;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let (words, kind) = (asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(), asked.get_trimmed("kind", MAX_QUERY_BYTES)?);
+    let told = AdminClient::new(&desk, &signed).get("/models").await?.value;
     let fits = |model: &&Value| {
         let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();
         (kind.is_empty() || text(model, "model_type") == kind)
@@ -43,14 +43,14 @@ pub(crate) async fn show(
     let body = html! {
         div.title {
             h1 { "Models & prices" }
-            div.actions { a.button href={ (HERE) "/new" } { "Add a model" } }
+            div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a model" } }
         }
         @match asked.get("told") {
             "saved" => p.told role="status" { "Saved. It counts at once, for calls from now on." },
             "removed" => p.told role="status" { "What was said of the model here is gone." },
             _ => {}
         }
-        form.filters method="get" action=(HERE) role="search" {
+        form.filters method="get" action=(PAGE_PATH) role="search" {
             div.field.grow {
                 label for="q" { "Model or lane" }
                 input #q name="q" type="search" value=(asked.get("q")) autocomplete="off";
@@ -58,7 +58,7 @@ pub(crate) async fn show(
             div.field {
                 label for="kind" { "Kind" }
                 select #kind name="kind" {
-                    @for (word, title) in KINDS {
+                    @for (word, title) in KIND_CHOICES {
                         option value=(word) selected[word == kind] { (title) }
                     }
                 }
@@ -68,25 +68,25 @@ pub(crate) async fn show(
         @if found.is_empty() {
             div.empty { h2 { "No such model" } p { "Search for less, or add it." } }
         } @else {
-            p.muted.small.tally { (show::many(found.len(), "model", "models")) }
+            p.muted.small.tally { (display::plural(found.len(), "model", "models")) }
             (table(shown))
         }
         nav.pager aria-label="Pages of models" {
-            @if page > 1 { a rel="prev" href=(at(&asked, page - 1)) { "← Before" } }
-            @if more { a rel="next" href=(at(&asked, page + 1)) { "More →" } }
+            @if page > 1 { a rel="prev" href=(list_path(&asked, page - 1)) { "← Before" } }
+            @if more { a rel="next" href=(list_path(&asked, page + 1)) { "More →" } }
         }
     };
-    Ok(good(&Shell::signed("Models & prices", &signed.account).at(HERE), &body))
+    Ok(ok_page(&Layout::signed_in("Models & prices", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
-fn at(asked: &Fields, page: usize) -> String {
-    let (q, kind) = (address::value(asked.get("q")), address::value(asked.get("kind")));
-    format!("{HERE}?q={q}&kind={kind}&page={page}")
+fn list_path(asked: &FormFields, page: usize) -> String {
+    let (q, kind) = (urls::escape_value(asked.get("q")), urls::escape_value(asked.get("kind")));
+    format!("{PAGE_PATH}?q={q}&kind={kind}&page={page}")
 }
 
 /// The address of a model's page.
 pub(super) fn page_of(id: &str) -> String {
-    format!("{HERE}/edit?id={}", address::value(id))
+    format!("{PAGE_PATH}/edit?id={}", urls::escape_value(id))
 }
 
 /// The names of a model's lanes, which may be written with more to say of them.
@@ -128,7 +128,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                             }
                             td.num data-label="Input" { (dollars(pricing, "input")) }
                             td.num data-label="Output" { (dollars(pricing, "output")) }
-                            td data-label="Said" { (source(model)) }
+                            td data-label="Said" { (source_badge(model)) }
                         }
                     }
                 }
@@ -141,8 +141,8 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
 /// A price as the list has it.
 fn dollars(pricing: &Value, name: &str) -> String {
     match pricing.get(name) {
-        Some(Value::Number(number)) => show::with_cents(&number.to_string()),
-        Some(Value::String(text)) => show::with_cents(text),
+        Some(Value::Number(number)) => display::with_cents(&number.to_string()),
+        Some(Value::String(text)) => display::with_cents(text),
         _ => "–".to_owned(),
     }
 }

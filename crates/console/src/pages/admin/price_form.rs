@@ -5,11 +5,11 @@ use catalog::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, TierPrices}
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::area;
-use crate::form::{Fields, Input, Wrongs};
+use super::text_area;
+use crate::form::{FormFields, FormInput, FieldErrors};
 
 /// The plain prices: their fields, which are those of the API, and what they are for.
-pub(super) const PLAIN: [(&str, &str); 14] = [
+pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
     ("price.cached_input", "Input from a cache"),
@@ -26,13 +26,13 @@ pub(super) const PLAIN: [(&str, &str); 14] = [
     ("price.per_search", "A search"),
 ];
 /// Those of them that are per million tokens; the others are for one.
-const PER_MILLION: usize = 10;
+const PER_MILLION_COUNT: usize = 10;
 /// The field of all other prices, and what they are.
-const FURTHER: &str = "price.further";
-const PARTS: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
+const FURTHER_FIELD: &str = "price.further";
+const STRUCTURED_PRICES: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
 
 /// Prices in writing, as the API takes them.
-pub(super) fn written(prices: &ModelPrices) -> Map<String, Value> {
+pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
     // Named one by one, so that a new price cannot be forgotten here.
     let ModelPrices {
         version: _,
@@ -71,7 +71,7 @@ pub(super) fn written(prices: &ModelPrices) -> Map<String, Value> {
         ("per_second", per_second.map(unit)),
         ("per_image", per_image.map(unit)),
         ("per_search", per_search.map(unit)),
-        ("pictures", (!pictures.is_empty()).then(|| pictures.iter().map(picture).collect())),
+        ("pictures", (!pictures.is_empty()).then(|| pictures.iter().map(image_json).collect())),
         ("long", (!long.is_empty()).then(|| long.iter().map(long_json).collect())),
     ];
     let mut written: Map<String, Value> =
@@ -104,7 +104,7 @@ fn long_json(long: &LongPromptPrices) -> Value {
     json!({ "above": above, "rates": rates_json(rates) })
 }
 
-fn picture(picture: &ImagePrice) -> Value {
+fn image_json(picture: &ImagePrice) -> Value {
     let ImagePrice { size, quality, price, tokens } = picture;
     let all = [
         ("size", size.clone().map(Value::from)),
@@ -116,13 +116,13 @@ fn picture(picture: &ImagePrice) -> Value {
 }
 
 /// Written prices as fields.
-pub(super) fn filled(price: &Value) -> Vec<(&'static str, String)> {
+pub(super) fn price_fields(price: &Value) -> Vec<(&'static str, String)> {
     let of = |(name, _): (&'static str, _)| {
         let own = name.strip_prefix("price.").unwrap_or_default();
         let text = price.get(own).and_then(Value::as_str).unwrap_or_default();
         (name, text.to_owned())
     };
-    let parts: Map<String, Value> = PARTS
+    let parts: Map<String, Value> = STRUCTURED_PRICES
         .into_iter()
         .filter_map(|part| Some((part.to_owned(), price.get(part)?.clone())))
         .collect();
@@ -131,21 +131,21 @@ pub(super) fn filled(price: &Value) -> Vec<(&'static str, String)> {
     } else {
         serde_json::to_string_pretty(&parts).unwrap_or_default()
     };
-    PLAIN.map(of).into_iter().chain([(FURTHER, further)]).collect()
+    PRICE_FIELDS.map(of).into_iter().chain([(FURTHER_FIELD, further)]).collect()
 }
 
 /// The prices of a form, in writing; nothing where it says nothing.
-pub(super) fn body(fields: &Fields) -> Result<Option<Map<String, Value>>, Wrongs> {
+pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, FieldErrors> {
     let mut price = Map::new();
-    let further = match fields.get(FURTHER).trim() {
+    let further = match fields.get(FURTHER_FIELD).trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|why| {
-            let mut wrongs = Wrongs::default();
-            wrongs.add(FURTHER, format!("This is no JSON object: {why}."));
+            let mut wrongs = FieldErrors::default();
+            wrongs.add(FURTHER_FIELD, format!("This is no JSON object: {why}."));
             wrongs
         })?,
     };
-    for (name, _) in PLAIN {
+    for (name, _) in PRICE_FIELDS {
         let text = fields.get(name).trim();
         if let (Some(own), false) = (name.strip_prefix("price."), text.is_empty()) {
             price.insert(own.to_owned(), Value::from(text));
@@ -156,35 +156,35 @@ pub(super) fn body(fields: &Fields) -> Result<Option<Map<String, Value>>, Wrongs
 }
 
 /// The names of all fields, as far as an objection can be beside them.
-pub(super) fn names() -> Vec<&'static str> {
-    PLAIN.into_iter().map(|(name, _)| name).chain(["price"]).collect()
+pub(super) fn field_names() -> Vec<&'static str> {
+    PRICE_FIELDS.into_iter().map(|(name, _)| name).chain(["price"]).collect()
 }
 
-pub(super) fn show(fields: &Fields, wrongs: &Wrongs) -> Markup {
+pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let input = |(name, label): (&'static str, &'static str)| {
         let value = fields.get(name);
         let mode = Some("decimal");
-        Input { name, label, value, mode, optional: false, ..Input::default() }.show(wrongs)
+        FormInput { name, label, value, input_mode: mode, mark_optional: false, ..FormInput::default() }.render(wrongs)
     };
-    let wrong = wrongs.of("price").or(wrongs.of(FURTHER));
-    let mut own = Wrongs::default();
+    let wrong = wrongs.get("price").or(wrongs.get(FURTHER_FIELD));
+    let mut own = FieldErrors::default();
     if let Some(why) = wrong {
-        own.add(FURTHER, why);
+        own.add(FURTHER_FIELD, why);
     }
     html! {
         fieldset {
             legend { "USD per million tokens" }
-            div.row { @for one in PLAIN.into_iter().take(PER_MILLION) { (input(one)) } }
+            div.row { @for one in PRICE_FIELDS.into_iter().take(PER_MILLION_COUNT) { (input(one)) } }
         }
         fieldset {
             legend { "USD for one" }
-            div.row { @for one in PLAIN.into_iter().skip(PER_MILLION) { (input(one)) } }
+            div.row { @for one in PRICE_FIELDS.into_iter().skip(PER_MILLION_COUNT) { (input(one)) } }
         }
         details open[wrong.is_some()] {
             summary { "Long prompts, service tiers, pictures" }
-            (area(
-                (FURTHER, "Further prices, as JSON"),
-                fields.get(FURTHER),
+            (text_area(
+                (FURTHER_FIELD, "Further prices, as JSON"),
+                fields.get(FURTHER_FIELD),
                 "An object of long, batch, flex, priority, fast and pictures, as in the \
                  configuration file.",
                 &own,
@@ -202,8 +202,8 @@ mod tests {
     fn prices_of_the_directory_survive_the_form() {
         let mut seen = 0;
         for model in ModelDirectory::embedded().models() {
-            let price = Value::Object(written(&model.prices));
-            let back = body(&Fields::of(filled(&price))).unwrap().map(Value::Object);
+            let price = Value::Object(to_json(&model.prices));
+            let back = parse(&FormFields::prefilled(price_fields(&price))).unwrap().map(Value::Object);
             assert_eq!(back, Some(price.clone()), "{}", model.id);
             let list: PriceList = serde_json::from_value(price).unwrap();
             assert_eq!(list.prices().unwrap(), *model.prices, "{}", model.id);

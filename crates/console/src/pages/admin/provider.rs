@@ -9,70 +9,70 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::provider_form::{self, CREDENTIAL, FIELDS};
-use super::providers::{HERE, lanes, page_of, source};
-use super::{TAG, tag_field, warned};
-use crate::address;
-use crate::clerk::{Clerk, Told, count, list, text, texts};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, sent_to};
-use crate::show;
-use crate::trouble::Trouble;
+use super::provider_form::{self, CREDENTIAL_HELP, FORM_FIELDS};
+use super::providers::{PAGE_PATH, lane_table, page_of, source_badge};
+use super::{ETAG_FIELD, etag_field, redirect_with_warnings};
+use crate::urls;
+use crate::admin_client::{AdminClient, ApiReply, count, list, text, texts};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, redirect_to};
+use crate::display;
+use crate::page_error::PageError;
 
 /// How many lanes are shown, so that the page stays small.
-const MOST_LANES: usize = 150;
+const MAX_LANES: usize = 150;
 
-type Id = Result<Path<String>, PathRejection>;
+type ProviderPath = Result<Path<String>, PathRejection>;
 
 /// The provider of an address, and who asks for it.
-struct Place {
-    clerk: Clerk,
+struct ProviderPage {
+    client: AdminClient,
     id: String,
 }
 
-impl Place {
-    fn of(desk: &Desk, signed: &Signed, id: Id) -> Result<Self, Trouble> {
-        let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-        Ok(Self { clerk: Clerk::of(desk, signed), id })
+impl ProviderPage {
+    fn new(desk: &ConsoleState, signed: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
+        let Path(id) = id.map_err(|_| PageError::NotFound)?;
+        Ok(Self { client: AdminClient::new(desk, signed), id })
     }
 
     /// Its address in the API.
-    fn at(&self, behind: &str) -> String {
-        format!("/providers/{}{behind}", address::value(&self.id))
+    fn api_path(&self, behind: &str) -> String {
+        format!("/providers/{}{behind}", urls::escape_value(&self.id))
     }
 
     /// The provider as it is now.
-    async fn now(&self) -> Result<Told, Trouble> {
-        self.clerk.get(&self.at("")).await
+    async fn load(&self) -> Result<ApiReply, PageError> {
+        self.client.get(&self.api_path("")).await
     }
 
-    fn page_with(&self, told: &str) -> Response {
-        sent_to(&format!("{}?told={told}", page_of(&self.id)))
+    fn redirect_with_notice(&self, told: &str) -> Response {
+        redirect_to(&format!("{}?told={told}", page_of(&self.id)))
     }
 }
 
 /// What the page says beside the provider itself.
 #[derive(Default)]
-struct Say<'a> {
-    told: Option<&'a str>,
+struct ProviderNotices<'a> {
+    notice: Option<&'a str>,
     /// What was entered, where a form was not taken.
-    entered: Option<&'a Fields>,
-    wrongs: Wrongs,
+    entered: Option<&'a FormFields>,
+    wrongs: FieldErrors,
     /// How each credential was received.
     checked: Option<&'a [Value]>,
 }
 
 /// `GET /console/providers/{id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    id: Id,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let place = Place::of(&desk, &signed, id)?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    id: ProviderPath,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let place = ProviderPage::new(&desk, &signed, id)?;
     let told = match asked.get("told") {
         "added" => Some("The provider is there. Check whether it accepts the credential."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
@@ -83,24 +83,24 @@ pub(crate) async fn show(
         "removed" => Some("The credential was removed."),
         _ => None,
     };
-    let now = place.now().await?;
-    Ok(whole(&signed, &now, StatusCode::OK, &Say { told, ..Say::default() }))
+    let now = place.load().await?;
+    Ok(render_page(&signed, &now, StatusCode::OK, &ProviderNotices { notice: told, ..ProviderNotices::default() }))
 }
 
 /// `POST /console/providers/{id}`
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    id: Id,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let place = Place::of(&desk, &signed, id)?;
-    let now = place.now().await?;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    id: ProviderPath,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let place = ProviderPage::new(&desk, &signed, id)?;
+    let now = place.load().await?;
     let settings = now.value.get("settings").and_then(Value::as_object).cloned();
-    let read = provider_form::body(settings.unwrap_or_default(), &fields);
+    let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
     let (status, wrongs) = match read {
         Ok(body) => {
-            match place.clerk.change(Method::PUT, &place.at(""), fields.get(TAG), &body).await? {
+            match place.client.change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body).await? {
                 Ok(saved) => {
                     let dropped = count(&saved.value, "dropped_credentials") > Some(0);
                     let back = format!(
@@ -108,42 +108,42 @@ pub(crate) async fn change(
                         page_of(&place.id),
                         if dropped { "dropped" } else { "saved" }
                     );
-                    return Ok(warned(&signed, HERE, &saved.value, &back));
+                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &back));
                 }
-                Err(refusal) => (refusal.status, refusal.beside(&FIELDS)),
+                Err(refusal) => (refusal.status, refusal.field_errors(&FORM_FIELDS)),
             }
         }
         Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
     };
-    let say = Say { entered: Some(&fields), wrongs, ..Say::default() };
-    Ok(whole(&signed, &now, status, &say))
+    let say = ProviderNotices { entered: Some(&fields), wrongs, ..ProviderNotices::default() };
+    Ok(render_page(&signed, &now, status, &say))
 }
 
 /// `POST /console/providers/{id}/credentials`
 pub(crate) async fn add_credential(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    id: Id,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let place = Place::of(&desk, &signed, id)?;
-    let (path, body) = (place.at("/credentials"), credential(&fields));
-    match place.clerk.change(Method::POST, &path, "", &body).await? {
-        Ok(_) => Ok(place.page_with("credential")),
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    id: ProviderPath,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let place = ProviderPage::new(&desk, &signed, id)?;
+    let (path, body) = (place.api_path("/credentials"), credential_body(&fields));
+    match place.client.change(Method::POST, &path, "", &body).await? {
+        Ok(_) => Ok(place.redirect_with_notice("credential")),
         Err(refusal) => {
-            let now = place.now().await?;
+            let now = place.load().await?;
             // A credential that was not taken is not shown again either.
-            let entered = Fields::of(vec![("name", fields.get("name").to_owned())]);
-            let wrongs = refusal.beside(&["name", "value", "auth"]);
-            let say = Say { entered: Some(&entered), wrongs, ..Say::default() };
-            Ok(whole(&signed, &now, refusal.status, &say))
+            let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
+            let wrongs = refusal.field_errors(&["name", "value", "auth"]);
+            let say = ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
+            Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
 }
 
 /// The credential of a form. What is an object in the words of the configuration says itself how it
 /// is shown to the provider.
-pub(super) fn credential(fields: &Fields) -> Value {
+pub(super) fn credential_body(fields: &FormFields) -> Value {
     let name = match fields.get("name").trim() {
         "" => "default",
         name => name,
@@ -160,93 +160,93 @@ pub(super) fn credential(fields: &Fields) -> Value {
 
 /// `POST /console/providers/{id}/credentials/{credential}/remove`
 pub(crate) async fn remove_credential(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
     ids: Result<Path<(String, String)>, PathRejection>,
-) -> Result<Response, Trouble> {
-    let Path((id, credential)) = ids.map_err(|_| Trouble::NotFound)?;
-    let place = Place { clerk: Clerk::of(&desk, &signed), id };
-    let path = place.at(&format!("/credentials/{}", address::value(&credential)));
-    let removed = place.clerk.change(Method::DELETE, &path, "", &Value::Null).await?;
-    removed.map(|_| place.page_with("removed")).map_err(|refusal| refusal.alone())
+) -> Result<Response, PageError> {
+    let Path((id, credential)) = ids.map_err(|_| PageError::NotFound)?;
+    let place = ProviderPage { client: AdminClient::new(&desk, &signed), id };
+    let path = place.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
+    let removed = place.client.change(Method::DELETE, &path, "", &Value::Null).await?;
+    removed.map(|_| place.redirect_with_notice("removed")).map_err(|refusal| refusal.into_page_error())
 }
 
 /// `POST /console/providers/{id}/check`
 pub(crate) async fn check(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    id: Id,
-) -> Result<Response, Trouble> {
-    let place = Place::of(&desk, &signed, id)?;
-    let checked = place.clerk.change(Method::POST, &place.at("/check"), "", &json!({})).await?;
-    let checked = checked.map_err(|refusal| refusal.alone())?.value;
-    let now = place.now().await?;
-    let say = Say { checked: Some(list(&checked, "data")), ..Say::default() };
-    Ok(whole(&signed, &now, StatusCode::OK, &say))
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    id: ProviderPath,
+) -> Result<Response, PageError> {
+    let place = ProviderPage::new(&desk, &signed, id)?;
+    let checked = place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
+    let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
+    let now = place.load().await?;
+    let say = ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
+    Ok(render_page(&signed, &now, StatusCode::OK, &say))
 }
 
 /// `POST /console/providers/{id}/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    id: Id,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let place = Place::of(&desk, &signed, id)?;
-    let path = place.at(if fields.ticked("force") { "?force=true" } else { "" });
-    match place.clerk.change(Method::DELETE, &path, fields.get(TAG), &Value::Null).await? {
-        Ok(gone) => Ok(warned(&signed, HERE, &gone.value, HERE)),
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    id: ProviderPath,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let place = ProviderPage::new(&desk, &signed, id)?;
+    let path = place.api_path(if fields.contains("force") { "?force=true" } else { "" });
+    match place.client.change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null).await? {
+        Ok(gone) => Ok(redirect_with_warnings(&signed, PAGE_PATH, &gone.value, PAGE_PATH)),
         Err(refusal) => {
-            let now = place.now().await?;
-            let say = Say { wrongs: refusal.beside(&[]), ..Say::default() };
-            Ok(whole(&signed, &now, refusal.status, &say))
+            let now = place.load().await?;
+            let say = ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
+            Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
 }
 
 /// `GET` on an address that only takes forms: where a browser lands that reloads one.
-pub(crate) async fn back(_: Signed, id: Id) -> Result<Response, Trouble> {
-    let Path(id) = id.map_err(|_| Trouble::NotFound)?;
-    Ok(sent_to(&page_of(&id)))
+pub(crate) async fn redirect_back(_: SignedInUser, id: ProviderPath) -> Result<Response, PageError> {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    Ok(redirect_to(&page_of(&id)))
 }
 
-fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Response {
+fn render_page(signed: &SignedInUser, now: &ApiReply, status: StatusCode, say: &ProviderNotices<'_>) -> Response {
     let provider = &now.value;
     let id = text(provider, "id");
-    let Say { told, entered, wrongs, checked } = say;
+    let ProviderNotices { notice: told, entered, wrongs, checked } = say;
     let settings = provider.get("settings").filter(|settings| settings.is_object());
     let stored = text(provider, "source") == "stored";
     let at = page_of(id);
     let body = html! {
-        p.crumbs { a href=(HERE) { "Providers" } " / provider" }
-        div.title.close { h1 { bdi { (id) } } (source(provider)) }
+        p.crumbs { a href=(PAGE_PATH) { "Providers" } " / provider" }
+        div.title.close { h1 { bdi { (id) } } (source_badge(provider)) }
         @if let Some(told) = told { p.told role="status" { (told) } }
-        (another_look(wrongs))
+        (error_summary(wrongs))
         @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
-        @if let Some(results) = checked { (told_checks(results)) }
+        @if let Some(results) = checked { (check_results(results)) }
         section {
             h2 { "Lanes" }
-            (super::live("lanes", "How lanes stand is fetched again by itself."))
-            div.sheet #lanes { (lanes(list(provider, "lanes"), MOST_LANES)) }
+            (super::live_toggle("lanes", "How lanes stand is fetched again by itself."))
+            div.sheet #lanes { (lane_table(list(provider, "lanes"), MAX_LANES)) }
         }
         div.columns {
             section.card {
                 h2 { "Settings" }
                 @if stored {
                     form method="post" action=(at) {
-                        (tag_field(now))
+                        (etag_field(now))
                         @let shown = settings.unwrap_or(&Value::Null);
-                        @let filled = provider_form::filled(shown);
-                        (provider_form::fields(shown, entered.unwrap_or(&filled), wrongs))
+                        @let filled = provider_form::settings_fields(shown);
+                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), wrongs))
                         button.button.quiet type="submit" { "Save" }
                     }
-                } @else { (elsewhere(provider)) }
+                } @else { (read_only_facts(provider)) }
             }
             section.card {
                 h2 { "Credentials" }
-                (credentials(provider, &at, stored))
+                (credential_list(provider, &at, stored))
                 @if stored {
                     form method="post" action={ (at) "/credentials" } {
                         (credential_fields(entered.map_or("", |entered| entered.get("name")), wrongs))
@@ -266,7 +266,7 @@ fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Resp
                     details {
                         summary { "Remove this provider" }
                         form method="post" action={ (at) "/remove" } {
-                            (tag_field(now))
+                            (etag_field(now))
                             p.help { "Its credentials are forgotten for good, and its lanes end; calls \
                                 that run go on." }
                             label.tick {
@@ -280,11 +280,11 @@ fn whole(signed: &Signed, now: &Told, status: StatusCode, say: &Say<'_>) -> Resp
             }
         }
     };
-    page(status, &Shell::signed(id, &signed.account).at(HERE), &body)
+    page(status, &Layout::signed_in(id, &signed.account).with_nav(PAGE_PATH), &body)
 }
 
 /// What is said of a provider that is configured elsewhere.
-fn elsewhere(provider: &Value) -> Markup {
+fn read_only_facts(provider: &Value) -> Markup {
     let id = text(provider, "id");
     html! {
         @if provider.get("base").is_some() { dl.facts {
@@ -295,7 +295,7 @@ fn elsewhere(provider: &Value) -> Markup {
                 div { dt { "Formats" } dd { (texts(provider, "speaks").join(", ")) } }
             }
             @if let Some(most) = count(provider, "max_in_flight") {
-                div { dt { "Calls at once" } dd { (show::count(most)) } }
+                div { dt { "Calls at once" } dd { (display::count(most)) } }
             }
         } }
         p.muted {
@@ -312,7 +312,7 @@ fn elsewhere(provider: &Value) -> Markup {
     }
 }
 
-fn credentials(provider: &Value, at: &str, stored: bool) -> Markup {
+fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
     let all = list(provider, "credentials");
     html! {
         @if all.is_empty() {
@@ -326,7 +326,7 @@ fn credentials(provider: &Value, at: &str, stored: bool) -> Markup {
                             strong { bdi { (text(one, "name")) } }
                             span.small.muted {
                                 @match text(one, "added").split('T').next() {
-                                    Some("") | None => (source(one)),
+                                    Some("") | None => (source_badge(one)),
                                     Some(day) => { "added " (day) },
                                 }
                             }
@@ -338,7 +338,7 @@ fn credentials(provider: &Value, at: &str, stored: bool) -> Markup {
                             details {
                                 summary { "Remove" span.unseen { " " (text(one, "name")) } }
                                 form method="post" action={
-                                    (at) "/credentials/" (address::value(text(one, "id"))) "/remove"
+                                    (at) "/credentials/" (urls::escape_value(text(one, "id"))) "/remove"
                                 } {
                                     button.button.harm type="submit" { "Remove it for good" }
                                 }
@@ -352,30 +352,30 @@ fn credentials(provider: &Value, at: &str, stored: bool) -> Markup {
 }
 
 /// The fields of a new credential, whose value is never shown again.
-fn credential_fields(name: &str, wrongs: &Wrongs) -> Markup {
+fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
     html! {
-        (Input {
+        (FormInput {
             name: "name",
             label: "Name of the credential",
             value: name,
             help: Some("To tell several apart, for example: team account."),
-            ..Input::default()
-        }.show(wrongs))
-        (Input {
+            ..FormInput::default()
+        }.render(wrongs))
+        (FormInput {
             name: "value",
             label: "API key of the provider",
             kind: "password",
-            complete: "off",
+            autocomplete: "off",
             required: true,
-            help: Some(CREDENTIAL),
-            ..Input::default()
-        }.show(wrongs))
-        @if let Some(why) = wrongs.of("auth") { p.objection { (why) } }
+            help: Some(CREDENTIAL_HELP),
+            ..FormInput::default()
+        }.render(wrongs))
+        @if let Some(why) = wrongs.get("auth") { p.objection { (why) } }
     }
 }
 
 /// How each credential was received.
-fn told_checks(results: &[Value]) -> Markup {
+fn check_results(results: &[Value]) -> Markup {
     html! {
         section role="status" {
             h2 { "Checked just now" }

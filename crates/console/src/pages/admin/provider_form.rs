@@ -8,33 +8,33 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::provider::credential;
-use super::providers::{HERE, page_of};
-use crate::address;
-use crate::clerk::{Clerk, list, text, texts};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, sent_to};
-use crate::trouble::Trouble;
+use super::provider::credential_body;
+use super::providers::{PAGE_PATH, page_of};
+use crate::urls;
+use crate::admin_client::{AdminClient, list, text, texts};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, redirect_to};
+use crate::page_error::PageError;
 
 /// The formats a provider can speak, and what they are called.
-const FORMATS: [(&str, &str); 5] = [
+const FORMAT_CHOICES: [(&str, &str); 5] = [
     ("chat", "Chat completions"),
     ("responses", "Responses"),
     ("messages", "Messages"),
     ("native", "Native (generateContent)"),
     ("images", "Images"),
 ];
-const TIMES: [(&str, &str); 4] = [
+const TIMEOUT_FIELDS: [(&str, &str); 4] = [
     ("timeouts.connect", "Connecting"),
     ("timeouts.first_byte", "First byte"),
     ("timeouts.gap", "Silence"),
     ("timeouts.total", "In all"),
 ];
 /// The fields of the form, which are those of the API.
-pub(super) const FIELDS: [&str; 9] = [
+pub(super) const FORM_FIELDS: [&str; 9] = [
     "speaks",
     "base",
     "fill",
@@ -45,21 +45,21 @@ pub(super) const FIELDS: [&str; 9] = [
     "timeouts.total",
     "like",
 ];
-const LONGEST_ID: usize = 64;
+const MAX_ID_BYTES: usize = 64;
 /// What is said of a credential's field.
-pub(super) const CREDENTIAL: &str = "Stored sealed, and not shown again. Where a provider takes more \
+pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Where a provider takes more \
     than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
 
 /// The settings a form stands for: those that were there, with what it says put in their place.
 /// What it does not know stays.
-pub(super) fn body(mut settings: Map<String, Value>, fields: &Fields) -> Result<Value, Wrongs> {
-    let mut wrongs = Wrongs::default();
+pub(super) fn settings_body(mut settings: Map<String, Value>, fields: &FormFields) -> Result<Value, FieldErrors> {
+    let mut wrongs = FieldErrors::default();
     let mut put = |name: &str, value: Option<Value>| match value {
         Some(value) => drop(settings.insert(name.to_owned(), value)),
         None => drop(settings.remove(name)),
     };
     let said = |name: &str| Some(fields.get(name).trim()).filter(|text| !text.is_empty());
-    let speaks = fields.all("speaks");
+    let speaks = fields.get_all("speaks");
     put("speaks", (!speaks.is_empty()).then(|| json!(speaks)));
     put("base", said("base").map(Value::from));
     put("like", said("like").map(Value::from));
@@ -69,7 +69,7 @@ pub(super) fn body(mut settings: Map<String, Value>, fields: &Fields) -> Result<
     }
     put("max_in_flight", most.and_then(Result::ok));
     let mut times = Map::new();
-    for (name, _) in TIMES {
+    for (name, _) in TIMEOUT_FIELDS {
         if let Some((_, short)) = name.split_once('.')
             && let Some(text) = said(name)
         {
@@ -91,7 +91,7 @@ pub(super) fn body(mut settings: Map<String, Value>, fields: &Fields) -> Result<
 }
 
 /// Settings as fields.
-pub(super) fn filled(settings: &Value) -> Fields {
+pub(super) fn settings_fields(settings: &Value) -> FormFields {
     let one = |name: &'static str| {
         let value = name.split('.').try_fold(settings, |value, part| value.get(part));
         let text = match value {
@@ -101,7 +101,7 @@ pub(super) fn filled(settings: &Value) -> Fields {
         };
         (name, text)
     };
-    let names = ["base", "like", "max_in_flight"].into_iter().chain(TIMES.map(|(name, _)| name));
+    let names = ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
     let mut fields: Vec<(&str, String)> = names.map(one).collect();
     let speaks = match settings.get("speaks") {
         Some(Value::String(one)) => vec![one.as_str()],
@@ -113,61 +113,61 @@ pub(super) fn filled(settings: &Value) -> Fields {
         .map(|(word, value)| format!("{word} = {}", value.as_str().unwrap_or_default()))
         .collect();
     fields.push(("fill", fill.join("\n")));
-    Fields::of(fields)
+    FormFields::prefilled(fields)
 }
 
-/// The fields of a provider; `known` is what is known of it, or of its like in the directory.
-pub(super) fn fields(known: &Value, fields: &Fields, wrongs: &Wrongs) -> Markup {
+/// The fields of a provider; `directory_entry` is what is known of it, or of its like in the directory.
+pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let like = fields.get("like");
     let words = texts(known, "fill");
-    let further = FIELDS.iter().skip(3).any(|name| wrongs.of(name).is_some());
+    let further = FORM_FIELDS.iter().skip(3).any(|name| wrongs.get(name).is_some());
     html! {
         @if !like.is_empty() {
             input type="hidden" name="like" value=(like);
             p.muted { "Like " strong { (like) } " of the directory: what you leave empty is as there." }
         }
-        (Input {
+        (FormInput {
             name: "base",
             label: "Address",
             kind: "url",
             value: fields.get("base"),
             help: Some("What comes before /v1/… or /v1beta/…, for example https://api.example.com"),
             required: like.is_empty() && words.is_empty() && known.is_null(),
-            ..Input::default()
-        }.show(wrongs))
+            ..FormInput::default()
+        }.render(wrongs))
         fieldset.plain {
             legend { "Formats it speaks" @if !like.is_empty() { span.optional { " optional" } } }
             div.ticks {
-                @for (word, title) in FORMATS {
+                @for (word, title) in FORMAT_CHOICES {
                     label.tick {
                         input type="checkbox" name="speaks" value=(word)
-                            checked[fields.all("speaks").contains(&word)];
+                            checked[fields.get_all("speaks").contains(&word)];
                         span { (title) }
                     }
                 }
             }
-            @if let Some(why) = wrongs.of("speaks") { p.objection { (why) } }
+            @if let Some(why) = wrongs.get("speaks") { p.objection { (why) } }
         }
-        @if !words.is_empty() || !fields.get("fill").is_empty() || wrongs.of("fill").is_some() {
+        @if !words.is_empty() || !fields.get("fill").is_empty() || wrongs.get("fill").is_some() {
             @let help = format!("One a line: {}.", words.iter().map(|w| format!("{w} = …"))
                 .collect::<Vec<_>>().join(", "));
-            (super::area(("fill", "What its address needs to know"), fields.get("fill"), &help, wrongs))
+            (super::text_area(("fill", "What its address needs to know"), fields.get("fill"), &help, wrongs))
         }
         details open[further] {
             summary { "Limits and times" }
             div.further {
-                (Input {
+                (FormInput {
                     name: "max_in_flight",
                     label: "Calls at once, at most",
                     value: fields.get("max_in_flight"),
-                    mode: Some("numeric"),
-                    ..Input::default()
-                }.show(wrongs))
+                    input_mode: Some("numeric"),
+                    ..FormInput::default()
+                }.render(wrongs))
                 div.row {
-                    @for (name, label) in TIMES {
-                        (Input {
-                            name, label, value: fields.get(name), optional: false, ..Input::default()
-                        }.show(wrongs))
+                    @for (name, label) in TIMEOUT_FIELDS {
+                        (FormInput {
+                            name, label, value: fields.get(name), mark_optional: false, ..FormInput::default()
+                        }.render(wrongs))
                     }
                 }
                 p.help { "How long to wait at most, for example 5s or 2min; nothing is as for all." }
@@ -177,58 +177,58 @@ pub(super) fn fields(known: &Value, fields: &Fields, wrongs: &Wrongs) -> Markup 
 }
 
 /// `GET /console/providers/new`: first which one, then its form.
-pub(crate) async fn ask(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let directory = directory(&clerk).await?;
-    let like = asked.short("like", LONGEST_ID)?;
-    if !asked.ticked("like") {
-        return Ok(choose(&signed, &directory));
+pub(crate) async fn new_form(
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let directory = load_directory(&clerk).await?;
+    let like = asked.get_trimmed("like", MAX_ID_BYTES)?;
+    if !asked.contains("like") {
+        return Ok(choice_page(&signed, &directory));
     }
-    let known = known(&directory, like)?;
-    let fields = Fields::of(vec![("like", like.to_owned()), ("id", like.to_owned())]);
-    Ok(new(&signed, StatusCode::OK, known, &fields, &Wrongs::default()))
+    let known = directory_entry(&directory, like)?;
+    let fields = FormFields::prefilled(vec![("like", like.to_owned()), ("id", like.to_owned())]);
+    Ok(form_page(&signed, StatusCode::OK, known, &fields, &FieldErrors::default()))
 }
 
 /// `POST /console/providers`
 pub(crate) async fn add(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let directory = directory(&clerk).await?;
-    let known = known(&directory, fields.short("like", LONGEST_ID)?)?;
-    let id = fields.short("id", LONGEST_ID)?;
-    let mut wrongs = Wrongs::default();
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let directory = load_directory(&clerk).await?;
+    let known = directory_entry(&directory, fields.get_trimmed("like", MAX_ID_BYTES)?)?;
+    let id = fields.get_trimmed("id", MAX_ID_BYTES)?;
+    let mut wrongs = FieldErrors::default();
     let told = clerk.get("/providers").await?.value;
     if id.is_empty() {
         wrongs.add("id", "What it is to be called, please.");
     } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
         wrongs.add("id", "There is a provider of this name already.");
     }
-    let mut settings = body(Map::new(), &fields);
+    let mut settings = settings_body(Map::new(), &fields);
     if let Ok(Value::Object(settings)) = &mut settings {
         if text(known, "id") == id {
             // One of the directory under its own name is known there without a word.
             settings.remove("like");
         }
         if !fields.get("value").trim().is_empty() {
-            settings.insert("credentials".to_owned(), json!([credential(&fields)]));
+            settings.insert("credentials".to_owned(), json!([credential_body(&fields)]));
         }
     }
     let mut status = StatusCode::BAD_REQUEST;
     match settings {
         Ok(settings) if wrongs.is_empty() => {
-            let path = format!("/providers/{}", address::value(id));
+            let path = format!("/providers/{}", urls::escape_value(id));
             match clerk.change(Method::PUT, &path, "", &settings).await? {
-                Ok(_) => return Ok(sent_to(&format!("{}?told=added", page_of(id)))),
+                Ok(_) => return Ok(redirect_to(&format!("{}?told=added", page_of(id)))),
                 Err(refusal) => {
-                    let names: Vec<&str> = FIELDS.into_iter().chain(["id", "value"]).collect();
-                    (status, wrongs) = (refusal.status, refusal.beside(&names));
+                    let names: Vec<&str> = FORM_FIELDS.into_iter().chain(["id", "value"]).collect();
+                    (status, wrongs) = (refusal.status, refusal.field_errors(&names));
                 }
             }
         }
@@ -236,27 +236,27 @@ pub(crate) async fn add(
         Err(more) if wrongs.is_empty() => wrongs = more,
         Err(_) => {}
     }
-    Ok(new(&signed, status, known, &fields, &wrongs))
+    Ok(form_page(&signed, status, known, &fields, &wrongs))
 }
 
-async fn directory(clerk: &Clerk) -> Result<Vec<Value>, Trouble> {
+async fn load_directory(clerk: &AdminClient) -> Result<Vec<Value>, PageError> {
     Ok(list(&clerk.get("/directory").await?.value, "data").to_vec())
 }
 
 /// What the directory knows of one; nothing of any other compatible server.
-fn known<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, Trouble> {
+fn directory_entry<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, PageError> {
     if like.is_empty() {
         return Ok(&Value::Null);
     }
-    directory.iter().find(|one| text(one, "id") == like).ok_or(Trouble::NotFound)
+    directory.iter().find(|one| text(one, "id") == like).ok_or(PageError::NotFound)
 }
 
-fn choose(signed: &Signed, directory: &[Value]) -> Response {
+fn choice_page(signed: &SignedInUser, directory: &[Value]) -> Response {
     let body = html! {
         section.card.broad {
-            p.crumbs { a href=(HERE) { "Providers" } " / new" }
+            p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
             h1 { "Add a provider" }
-            form method="get" action={ (HERE) "/new" } {
+            form method="get" action={ (PAGE_PATH) "/new" } {
                 div.field {
                     label for="like" { "Which one" }
                     select #like name="like" {
@@ -273,20 +273,20 @@ fn choose(signed: &Signed, directory: &[Value]) -> Response {
                 }
                 div.actions {
                     button.button type="submit" { "Go on" }
-                    a.button.quiet href=(HERE) { "Cancel" }
+                    a.button.quiet href=(PAGE_PATH) { "Cancel" }
                 }
             }
         }
     };
-    page(StatusCode::OK, &Shell::signed("Add a provider", &signed.account).at(HERE), &body)
+    page(StatusCode::OK, &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH), &body)
 }
 
-fn new(
-    signed: &Signed,
+fn form_page(
+    signed: &SignedInUser,
     status: StatusCode,
     known: &Value,
-    entered: &Fields,
-    wrongs: &Wrongs,
+    entered: &FormFields,
+    wrongs: &FieldErrors,
 ) -> Response {
     let what = match text(known, "name") {
         "" => "Add a provider".to_owned(),
@@ -294,36 +294,36 @@ fn new(
     };
     let body = html! {
         section.card.broad {
-            p.crumbs { a href=(HERE) { "Providers" } " / new" }
+            p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
             h1 { (what) }
-            (another_look(wrongs))
-            form method="post" action=(HERE) {
-                (Input {
+            (error_summary(wrongs))
+            form method="post" action=(PAGE_PATH) {
+                (FormInput {
                     name: "id",
                     label: "Name",
                     value: entered.get("id"),
                     required: true,
                     help: Some("What it is called in lanes: name/model."),
-                    ..Input::default()
-                }.show(wrongs))
-                (fields(known, entered, wrongs))
+                    ..FormInput::default()
+                }.render(wrongs))
+                (render_fields(known, entered, wrongs))
                 fieldset {
                     legend { "First credential" span.optional { " optional" } }
-                    (Input {
+                    (FormInput {
                         name: "value",
                         label: "API key of the provider",
                         kind: "password",
-                        help: Some(CREDENTIAL),
-                        optional: false,
-                        ..Input::default()
-                    }.show(wrongs))
+                        help: Some(CREDENTIAL_HELP),
+                        mark_optional: false,
+                        ..FormInput::default()
+                    }.render(wrongs))
                 }
                 div.actions {
                     button.button type="submit" { "Add the provider" }
-                    a.button.quiet href={ (HERE) "/new" } { "Back" }
+                    a.button.quiet href={ (PAGE_PATH) "/new" } { "Back" }
                 }
             }
         }
     };
-    page(status, &Shell::signed(&what, &signed.account).at(HERE), &body)
+    page(status, &Layout::signed_in(&what, &signed.account).with_nav(PAGE_PATH), &body)
 }

@@ -7,31 +7,31 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::address;
-use crate::clerk::{Clerk, count, list, text, texts};
-use crate::desk::Desk;
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::urls;
+use crate::admin_client::{AdminClient, count, list, text, texts};
+use crate::state::ConsoleState;
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
-pub(super) const HERE: &str = "/console/providers";
+pub(super) const PAGE_PATH: &str = "/console/providers";
 /// How many lanes of each provider stand in the list of all.
-const AT_A_GLANCE: usize = 12;
+const MAX_LISTED_LANES: usize = 12;
 
 /// `GET /console/providers`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    let told = Clerk::of(&desk, &signed).get("/providers").await?.value;
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    let told = AdminClient::new(&desk, &signed).get("/providers").await?.value;
     let providers = list(&told, "data");
     let body = html! {
         div.title {
             h1 { "Providers" }
-            div.actions { a.button href={ (HERE) "/new" } { "Add a provider" } }
+            div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a provider" } }
         }
-        (super::live("providers", "How lanes stand is fetched again by itself."))
+        (super::live_toggle("providers", "How lanes stand is fetched again by itself."))
         div.stack #providers {
             @if providers.is_empty() {
                 div.empty {
@@ -44,12 +44,12 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("Providers", &signed.account).at(HERE), &body))
+    Ok(ok_page(&Layout::signed_in("Providers", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
 /// The address of a provider's page.
 pub(super) fn page_of(id: &str) -> String {
-    format!("{HERE}/{}", address::value(id))
+    format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
 
 fn card(provider: &Value) -> Markup {
@@ -59,22 +59,22 @@ fn card(provider: &Value) -> Markup {
         section.sheet.provider-card {
             header {
                 h2 { a href=(page_of(id)) { bdi { (id) } } }
-                (source(provider))
+                (source_badge(provider))
                 span.muted.small {
                     (texts(provider, "speaks").join(", "))
                     @if provider.get("credentials").is_some() {
-                        " · " (show::many(credentials.len(), "credential", "credentials"))
+                        " · " (display::plural(credentials.len(), "credential", "credentials"))
                     }
                 }
             }
             @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
                 p.objection role="alert" { (why) }
             }
-            (lanes(list(provider, "lanes"), AT_A_GLANCE))
-            @let more = list(provider, "lanes").len().saturating_sub(AT_A_GLANCE);
+            (lane_table(list(provider, "lanes"), MAX_LISTED_LANES))
+            @let more = list(provider, "lanes").len().saturating_sub(MAX_LISTED_LANES);
             @if more > 0 {
                 p.inset.small {
-                    a href=(page_of(id)) { (show::many(more, "more lane", "more lanes")) }
+                    a href=(page_of(id)) { (display::plural(more, "more lane", "more lanes")) }
                 }
             }
         }
@@ -82,7 +82,7 @@ fn card(provider: &Value) -> Markup {
 }
 
 /// Where a thing was configured, where that is told.
-pub(super) fn source(thing: &Value) -> Markup {
+pub(super) fn source_badge(thing: &Value) -> Markup {
     let word = match text(thing, "source") {
         "" => return html! {},
         "file" => "in the file",
@@ -95,7 +95,7 @@ pub(super) fn source(thing: &Value) -> Markup {
 }
 
 /// How each lane stands, the unwell first, as far as there is room.
-pub(super) fn lanes(lanes: &[Value], most: usize) -> Markup {
+pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
     let mut shown: Vec<&Value> = lanes.iter().collect();
     shown.sort_by_key(|lane| text(lane, "standing") == "good");
     html! {
@@ -111,14 +111,14 @@ pub(super) fn lanes(lanes: &[Value], most: usize) -> Markup {
                     th scope="col" { "Last failure" }
                 } }
                 tbody {
-                    @for lane in shown.into_iter().take(most) { (row(lane)) }
+                    @for lane in shown.into_iter().take(most) { (lane_row(lane)) }
                 }
             }
         }
     }
 }
 
-fn row(lane: &Value) -> Markup {
+fn lane_row(lane: &Value) -> Markup {
     let credential = match lane.get("credential") {
         Some(Value::String(name)) => Some(name.clone()),
         // They are counted from zero; one alone needs no number.
@@ -133,7 +133,7 @@ fn row(lane: &Value) -> Markup {
                 bdi.id { (text(lane, "lane")) }
                 @if let Some(credential) = credential { span.muted.small { " · " (credential) } }
             }
-            td data-label="Stands" { (standing(text(lane, "standing"))) }
+            td data-label="Stands" { (health_badge(text(lane, "standing"))) }
             td.num data-label="Latency" {
                 @match count(lane, "latency_ms") { Some(ms) => { (ms) " ms" }, None => "–" }
             }
@@ -154,7 +154,7 @@ fn row(lane: &Value) -> Markup {
 }
 
 /// A dot and a word.
-fn standing(word: &str) -> Markup {
+fn health_badge(word: &str) -> Markup {
     let (class, says) = match word {
         "good" => ("good", "good"),
         "trial" => ("warn", "on trial"),

@@ -8,53 +8,53 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{TAG, select, tag_field, text_or_null};
-use crate::clerk::{Clerk, Told, count, text, texts};
-use crate::desk::Desk;
-use crate::fields::another_look;
-use crate::form::{Asked, Fields, Input, Wrongs};
-use crate::session::Signed;
-use crate::shell::{Shell, page, see_other, sent_to};
-use crate::show;
-use crate::signup::SignUp;
-use crate::trouble::Trouble;
+use super::{ETAG_FIELD, select, etag_field, text_or_null};
+use crate::admin_client::{AdminClient, ApiReply, count, text, texts};
+use crate::state::ConsoleState;
+use crate::shared_fields::error_summary;
+use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::session::SignedInUser;
+use crate::layout::{Layout, page, see_other, redirect_to};
+use crate::display;
+use crate::signup::SignUpMode;
+use crate::page_error::PageError;
 
-const HERE: &str = "/console/settings";
+const PAGE_PATH: &str = "/console/settings";
 /// The fields of the form, which are those of the API.
-const FIELDS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
+const FORM_FIELDS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 
 /// `GET /console/settings`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    Asked(asked): Asked,
-) -> Result<Response, Trouble> {
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    QueryFields(asked): QueryFields,
+) -> Result<Response, PageError> {
     let told = match asked.get("told") {
         "saved" => Some("Saved."),
         "rekeyed" => Some("Everything in the vault is sealed with the newest key now."),
         _ => None,
     };
-    let clerk = Clerk::of(&desk, &signed);
+    let clerk = AdminClient::new(&desk, &signed);
     let now = clerk.get("/settings").await?;
-    let fields = FIELDS.map(|name| (name, text(&now.value, name).to_owned()));
-    let form = Form { now, fields: Fields::of(fields.to_vec()), wrongs: Wrongs::default(), told };
+    let fields = FORM_FIELDS.map(|name| (name, text(&now.value, name).to_owned()));
+    let form = SettingsForm { current: now, fields: FormFields::prefilled(fields.to_vec()), wrongs: FieldErrors::default(), notice: told };
     form.page(&desk, &signed, &clerk, StatusCode::OK).await
 }
 
 /// `POST /console/settings`
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
-    let body: Value = FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
-    match clerk.change(Method::PATCH, "/settings", fields.get(TAG), &body).await? {
-        Ok(_) => Ok(sent_to("/console/settings?told=saved")),
-        Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(Trouble::Forbidden),
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
+    let body: Value = FORM_FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
+    match clerk.change(Method::PATCH, "/settings", fields.get(ETAG_FIELD), &body).await? {
+        Ok(_) => Ok(redirect_to("/console/settings?told=saved")),
+        Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(PageError::Forbidden),
         Err(refusal) => {
             let now = clerk.get("/settings").await?;
-            let form = Form { now, fields, wrongs: refusal.beside(&FIELDS), told: None };
+            let form = SettingsForm { current: now, fields, wrongs: refusal.field_errors(&FORM_FIELDS), notice: None };
             form.page(&desk, &signed, &clerk, refusal.status).await
         }
     }
@@ -62,103 +62,103 @@ pub(crate) async fn change(
 
 /// `POST /console/settings/rekey`
 pub(crate) async fn rekey(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
     let done = clerk.change(Method::POST, "/vault/rekey", "", &json!({})).await?;
-    done.map(|_| sent_to("/console/settings?told=rekeyed")).map_err(|refusal| refusal.alone())
+    done.map(|_| redirect_to("/console/settings?told=rekeyed")).map_err(|refusal| refusal.into_page_error())
 }
 
 /// `GET` on an address that only takes forms: where a browser lands that reloads one.
-pub(crate) async fn back(_: Signed) -> Response {
-    see_other(HERE)
+pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
+    see_other(PAGE_PATH)
 }
 
-struct Form {
-    now: Told,
-    fields: Fields,
-    wrongs: Wrongs,
-    told: Option<&'static str>,
+struct SettingsForm {
+    current: ApiReply,
+    fields: FormFields,
+    wrongs: FieldErrors,
+    notice: Option<&'static str>,
 }
 
-impl Form {
+impl SettingsForm {
     async fn page(
         &self,
-        desk: &Desk,
-        signed: &Signed,
-        clerk: &Clerk,
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+        clerk: &AdminClient,
         status: StatusCode,
-    ) -> Result<Response, Trouble> {
-        let Self { now, fields, wrongs, told } = self;
-        let vault = clerk.maybe("/vault").await?;
-        let mode = SignUp::by_word(fields.get("signup")).unwrap_or(SignUp::Invited);
+    ) -> Result<Response, PageError> {
+        let Self { current: now, fields, wrongs, notice: told } = self;
+        let vault = clerk.find("/vault").await?;
+        let mode = SignUpMode::parse(fields.get("signup")).unwrap_or(SignUpMode::Invited);
         let body = html! {
             div.title { h1 { "Settings" } }
             @if let Some(told) = told { p.told role="status" { (told) } }
-            (another_look(wrongs))
-            form method="post" action=(HERE) {
-                (tag_field(now))
+            (error_summary(wrongs))
+            form method="post" action=(PAGE_PATH) {
+                (etag_field(now))
                 div.columns {
-                    section.card { (signing_up(mode, desk.host.can_mail(), fields, wrongs)) }
+                    section.card { (sign_up_fields(mode, desk.host.can_mail(), fields, wrongs)) }
                     section.card {
                         h2 { "Name" }
-                        (Input {
+                        (FormInput {
                             name: "name",
                             label: "What this gateway is called",
                             value: fields.get("name"),
                             help: Some("At the top of every page, and below every mail. \
                                 Portunus, unless you choose."),
-                            ..Input::default()
-                        }.show(wrongs))
+                            ..FormInput::default()
+                        }.render(wrongs))
                     }
                 }
                 div.actions { button.button type="submit" { "Save" } }
             }
-            @if let Some(vault) = &vault { section { (sealed(&vault.value)) } }
+            @if let Some(vault) = &vault { section { (vault_section(&vault.value)) } }
         };
-        let shell = Shell::signed("Settings", &signed.account).at(HERE);
+        let shell = Layout::signed_in("Settings", &signed.account).with_nav(PAGE_PATH);
         Ok(page(status, &shell, &body))
     }
 }
 
-fn signing_up(mode: SignUp, can_mail: bool, fields: &Fields, wrongs: &Wrongs) -> Markup {
+fn sign_up_fields(mode: SignUpMode, can_mail: bool, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     html! {
         h2 { "Who may sign up" }
-        @if mode == SignUp::Open && !can_mail {
+        @if mode == SignUpMode::Open && !can_mail {
             p.objection { "Sign-up is open, but without mail nobody can prove an address. Set "
                 code { "[mail]" } " in the configuration." }
         }
         fieldset.plain {
             legend.unseen { "Who may sign up" }
-            @for choice in SignUp::ALL {
+            @for choice in SignUpMode::ALL {
                 label.tick {
-                    input type="radio" name="signup" value=(choice.word()) checked[choice == mode];
-                    span { (choice.about()) }
+                    input type="radio" name="signup" value=(choice.as_str()) checked[choice == mode];
+                    span { (choice.description()) }
                 }
             }
         }
-        @if let Some(why) = wrongs.of("signup") { p.objection { (why) } }
+        @if let Some(why) = wrongs.get("signup") { p.objection { (why) } }
         (select(
             ("signup_role", "Role of whoever signs up by themselves"),
             fields.get("signup_role"),
             &[("member", "Member: own keys and usage"), ("viewer", "Viewer: looks, does not touch")],
             wrongs,
         ))
-        (Input {
+        (FormInput {
             name: "signup_cap_usd",
             label: "What they may spend, in USD",
             value: fields.get("signup_cap_usd"),
-            mode: Some("decimal"),
+            input_mode: Some("decimal"),
             help: Some("All keys of such an account together; nothing is no cap. Accounts that are \
                 there already stay as they are."),
-            ..Input::default()
-        }.show(wrongs))
+            ..FormInput::default()
+        }.render(wrongs))
     }
 }
 
 /// The vault: which keys there are, and what is sealed with which.
-fn sealed(vault: &Value) -> Markup {
+fn vault_section(vault: &Value) -> Markup {
     let current = text(vault, "current");
     let none = Value::Null;
     let counts = vault.get("sealed").unwrap_or(&none);
@@ -175,11 +175,11 @@ fn sealed(vault: &Value) -> Markup {
             @for key in texts(vault, "keys") {
                 div {
                     dt { code { (key) } @if key == current { " · in use" } }
-                    dd { (show::count(of(key))) " sealed with it" }
+                    dd { (display::count(of(key))) " sealed with it" }
                 }
             }
         }
-        form method="post" action={ (HERE) "/rekey" } {
+        form method="post" action={ (PAGE_PATH) "/rekey" } {
             div.actions {
                 button.button.quiet type="submit" disabled[old == 0] { "Seal everything anew" }
             }

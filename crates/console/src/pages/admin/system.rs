@@ -7,27 +7,27 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::clerk::{Clerk, count, list, text};
-use crate::desk::Desk;
-use crate::session::Signed;
-use crate::shell::{Shell, good};
-use crate::show;
-use crate::trouble::Trouble;
+use crate::admin_client::{AdminClient, count, list, text};
+use crate::state::ConsoleState;
+use crate::session::SignedInUser;
+use crate::layout::{Layout, ok_page};
+use crate::display;
+use crate::page_error::PageError;
 
-const HERE: &str = "/console/system";
+const PAGE_PATH: &str = "/console/system";
 
 /// `GET /console/system`
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
-    signed: Signed,
-) -> Result<Response, Trouble> {
-    let clerk = Clerk::of(&desk, &signed);
+    State(desk): State<Arc<ConsoleState>>,
+    signed: SignedInUser,
+) -> Result<Response, PageError> {
+    let clerk = AdminClient::new(&desk, &signed);
     let health = clerk.get("/health").await?.value;
-    let vault = clerk.maybe("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
+    let vault = clerk.find("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
     let body = html! {
         div.title {
             h1 { "System" }
-            (super::live("system", "The page keeps itself fresh."))
+            (super::live_toggle("system", "The page keeps itself fresh."))
         }
         div.stack #system {
             @for trouble in list(&health, "troubles") {
@@ -40,15 +40,15 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(good(&Shell::signed("System", &signed.account).at(HERE), &body))
+    Ok(ok_page(&Layout::signed_in("System", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
 fn number(health: &Value, name: &str) -> String {
-    count(health, name).map_or_else(|| "–".to_owned(), show::count)
+    count(health, name).map_or_else(|| "–".to_owned(), display::count)
 }
 
 fn bytes(of: Option<u64>) -> String {
-    of.map_or_else(|| "–".to_owned(), show::bytes)
+    of.map_or_else(|| "–".to_owned(), display::bytes)
 }
 
 fn figures(health: &Value) -> Markup {
@@ -56,7 +56,7 @@ fn figures(health: &Value) -> Markup {
     html! {
         dl.figures {
             div { dt { "Version" } dd { (text(health, "version")) } }
-            div { dt { "Running for" } dd { (show::lasting(count(health, "uptime_s").unwrap_or_default())) } }
+            div { dt { "Running for" } dd { (display::uptime(count(health, "uptime_s").unwrap_or_default())) } }
             div { dt { "Running calls" } dd { (number(health, "running")) } }
             div { dt { "Connections" } dd { (number(health, "connections")) } }
             div { dt { "Lanes that are well" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
@@ -66,7 +66,7 @@ fn figures(health: &Value) -> Markup {
 }
 
 /// A dot and a word.
-fn state(well: bool, word: &str) -> Markup {
+fn state_badge(well: bool, word: &str) -> Markup {
     html! { span.badge.good[well].bad[!well] { (word) } }
 }
 
@@ -79,15 +79,15 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
     let reached = |valkey: &Value| valkey.get("reachable").and_then(Value::as_bool) == Some(true);
     html! {
         dl.facts {
-            div { dt { "Takes new calls" } dd { (state(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
+            div { dt { "Takes new calls" } dd { (state_badge(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
             div { dt { "Store" } dd {
                 (text(database, "kind")) " "
-                (state(yes("store"), if yes("store") { "answers" } else { "does not answer" }))
+                (state_badge(yes("store"), if yes("store") { "answers" } else { "does not answer" }))
             } }
             div { dt { "Valkey" } dd {
                 @match valkey {
-                    Some(valkey) if reached(valkey) => (state(true, "answers")),
-                    Some(_) => (state(false, "does not answer")),
+                    Some(valkey) if reached(valkey) => (state_badge(true, "answers")),
+                    Some(_) => (state_badge(false, "does not answer")),
                     None => span.muted { "not configured" },
                 }
             } }
@@ -107,8 +107,8 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
             } }
             div { dt { "Vault" } dd {
                 @match vault {
-                    Some("") => (state(true, "open")),
-                    Some(why) => { (state(false, "shut")) " " (why) },
+                    Some("") => (state_badge(true, "open")),
+                    Some(why) => { (state_badge(false, "shut")) " " (why) },
                     None => span.muted { "none" },
                 }
             } }
@@ -133,11 +133,11 @@ fn nodes(health: &Value) -> Markup {
                             @else if !alive {
                                 span.small.muted {
                                     "not heard for "
-                                    (show::lasting(count(node, "silent_ms").unwrap_or_default() / 1_000))
+                                    (display::uptime(count(node, "silent_ms").unwrap_or_default() / 1_000))
                                 }
                             }
                         }
-                        (state(alive, if alive { "alive" } else { "gone" }))
+                        (state_badge(alive, if alive { "alive" } else { "gone" }))
                     }
                 }
             }

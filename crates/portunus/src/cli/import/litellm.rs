@@ -7,17 +7,17 @@ use anyhow::{anyhow, bail};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-use super::Imported;
-use super::places::{Places, quoted, text};
+use super::ImportResult;
+use super::providers::{ImportedProviders, toml_quoted, as_text};
 
 /// What LiteLLM says of a deployment that is ours to decide, or is the same by default.
-const NEEDLESS: [&str; 5] = ["drop_params", "max_retries", "num_retries", "mock_response", "tags"];
+const IGNORED_PARAMS: [&str; 5] = ["drop_params", "max_retries", "num_retries", "mock_response", "tags"];
 /// Why deployments have no limits of their own.
-const PER_KEY: &str = "limits are set per key: `portunus keys create --rpm … --tpm …`";
+const LIMITS_ARE_PER_KEY: &str = "limits are set per key: `portunus keys create --rpm … --tpm …`";
 
 /// A model as it will stand in the configuration.
 #[derive(Default)]
-struct Model {
+struct ImportedModel {
     name: String,
     lanes: Vec<(String, Option<u64>)>,
     price: Vec<(&'static str, String)>,
@@ -32,7 +32,7 @@ struct Model {
 pub(super) fn convert(
     yaml: &str,
     env: &dyn Fn(&str) -> Option<String>,
-) -> anyhow::Result<Imported> {
+) -> anyhow::Result<ImportResult> {
     let root: Value = serde_saphyr::from_str(yaml).map_err(|e| {
         // Only the place is told: the line itself may hold a secret.
         let line = e.location().map_or(0, |at| at.line());
@@ -42,11 +42,11 @@ pub(super) fn convert(
     let Some(Value::Array(list)) = root.shift_remove("model_list") else {
         bail!("has no `model_list`");
     };
-    let (mut places, mut models, mut notes) = (Places::default(), Vec::new(), Vec::new());
+    let (mut places, mut models, mut notes) = (ImportedProviders::default(), Vec::new(), Vec::new());
     for (at, entry) in list.into_iter().enumerate() {
         let path = format!("model_list[{at}]");
         let mut said = Vec::new();
-        if let Err(why) = deployment(entry, &mut places, &mut models, env, &mut said) {
+        if let Err(why) = add_deployment(entry, &mut places, &mut models, env, &mut said) {
             said.push(format!("left out: {why}"));
         }
         notes.extend(said.into_iter().map(|note| format!("{path}: {note}")));
@@ -54,7 +54,7 @@ pub(super) fn convert(
     for name in ["router_settings", "litellm_settings", "general_settings"] {
         if let Some(Value::Object(settings)) = root.shift_remove(name) {
             notes.extend(
-                settle(settings, &mut models).into_iter().map(|note| format!("{name}.{note}")),
+                apply_settings(settings, &mut models).into_iter().map(|note| format!("{name}.{note}")),
             );
         }
     }
@@ -64,38 +64,38 @@ pub(super) fn convert(
     for model in &models {
         model.write(&mut out);
     }
-    Ok(Imported { text: out, notes })
+    Ok(ImportResult { text: out, notes })
 }
 
 /// One entry of the list: a lane of the model it names.
-fn deployment(
+fn add_deployment(
     entry: Value,
-    places: &mut Places,
-    models: &mut Vec<Model>,
+    places: &mut ImportedProviders,
+    models: &mut Vec<ImportedModel>,
     env: &dyn Fn(&str) -> Option<String>,
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let Value::Object(mut entry) = entry else { return Err("is no deployment".to_owned()) };
-    let name = text(entry.shift_remove("model_name")).ok_or("has no `model_name`")?;
+    let name = as_text(entry.shift_remove("model_name")).ok_or("has no `model_name`")?;
     let mut params = object(entry.shift_remove("litellm_params"));
     let mut info = object(entry.shift_remove("model_info"));
-    let model = text(params.shift_remove("model")).ok_or("has no `litellm_params.model`")?;
+    let model = as_text(params.shift_remove("model")).ok_or("has no `litellm_params.model`")?;
     if name.contains('*') || model.contains('*') {
         return Err(format!(
             "`{name}` stands for many models: a provider whose key is set serves all models the \
              directory knows of it; name others one by one"
         ));
     }
-    let kind = match text(info.shift_remove("mode")).as_deref() {
+    let kind = match as_text(info.shift_remove("mode")).as_deref() {
         None | Some("chat" | "completion" | "responses") => None,
         Some("embedding") => Some("embedding"),
         Some("image_generation") => Some("image"),
         Some(other) => return Err(format!("models of the kind `{other}` are not served")),
     };
-    let lane = places.lane(&model, &mut params, env, notes)?;
+    let lane = places.lane_for(&model, &mut params, env, notes)?;
     let weight = params.shift_remove("weight").and_then(|weight| weight.as_u64());
     let at = models.iter().position(|model| model.name == name).unwrap_or_else(|| {
-        models.push(Model { name: name.clone(), ..Model::default() });
+        models.push(ImportedModel { name: name.clone(), ..ImportedModel::default() });
         models.len() - 1
     });
     let Some(made) = models.get_mut(at) else { return Ok(()) };
@@ -120,10 +120,10 @@ fn deployment(
     made.max_output = made.max_output.or(count("max_output_tokens").or(count("max_tokens")));
     for name in ["rpm", "tpm", "max_parallel_requests"] {
         if params.shift_remove(name).is_some() {
-            notes.push(format!("litellm_params.{name}: is not carried; {PER_KEY}"));
+            notes.push(format!("litellm_params.{name}: is not carried; {LIMITS_ARE_PER_KEY}"));
         }
     }
-    let left = params.keys().filter(|name| !NEEDLESS.contains(&name.as_str()));
+    let left = params.keys().filter(|name| !IGNORED_PARAMS.contains(&name.as_str()));
     notes.extend(left.map(|name| format!("litellm_params.{name}: is not carried")));
     notes.extend(
         info.keys().filter(|name| *name != "id").map(|name| {
@@ -135,9 +135,9 @@ fn deployment(
 }
 
 /// One section of settings; what it says that has a counterpart is taken, the rest is named.
-fn settle(mut settings: Map<String, Value>, models: &mut [Model]) -> Vec<String> {
+fn apply_settings(mut settings: Map<String, Value>, models: &mut [ImportedModel]) -> Vec<String> {
     let mut notes = Vec::new();
-    let known = |models: &[Model], name: &str| models.iter().any(|model| model.name == name);
+    let known = |models: &[ImportedModel], name: &str| models.iter().any(|model| model.name == name);
     if let Some(Value::Object(aliases)) = settings.shift_remove("model_group_alias") {
         for (alias, of) in aliases {
             let of = of.get("model").unwrap_or(&of).as_str().unwrap_or_default().to_owned();
@@ -158,7 +158,7 @@ fn settle(mut settings: Map<String, Value>, models: &mut [Model]) -> Vec<String>
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter_map(|o| text(Some(o.clone())))
+                .filter_map(|o| as_text(Some(o.clone())))
                 .collect();
             let (here, gone): (Vec<String>, Vec<String>) =
                 others.into_iter().partition(|other| known(models, other) && *other != name);
@@ -197,24 +197,24 @@ fn advice(name: &str) -> &'static str {
     }
 }
 
-impl Model {
+impl ImportedModel {
     fn write(&self, out: &mut String) {
         let Self { name, lanes, price, kind, context, max_output, aliases, fallback } = self;
-        let _ = writeln!(out, "[models.{}]", quoted(name));
+        let _ = writeln!(out, "[models.{}]", toml_quoted(name));
         // Deployments of one name share its calls; a lane alone needs no weight.
         let lanes: Vec<String> = match lanes.as_slice() {
-            [(lane, _)] => vec![quoted(lane)],
+            [(lane, _)] => vec![toml_quoted(lane)],
             several => several
                 .iter()
                 .map(|(lane, weight)| {
                     let weight = weight.filter(|weight| *weight > 0).unwrap_or(1);
-                    format!("{{ lane = {}, weight = {weight} }}", quoted(lane))
+                    format!("{{ lane = {}, weight = {weight} }}", toml_quoted(lane))
                 })
                 .collect(),
         };
         let _ = writeln!(out, "lanes = [{}]", lanes.join(", "));
         let list =
-            |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
+            |words: &[String]| words.iter().map(|word| toml_quoted(word)).collect::<Vec<_>>().join(", ");
         if !aliases.is_empty() {
             let _ = writeln!(out, "aliases = [{}]", list(aliases));
         }

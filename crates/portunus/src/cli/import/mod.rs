@@ -1,7 +1,7 @@
 //! `portunus import`: another gateway's configuration as one of ours.
 
 mod litellm;
-mod places;
+mod providers;
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Whose configuration it is.
 #[derive(Debug, Subcommand)]
-pub(super) enum Import {
+pub(super) enum ImportCommand {
     /// The `config.yaml` of a LiteLLM proxy
     Litellm {
         /// The file
@@ -23,16 +23,16 @@ pub(super) enum Import {
 }
 
 /// A configuration of ours, and what could not be carried into it.
-struct Imported {
+struct ImportResult {
     text: String,
     notes: Vec<String>,
 }
 
-pub(super) fn run(command: &Import) -> anyhow::Result<ExitCode> {
-    let Import::Litellm { file, out } = command;
+pub(super) fn run(command: &ImportCommand) -> anyhow::Result<ExitCode> {
+    let ImportCommand::Litellm { file, out } = command;
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
-    let Imported { text, notes } = litellm::convert(&text, &|name| std::env::var(name).ok())
+    let ImportResult { text, notes } = litellm::convert(&text, &|name| std::env::var(name).ok())
         .with_context(|| file.display().to_string())?;
     for note in &notes {
         let _ = writeln!(std::io::stderr(), "{note}");

@@ -188,7 +188,7 @@ async fn when_a_provider_dies_every_stream_on_it_is_told_and_none_is_tried_again
         let told = meter(&address).await;
         let begun = |call: &&Value| call["state"] == "running";
         let begun = told["calls"].as_array().unwrap().iter().filter(begun).count();
-        if begun == STREAMS && gateway.app.engine.funds.book.running_count() == STREAMS {
+        if begun == STREAMS && gateway.app.engine.funds.open_calls.running_count() == STREAMS {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -136,9 +136,9 @@ async fn a_lane_that_has_become_slow_is_left_to_the_others_and_not_given_up() {
         }
     }
     assert!(shares[0] <= 12, "{shares:?}: an eighth looks whether it still is slow, and chance");
-    let health = gateway.app.config().health(gateway.app.ticks());
+    let health = gateway.app.config().lane_health(gateway.app.ticks());
     let bad = health.iter().find(|lane| lane.lane == "bad/x").unwrap();
-    assert_eq!((bad.health.standing.word(), bad.health.failures), ("good", 0));
+    assert_eq!((bad.health.state.as_str(), bad.health.failure_streak), ("good", 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

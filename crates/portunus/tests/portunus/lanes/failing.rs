@@ -63,14 +63,14 @@ async fn a_lane_that_keeps_failing_is_left_alone_and_taken_back_when_it_heals() 
         assert_eq!(ask(&gateway).await.header("x-portunus-lane"), "b/x");
     }
     assert_eq!(a.requests().len(), 5);
-    let standing = || gateway.app.config().health(gateway.app.ticks())[0].clone();
-    assert_eq!((standing().lane.as_str(), standing().health.failures), ("a/x", 5));
+    let standing = || gateway.app.config().lane_health(gateway.app.ticks())[0].clone();
+    assert_eq!((standing().lane.as_str(), standing().health.failure_streak), ("a/x", 5));
     let deadline = Instant::now() + Duration::from_secs(20);
     while ask(&gateway).await.header("x-portunus-lane") != "a/x" {
         assert!(Instant::now() < deadline, "it is never taken back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!((standing().health.standing.word(), standing().health.failures), ("good", 0));
+    assert_eq!((standing().health.state.as_str(), standing().health.failure_streak), ("good", 0));
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn what_is_too_much_is_refused_before_any_work() {
     assert_eq!(gateway.get("/v1/key").send().await.status, 200, "only calls are refused");
     running.iter().for_each(|task| task.abort());
     let deadline = Instant::now() + Duration::from_secs(20);
-    while gateway.app.engine.funds.book.running_count() > 0 {
+    while gateway.app.engine.funds.open_calls.running_count() > 0 {
         assert!(Instant::now() < deadline, "a caller that left keeps its place");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -72,8 +72,8 @@ async fn the_provider_is_let_go_when_the_caller_leaves() {
         assert_eq!(entries[0].outcome, ledger::CallOutcome::CallerLeft);
         let paid = entries[0].cost.as_nanos() > 0;
         assert_eq!(paid, say == STREAM, "what came out is paid, and nothing else: {say}");
-        let health = gateway.app.config().health(gateway.app.ticks());
+        let health = gateway.app.config().lane_health(gateway.app.ticks());
         let lane = health.iter().find(|lane| lane.lane == "a/x").unwrap();
-        assert_eq!((lane.health.pending, lane.health.failures), (0, 0));
+        assert_eq!((lane.health.pending, lane.health.failure_streak), (0, 0));
     }
 }

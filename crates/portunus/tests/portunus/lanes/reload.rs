@@ -1,12 +1,12 @@
 //! What a reload of the configuration forgets, and what it does not.
 
 use super::*;
-use upstream::Standing;
+use upstream::LaneState;
 
 /// How a lane stands with its first credential.
-fn standing(gateway: &TestGateway, lane: &str) -> Standing {
-    let health = gateway.app.config().health(gateway.app.ticks());
-    health.iter().find(|one| one.lane == lane).unwrap().health.standing
+fn standing(gateway: &TestGateway, lane: &str) -> LaneState {
+    let health = gateway.app.config().lane_health(gateway.app.ticks());
+    health.iter().find(|one| one.lane == lane).unwrap().health.state
 }
 
 fn with_key(url: &str, key: &str) -> String {
@@ -35,8 +35,8 @@ async fn a_lane_that_rests_or_asked_for_time_is_not_asked_again_because_of_a_rel
             let got = gateway.post(CHAT, &hello(&model)).send().await;
             assert_eq!(got.header("x-portunus-lane"), "c/x");
         }
-        assert!(matches!(standing(&gateway, "a/x"), Standing::Pressed(_)));
-        assert!(matches!(standing(&gateway, "b/x"), Standing::Resting(_)));
+        assert!(matches!(standing(&gateway, "a/x"), LaneState::Busy(_)));
+        assert!(matches!(standing(&gateway, "b/x"), LaneState::CoolingDown(_)));
     }
     assert_eq!((busy.requests().len(), gone.requests().len()), (1, 1));
     // Another place under the same name is another place.
@@ -53,12 +53,12 @@ async fn a_refused_credential_rests_on_wherever_it_stands_and_a_new_one_does_not
     // The same key in the second place, behind one that is good.
     let both = format!("{}, {}", bearer("new"), bearer("old"));
     gateway.reload(&with_key(&provider.url, &both));
-    let health = gateway.app.config().health(gateway.app.ticks());
+    let health = gateway.app.config().lane_health(gateway.app.ticks());
     for lane in ["p/x", "p/y"] {
         let words: Vec<_> = health
             .iter()
             .filter(|one| one.lane == lane)
-            .map(|one| (one.credential, one.health.standing.word()))
+            .map(|one| (one.credential, one.health.state.as_str()))
             .collect();
         assert_eq!(words, [(0, "good"), (1, "resting")], "{lane}");
     }

@@ -79,9 +79,9 @@ async fn where_there_is_no_other_lane_the_caller_is_told_when_to_come_back() {
     let got = ask(&gateway).await;
     assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, "1"), "{}", got.text());
     assert_eq!(got.json()["error"]["code"], "overloaded");
-    let health = gateway.app.config().health(gateway.app.ticks());
+    let health = gateway.app.config().lane_health(gateway.app.ticks());
     let lane = health.iter().find(|lane| lane.lane == "a/x").unwrap();
-    assert_eq!((lane.health.failures, lane.health.last), (0, None), "nothing is held against it");
+    assert_eq!((lane.health.failure_streak, lane.health.last_failure), (0, None), "nothing is held against it");
     // Whoever leaves makes room.
     calls.remove(0).abort();
     gate.add_permits(100);
@@ -113,9 +113,9 @@ async fn equals_share_what_fits_and_a_cap_of_nothing_is_refused() {
     }
     assert_eq!(a.requests().len(), 1);
 
-    let given = config::Given { file: None, listen: None, data: ".".into() };
+    let given = config::LoadOptions { file: None, listen_address: None, data_folder: ".".into() };
     let text = limited(&a, 0, "");
     let name = std::path::Path::new("p.toml");
-    let refused = config::Config::read(&text, name, &given, &|_| None).unwrap_err();
+    let refused = config::Config::parse(&text, name, &given, &|_| None).unwrap_err();
     assert!(refused.to_string().contains("providers.a.max_in_flight"), "{refused}");
 }

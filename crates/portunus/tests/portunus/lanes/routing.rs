@@ -82,11 +82,11 @@ async fn credentials_share_and_a_refused_one_rests() {
     let keys: Vec<String> = provider.requests().iter().map(bearer).collect();
     assert_eq!(keys.len(), 12);
     assert!(keys[1..].iter().all(|key| *key == keys[1] && *key != keys[0]), "{keys:?}");
-    let health = gateway.app.config().health(gateway.app.ticks());
+    let health = gateway.app.config().lane_health(gateway.app.ticks());
     let standings: Vec<_> = health
         .iter()
         .filter(|lane| lane.lane == "p/x")
-        .map(|lane| (lane.health.standing.word(), lane.health.last))
+        .map(|lane| (lane.health.state.as_str(), lane.health.last_failure))
         .collect();
     assert!(standings.contains(&("good", None)), "{standings:?}");
     assert!(standings.contains(&("resting", Some("credential_refused"))), "{standings:?}");

@@ -106,12 +106,12 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
         let ask =
             admin::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
         let (record, text) =
-            ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+            ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
         gateway.app.store.add_key(&record).await.unwrap();
         // Made elsewhere and looked up; made here; heard of with others.
         match round {
             0 => {}
-            1 => gateway.app.engine.keys.put(record),
+            1 => gateway.app.engine.keys.insert_changed(record),
             _ => gateway.app.engine.keys.refresh().await.unwrap(),
         }
         let got = gateway.post("/v1/chat/completions", &hello).key(&text).send().await;

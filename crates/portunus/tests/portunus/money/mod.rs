@@ -21,7 +21,7 @@ pub(crate) async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecor
     let ask =
         admin::NewKey { name: "a test's own".to_owned(), cap: None, models: vec![], expires: None };
     let (mut record, text) =
-        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     change(&mut record);
     gateway.app.store.add_key(&record).await.unwrap();
     text

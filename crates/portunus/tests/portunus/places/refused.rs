@@ -161,9 +161,9 @@ async fn what_moves_what_the_environment_switched_on_does_not_get_its_credential
     let (file, listen) = (None, Some("127.0.0.1:0".to_owned()));
     let gateway = TestGateway::with_config(OPEN).await;
     let data = gateway.data_folder().to_owned();
-    let given = config::Given { file, listen, data };
+    let given = config::LoadOptions { file, listen_address, data_folder };
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-of-the-environment".to_owned());
-    let config = config::Config::read(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
+    let config = config::Config::parse(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
     gateway.app.reconfigure(config);
     assert_eq!(get(&gateway, "/providers/openai").await["source"], "environment");
     let told = put(&gateway, "/providers/openai", json!({ "max_in_flight": 3 })).await;

@@ -1,15 +1,15 @@
 //! Every wrong form of `auth` is told by its field, and no secret is ever repeated or printed.
 
-use config::{Config, Given};
+use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
 use crate::providers::account::Account;
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let given = Given { file: None, listen: None, data: PathBuf::from("data") };
+    let given = LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
     let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-    Config::read(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
+    Config::parse(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
 }
 
 fn with(auth: &str) -> String {
@@ -156,8 +156,8 @@ fn a_provider_like_a_known_one_has_its_formats_its_paths_and_its_prices() {
                 [models.mine]\nlanes = [\"west/gpt-4.1\"]\n";
     let config = read(text, &[]).unwrap();
     let lane = &config.routes["mine"].lanes[0];
-    assert_eq!(lane.ways.provider, "azure");
-    assert_eq!(lane.speaks, [canon::WireFormat::Responses, canon::WireFormat::Chat]);
+    assert_eq!(lane.endpoints.provider, "azure");
+    assert_eq!(lane.formats, [canon::WireFormat::Responses, canon::WireFormat::Chat]);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 

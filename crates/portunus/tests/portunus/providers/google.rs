@@ -175,10 +175,10 @@ const TIMES: upstream::Timeouts = upstream::Timeouts {
 };
 
 /// A provider that is proved to by that account.
-fn proved(source: upstream::Google, served: &ScriptedProvider) -> upstream::Provider {
+fn proved(source: upstream::GoogleAuth, served: &ScriptedProvider) -> upstream::Provider {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let way = transport::Outbound::new(&transport::Proxies::default(), &[]).unwrap();
-    let client = transport::Client::net(TIMES.connect, &way);
+    let way = transport::Outbound::new(&transport::ProxySettings::default(), &[]).unwrap();
+    let client = transport::HttpClient::network(TIMES.connect, &way);
     let credential = upstream::Credential::google(source);
     let speaks = vec![canon::WireFormat::Native];
     upstream::Provider::new("v", speaks, &served.url, credential, TIMES, client).unwrap()
@@ -186,9 +186,9 @@ fn proved(source: upstream::Google, served: &ScriptedProvider) -> upstream::Prov
 
 async fn send(provider: &upstream::Provider) {
     let headers = http::HeaderMap::new();
-    let how = upstream::Sending {
+    let how = upstream::SendOptions {
         credential: 0,
-        fresh: false,
+        new_connection: false,
         connect: TIMES.connect,
         first_byte: TIMES.first_byte,
     };
@@ -208,8 +208,8 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     let served = ScriptedProvider::start(vec![native_reply()]).await;
     let clock = Arc::new(AtomicI64::new(0));
     let now = Arc::clone(&clock);
-    let now: upstream::Now = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
-    let source = upstream::Google::from_json(&account.json(&tokens.url), now).unwrap();
+    let now: upstream::ClockFn = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
+    let source = upstream::GoogleAuth::from_json(&account.json(&tokens.url), now).unwrap();
     let provider = proved(source, &served);
     let last = || bearer(served.requests().last().unwrap());
     let asked_of = |count: usize| {
@@ -250,11 +250,11 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
     let served = ScriptedProvider::start(vec![native_reply()]).await;
     let user = json!({ "type": "authorized_user", "client_id": "c", "client_secret": "s&s",
                        "refresh_token": "r/r", "token_uri": tokens.url });
-    let now: upstream::Now = Arc::new(|| 0);
+    let now: upstream::ClockFn = Arc::new(|| 0);
     let host = tokens.url.trim_start_matches("http://");
     let sources = [
-        upstream::Google::from_json(&user.to_string(), Arc::clone(&now)).unwrap(),
-        upstream::Google::of_machine(host, now).unwrap(),
+        upstream::GoogleAuth::from_json(&user.to_string(), Arc::clone(&now)).unwrap(),
+        upstream::GoogleAuth::from_metadata_server(host, now).unwrap(),
     ];
     for source in sources {
         send(&proved(source, &served)).await;

@@ -46,7 +46,7 @@ async fn stranger(gateway: &TestGateway) -> String {
     gateway.app.store.add_account(&account).await.unwrap();
     let key = NewKey { name: "k".to_owned(), cap: None, models: vec![], expires: None };
     let (record, text) =
-        key.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        key.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     text
 }
@@ -153,7 +153,7 @@ async fn what_cannot_be_done_or_paid_is_refused_at_once() {
     let cap = Some("0.0005".parse().unwrap());
     let poor = NewKey { name: "poor".to_owned(), cap, models: vec![], expires: None };
     let (record, poor) =
-        poor.make(&account, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        poor.into_record(&account, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let got = gateway.post(GENERATIONS, &order()).key(&poor).send().await;
     assert_eq!(got.status, 429, "{}", got.text());

@@ -137,7 +137,7 @@ async fn the_hold_is_sized_from_what_comes_out() {
         expires: None,
     };
     let (record, key) =
-        ask.make(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     let sized = |bytes: usize| {
         let message = json!({ "role": "user", "content": "x".repeat(bytes) });

@@ -74,10 +74,10 @@ async fn a_crowd_of_slow_callers_does_not_keep_the_others_from_being_served() {
 
 #[test]
 fn limits_that_make_no_sense_are_refused_by_name() {
-    let given = config::Given {
+    let given = config::LoadOptions {
         file: None,
-        listen: None,
-        data: std::env::temp_dir().join("portunus-no-limits"),
+        listen_address: None,
+        data_folder: std::env::temp_dir().join("portunus-no-limits"),
     };
     for (text, named) in [
         ("connections = 0", "limits.connections"),
@@ -89,11 +89,11 @@ fn limits_that_make_no_sense_are_refused_by_name() {
     ] {
         let text = format!("[limits]\n{text}\n");
         let name = std::path::Path::new("test.toml");
-        let refused = config::Config::read(&text, name, &given, &|_| None).unwrap_err();
+        let refused = config::Config::parse(&text, name, &given, &|_| None).unwrap_err();
         assert!(refused.0.contains(named), "{refused}");
     }
     let text = "[server]\ntls = { cert = \"/nowhere\", key = \"/nowhere\" }\n";
     let name = std::path::Path::new("test.toml");
-    let refused = config::Config::read(text, name, &given, &|_| None).unwrap_err();
+    let refused = config::Config::parse(text, name, &given, &|_| None).unwrap_err();
     assert!(refused.0.contains("server.tls.cert"), "{refused}");
 }

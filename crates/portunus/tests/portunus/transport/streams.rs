@@ -179,7 +179,7 @@ async fn a_call_that_cannot_finish_before_the_end_is_told_so() {
         providers.push(stage.next().await);
         callers.push(caller);
     }
-    let book = std::sync::Arc::clone(&gateway.app.engine.funds.book);
+    let book = std::sync::Arc::clone(&gateway.app.engine.funds.open_calls);
     let stopped = tokio::spawn(gateway.stop());
     for caller in &mut callers {
         let answer = caller.answer().await.unwrap();

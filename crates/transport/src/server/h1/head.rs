@@ -14,66 +14,66 @@ use http::{HeaderMap, Method, Uri};
 use std::mem::MaybeUninit;
 
 /// The longest request line. Longer ones are no address of ours.
-const LONGEST_LINE: usize = 8 << 10;
+const MAX_REQUEST_LINE_BYTES: usize = 8 << 10;
 /// The longest name of a host.
-const LONGEST_HOST: usize = 255;
+const MAX_HOST_BYTES: usize = 255;
 
 /// What a request says before its body.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) framing: Framing,
     /// Whether the caller speaks HTTP/1.0, which knows no chunks.
-    pub(super) old: bool,
+    pub(super) is_http10: bool,
     /// Whether the caller waits for our word before it sends the body.
-    pub(super) expects: bool,
+    pub(super) expects_continue: bool,
     /// Whether the connection may be used again.
-    pub(super) keep: bool,
+    pub(super) keep_alive: bool,
 }
 
 /// How far a head was looked through.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
-    line: usize,
-    seen: usize,
+pub(super) struct HeadScan {
+    line_start: usize,
+    scanned: usize,
     lines: usize,
 }
 
-impl Scan {
+impl HeadScan {
     /// Where the head ends, once all of it is there.
-    pub(super) fn end(
+    pub(super) fn find_end(
         &mut self,
         bytes: &[u8],
         limits: &HttpLimits,
     ) -> Result<Option<usize>, ApiError> {
-        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.seen..).unwrap_or_default()) {
-            let end = self.seen + found;
-            let line = bytes.get(self.line..end).unwrap_or_default();
+        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.scanned..).unwrap_or_default()) {
+            let end = self.scanned + found;
+            let line = bytes.get(self.line_start..end).unwrap_or_default();
             let Some(line) = line.strip_suffix(b"\r") else {
-                return Err(bad("a line of the request does not end in CR LF"));
+                return Err(invalid_request("a line of the request does not end in CR LF"));
             };
-            self.seen = end + 1;
-            self.line = self.seen;
+            self.scanned = end + 1;
+            self.line_start = self.scanned;
             match (line.is_empty(), self.lines) {
                 // An empty line before a request is a slip of old clients.
-                (true, 0) if self.seen <= 4 => continue,
-                (true, 0) => return Err(bad("the request begins with empty lines")),
-                (true, _) if self.seen > limits.header_bytes => return Err(too_large(limits)),
-                (true, _) => return Ok(Some(self.seen)),
-                (false, 0) if line.len() > LONGEST_LINE => return Err(line_too_long()),
+                (true, 0) if self.scanned <= 4 => continue,
+                (true, 0) => return Err(invalid_request("the request begins with empty lines")),
+                (true, _) if self.scanned > limits.header_bytes => return Err(too_large(limits)),
+                (true, _) => return Ok(Some(self.scanned)),
+                (false, 0) if line.len() > MAX_REQUEST_LINE_BYTES => return Err(line_too_long()),
                 (false, _) => self.lines += 1,
             }
         }
-        self.seen = bytes.len();
+        self.scanned = bytes.len();
         // Something that is not HTTP at all, TLS for instance, is not waited for.
         if self.lines == 0 {
-            let begun = bytes.get(self.line..).unwrap_or_default();
+            let begun = bytes.get(self.line_start..).unwrap_or_default();
             if begun.first().is_some_and(|byte| !byte.is_ascii_graphic() && *byte != b'\r') {
-                return Err(bad("this is not an HTTP request"));
+                return Err(invalid_request("this is not an HTTP request"));
             }
-            if begun.len() > LONGEST_LINE {
+            if begun.len() > MAX_REQUEST_LINE_BYTES {
                 return Err(line_too_long());
             }
         }
@@ -82,46 +82,46 @@ impl Scan {
 }
 
 /// Reads a head that is complete. `spare` is an empty map to fill.
-pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<Head, ApiError> {
+pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<RequestHead, ApiError> {
     let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let places = places.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, places) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
-        Ok(_) => return Err(bad("the request is not HTTP/1.1")),
+        Ok(_) => return Err(invalid_request("the request is not HTTP/1.1")),
         Err(httparse::Error::TooManyHeaders) => {
             let say = format!("a request may have {} headers at most", limits.headers);
             return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
         }
-        Err(e) => return Err(bad("the request is not HTTP/1.1").with_log_note(e.to_string())),
+        Err(e) => return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string())),
     }
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
-        return Err(bad("the request is not HTTP/1.1"));
+        return Err(invalid_request("the request is not HTTP/1.1"));
     };
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method is unknown"))?;
-    let uri = target_of(&method, head, target)?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid_request("the method is unknown"))?;
+    let uri = parse_target(&method, head, target)?;
     let old = version == 0;
-    let mut seen = Seen::default();
+    let mut seen = RequestFraming::default();
     let mut headers = spare;
     headers.reserve(request.headers.len());
     for header in request.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| bad("a header's name is not one"))?;
+            .map_err(|_| invalid_request("a header's name is not one"))?;
         let value = head.slice_ref(header.value);
-        seen.take(&name, header.value, head)?;
+        seen.record(&name, header.value, head)?;
         let value = HeaderValue::from_maybe_shared(value)
-            .map_err(|_| bad("a header's value holds what it must not"))?;
+            .map_err(|_| invalid_request("a header's value holds what it must not"))?;
         headers.append(name, value);
     }
-    let Seen { hosts, length, chunked, closes, keeps, upgrades, expects, strange } = seen;
+    let RequestFraming { hosts, length, chunked, close: closes, keep_alive: keeps, upgrade: upgrades, expects_continue: expects, unknown_expectation: strange } = seen;
     if hosts > 1 || (hosts == 0 && !old) {
-        return Err(bad("a request has exactly one `Host` header").with_param("host"));
+        return Err(invalid_request("a request has exactly one `Host` header").with_param("host"));
     }
     if chunked && (old || length.is_some()) {
         let say = "`Transfer-Encoding` goes neither with `Content-Length` nor with HTTP/1.0";
-        return Err(bad(say).with_param("transfer-encoding"));
+        return Err(invalid_request(say).with_param("transfer-encoding"));
     }
     if strange {
         let say = "`Expect` can only be `100-continue`";
@@ -134,20 +134,20 @@ pub(super) fn read(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Resul
     };
     // What follows a wish for another protocol may not be HTTP, so nothing more is read.
     let keep = !closes && !upgrades && (!old || keeps);
-    Ok(Head { method, uri, headers, framing, old, expects: expects && !old, keep })
+    Ok(RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects && !old, keep_alive: keep })
 }
 
 /// The path of a request whose head cannot be read, for the words of the refusal.
-pub(super) fn path_in(bytes: &[u8]) -> &str {
-    let line = bytes.get(..bytes.len().min(LONGEST_LINE)).unwrap_or_default();
+pub(super) fn path_hint(bytes: &[u8]) -> &str {
+    let line = bytes.get(..bytes.len().min(MAX_REQUEST_LINE_BYTES)).unwrap_or_default();
     let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     let path = target.split(|byte| b"?\r\n".contains(byte)).next().unwrap_or_default();
     std::str::from_utf8(path).unwrap_or_default()
 }
 
 /// A path, an absolute address (whose authority is not looked at), or the `*` of `OPTIONS`.
-fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
-    let wrong = || bad("the target of the request is not a path");
+fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
+    let wrong = || invalid_request("the target of the request is not a path");
     let is_absolute = || {
         let start = target.get(..8).unwrap_or_default().to_ascii_lowercase();
         start.starts_with("http://") || start == "https://"
@@ -165,51 +165,51 @@ fn target_of(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiErro
 
 /// What the headers say of the connection and the body.
 #[derive(Default)]
-struct Seen {
+struct RequestFraming {
     hosts: usize,
     length: Option<u64>,
     chunked: bool,
-    closes: bool,
-    keeps: bool,
-    upgrades: bool,
-    expects: bool,
-    strange: bool,
+    close: bool,
+    keep_alive: bool,
+    upgrade: bool,
+    expects_continue: bool,
+    unknown_expectation: bool,
 }
 
-impl Seen {
-    fn take(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
+impl RequestFraming {
+    fn record(&mut self, name: &HeaderName, value: &[u8], head: &[u8]) -> Result<(), ApiError> {
         match *name {
             HOST => {
                 self.hosts += 1;
                 if !is_host(value) {
-                    return Err(bad("`Host` is not the name of a host").with_param("host"));
+                    return Err(invalid_request("`Host` is not the name of a host").with_param("host"));
                 }
             }
             CONTENT_LENGTH => {
-                let wrong = || bad("`Content-Length` is not one number").with_param("content-length");
-                if self.length.is_some() || !stands_alone(value, head) {
+                let wrong = || invalid_request("`Content-Length` is not one number").with_param("content-length");
+                if self.length.is_some() || !is_tightly_spaced(value, head) {
                     return Err(wrong());
                 }
-                self.length = Some(number(value).ok_or_else(wrong)?);
+                self.length = Some(parse_length(value).ok_or_else(wrong)?);
             }
             TRANSFER_ENCODING => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     let say = "`Transfer-Encoding` can only be `chunked`";
-                    return Err(bad(say).with_param("transfer-encoding"));
+                    return Err(invalid_request(say).with_param("transfer-encoding"));
                 }
                 self.chunked = true;
             }
             CONNECTION => {
                 for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    self.closes |= word.eq_ignore_ascii_case(b"close");
-                    self.keeps |= word.eq_ignore_ascii_case(b"keep-alive");
+                    self.close |= word.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
-            UPGRADE => self.upgrades = true,
+            UPGRADE => self.upgrade = true,
             EXPECT => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
-                self.expects |= known;
-                self.strange |= !known;
+                self.expects_continue |= known;
+                self.unknown_expectation |= !known;
             }
             _ => {}
         }
@@ -218,14 +218,14 @@ impl Seen {
 }
 
 /// Whether a value has at most one space before it and nothing behind it.
-fn stands_alone(value: &[u8], head: &[u8]) -> bool {
+fn is_tightly_spaced(value: &[u8], head: &[u8]) -> bool {
     let start = (value.as_ptr() as usize).wrapping_sub(head.as_ptr() as usize);
     let before = head.get(..start).unwrap_or_default();
     let before = before.strip_suffix(b" ").unwrap_or(before);
     before.ends_with(b":") && head.get(start + value.len()) == Some(&b'\r')
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -235,10 +235,10 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// A name, an address or nothing, with or without a port.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(byte);
-    value.len() <= LONGEST_HOST && value.iter().all(fits)
+    value.len() <= MAX_HOST_BYTES && value.iter().all(fits)
 }
 
-fn bad(say: &'static str) -> ApiError {
+fn invalid_request(say: &'static str) -> ApiError {
     ApiError::invalid("", say)
 }
 
@@ -248,7 +248,7 @@ fn too_large(limits: &HttpLimits) -> ApiError {
 }
 
 fn line_too_long() -> ApiError {
-    let say = format!("the request line is longer than {LONGEST_LINE} bytes, the limit here");
+    let say = format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
     ApiError::new(ErrorKind::HeadersTooLarge, say)
 }
 
@@ -272,11 +272,11 @@ mod tests {
 
     /// Where a head ends when it arrives in pieces of that size.
     fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, ApiError> {
-        let mut scan = Scan::default();
+        let mut scan = HeadScan::default();
         let mut sent = 0;
         while sent < bytes.len() {
             sent = bytes.len().min(sent + size);
-            if let Some(end) = scan.end(&bytes[..sent], &LIMITS)? {
+            if let Some(end) = scan.find_end(&bytes[..sent], &LIMITS)? {
                 return Ok(Some(end));
             }
         }
@@ -290,9 +290,9 @@ mod tests {
         for size in 1..=bytes.len() {
             assert_eq!(end(&bytes, size).unwrap(), Some(head.len()), "{size}");
         }
-        let read = read(&Bytes::from(head.to_vec()), &LIMITS, HeaderMap::new()).unwrap();
+        let read = parse_head(&Bytes::from(head.to_vec()), &LIMITS, HeaderMap::new()).unwrap();
         assert_eq!((read.uri.path(), read.framing), ("/v1/messages", Framing::Length(5)));
-        assert!(read.keep && !read.old && !read.expects);
+        assert!(read.keep_alive && !read.is_http10 && !read.expects_continue);
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
                 assert!(end(bytes.as_bytes(), size).is_err(), "{bytes:?}");
             }
         }
-        let long = format!("GET /{}", "x".repeat(LONGEST_LINE));
+        let long = format!("GET /{}", "x".repeat(MAX_REQUEST_LINE_BYTES));
         assert_eq!(end(long.as_bytes(), 1000).unwrap_err().kind(), ErrorKind::HeadersTooLarge);
         let large = format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(LIMITS.header_bytes));
         assert_eq!(end(large.as_bytes(), 1000).unwrap_err().kind(), ErrorKind::HeadersTooLarge);

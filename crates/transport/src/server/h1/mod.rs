@@ -9,9 +9,9 @@ mod reply;
 mod wire;
 
 pub(super) use head::is_host;
-pub(super) use wire::{Alarm, Stream};
+pub(super) use wire::{DeadlineTimer, ByteStream};
 
-use crate::framing::{Framing, Step};
+use crate::framing::{Framing, FramingStep};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
@@ -29,138 +29,138 @@ use tokio::time::Instant;
 use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
-use body::Incoming;
-use head::{Head, Scan};
-use reply::{Manner, Shape};
-use wire::{Out, Wire};
+use body::IncomingBody;
+use head::{RequestHead, HeadScan};
+use reply::{ReplyOptions, ReplyFraming};
+use wire::{ReplyBuffer, ServerWire};
 
 /// How long a caller that still sends is heard out, so that it sees the answer and not a reset.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of what it still sends is thrown away.
-const LINGER_BYTES: usize = 64 << 20;
+const MAX_LINGER_BYTES: usize = 64 << 20;
 /// What a caller whose answer is not ready is sent to see whether it is there.
 const PROBE_HEAD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// The same in the middle of a chunked answer: the length of the next chunk may begin with a zero.
 const PROBE_CHUNK: &[u8] = b"0";
 
 /// The first bytes of HTTP/2, which are made to look like a request.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// A connection that turns out to speak HTTP/2, with everything read of it so far.
-pub(super) struct Handed<S, H> {
+pub(super) struct Http2Handover<S, H> {
     pub(super) stream: S,
-    pub(super) read: BytesMut,
+    pub(super) prefix: BytesMut,
     pub(super) handler: H,
-    pub(super) guest: ConnectionGuard,
+    pub(super) connection: ConnectionGuard,
 }
 
 /// Serves a connection to its end, or to where it turns out to speak HTTP/2.
-pub(super) async fn serve<S: Stream, H: RequestHandler>(
+pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     stream: S,
     read: BytesMut,
     handler: H,
     guest: ConnectionGuard,
     limits: HttpLimits,
-) -> Option<Handed<S, H>> {
+) -> Option<Http2Handover<S, H>> {
     let mut connection = Http1Connection {
-        wire: Arc::new(Mutex::new(Wire::new(stream, read))),
+        wire: Arc::new(Mutex::new(ServerWire::new(stream, read))),
         handler,
-        guest,
+        connection: guest,
         limits,
-        alarm: Alarm::default(),
-        out: Out::default(),
-        spare: HeaderMap::new(),
+        alarm: DeadlineTimer::default(),
+        out: ReplyBuffer::default(),
+        spare_headers: HeaderMap::new(),
     };
     let mut first = true;
     loop {
-        match connection.one(first).await {
-            After::Next => first = false,
-            After::Over => return None,
-            After::Other => break,
+        match connection.serve_request(first).await {
+            NextStep::Next => first = false,
+            NextStep::Close => return None,
+            NextStep::Http2 => break,
         }
     }
-    let Http1Connection { wire, handler, guest, .. } = connection;
+    let Http1Connection { wire, handler, connection: guest, .. } = connection;
     let (stream, rest) = Arc::into_inner(wire)?.into_inner().into_parts();
-    let mut read = BytesMut::from(PREFACE);
+    let mut read = BytesMut::from(HTTP2_PREFACE);
     read.extend_from_slice(&rest);
-    Some(Handed { stream, read, handler, guest })
+    Some(Http2Handover { stream, prefix: read, handler, connection: guest })
 }
 
 /// What follows a request.
-enum After {
+enum NextStep {
     /// The next one.
     Next,
     /// The end.
-    Over,
+    Close,
     /// Another protocol.
-    Other,
+    Http2,
 }
 
 struct Http1Connection<S, H> {
-    wire: Arc<Mutex<Wire<S>>>,
+    wire: Arc<Mutex<ServerWire<S>>>,
     handler: H,
-    guest: ConnectionGuard,
+    connection: ConnectionGuard,
     limits: HttpLimits,
-    alarm: Alarm,
-    out: Out,
+    alarm: DeadlineTimer,
+    out: ReplyBuffer,
     /// An empty map for the headers of the next request.
-    spare: HeaderMap,
+    spare_headers: HeaderMap,
 }
 
 /// What comes before a request.
-enum Next {
+enum NextHead {
     Head(Bytes),
     Refused(ApiError, String),
-    Over,
+    Closed,
 }
 
 /// How the sending of an answer ended.
-enum Sent {
-    Whole,
+enum SendOutcome {
+    Complete,
     /// On purpose before its end, so that no client takes it for complete.
-    Cut,
+    Truncated,
     /// The caller left, or takes nothing.
     Lost,
 }
 
-impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
+impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// One request and its answer.
-    async fn one(&mut self, first: bool) -> After {
+    async fn serve_request(&mut self, first: bool) -> NextStep {
         let bytes = match self.next_head(first).await {
-            Next::Head(bytes) if first && bytes == PREFACE => return After::Other,
-            Next::Head(bytes) => bytes,
-            Next::Over => return After::Over,
-            Next::Refused(fault, path) => return self.refuse(&fault, &path).await,
+            NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
+            NextHead::Head(bytes) => bytes,
+            NextHead::Closed => return NextStep::Close,
+            NextHead::Refused(fault, path) => return self.refuse(&fault, &path).await,
         };
-        let spare = std::mem::take(&mut self.spare);
-        let head = match head::read(&bytes, &self.limits, spare) {
+        let spare = std::mem::take(&mut self.spare_headers);
+        let head = match head::parse_head(&bytes, &self.limits, spare) {
             Ok(head) => head,
             Err(fault) => {
-                let path = head::path_in(&bytes).to_owned();
+                let path = head::path_hint(&bytes).to_owned();
                 return self.refuse(&fault, &path).await;
             }
         };
         let mut manner =
-            Manner { head_only: head.method == Method::HEAD, old: head.old, keep: head.keep };
-        let request = self.request(head);
-        let Some(response) = self.work(request, manner).await else { return After::Over };
+            ReplyOptions { head_only: head.method == Method::HEAD, is_http10: head.is_http10, keep_alive: head.keep_alive };
+        let request = self.build_request(head);
+        let Some(response) = self.run_handler(request, manner).await else { return NextStep::Close };
         let finished = {
             let mut wire = self.wire.lock();
-            wire.end();
+            wire.end_request();
             wire.framing == Framing::Done
         };
-        manner.keep &= finished && self.guest.order() == ShutdownPhase::Serve;
-        match self.reply(response, manner).await {
-            Some(true) => After::Next,
+        manner.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
+        match self.send_reply(response, manner).await {
+            Some(true) => NextStep::Next,
             Some(false) => self.close().await,
-            None => After::Over,
+            None => NextStep::Close,
         }
     }
 
     /// Waits for the next head.
-    async fn next_head(&mut self, first: bool) -> Next {
-        let Self { wire, guest, limits, alarm, .. } = self;
-        let mut scan = Scan::default();
+    async fn next_head(&mut self, first: bool) -> NextHead {
+        let Self { wire, connection: guest, limits, alarm, .. } = self;
+        let mut scan = HeadScan::default();
         // Until its first byte a connection is idle; a new one has come to ask something.
         let begun = Instant::now();
         let mut until = begun + if first { limits.header_time } else { limits.idle };
@@ -169,9 +169,9 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
             let mut wire = wire.lock();
             loop {
                 if !wire.read.is_empty() {
-                    match scan.end(&wire.read, limits) {
+                    match scan.find_end(&wire.read, limits) {
                         Ok(Some(end)) => {
-                            return Poll::Ready(Next::Head(wire.read.split_to(end).freeze()));
+                            return Poll::Ready(NextHead::Head(wire.read.split_to(end).freeze()));
                         }
                         Ok(None) if begins && !first => {
                             begins = false;
@@ -179,52 +179,52 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
                         }
                         Ok(None) => begins = false,
                         Err(fault) => {
-                            let path = head::path_in(&wire.read).to_owned();
-                            return Poll::Ready(Next::Refused(fault, path));
+                            let path = head::path_hint(&wire.read).to_owned();
+                            return Poll::Ready(NextHead::Refused(fault, path));
                         }
                     }
                 }
                 match wire.poll_read(cx) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::Over),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(NextHead::Closed),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending => break,
                 }
             }
-            guest.listen(cx);
-            if guest.order() != ShutdownPhase::Serve && wire.read.is_empty() {
-                return Poll::Ready(Next::Over);
+            guest.register_waker(cx);
+            if guest.phase() != ShutdownPhase::Serve && wire.read.is_empty() {
+                return Poll::Ready(NextHead::Closed);
             }
             ready!(alarm.poll(cx, until));
             if wire.read.is_empty() {
-                return Poll::Ready(Next::Over);
+                return Poll::Ready(NextHead::Closed);
             }
             let fault = ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
-            Poll::Ready(Next::Refused(fault, head::path_in(&wire.read).to_owned()))
+            Poll::Ready(NextHead::Refused(fault, head::path_hint(&wire.read).to_owned()))
         })
         .await
     }
 
     /// The request as a handler gets it. A body that is here already needs no reader.
-    fn request(&self, head: Head) -> Request<Body> {
-        let Head { method, uri, headers, framing, old, expects, keep: _ } = head;
+    fn build_request(&self, head: RequestHead) -> Request<Body> {
+        let RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects, keep_alive: _ } = head;
         let mut wire = self.wire.lock();
-        let turn = wire.begin(framing, expects);
+        let turn = wire.begin_request(framing, expects);
         let length = match framing {
             Framing::Length(length) => Some(length),
-            Framing::Done | Framing::Chunked(_) | Framing::UntilEnd | Framing::Broken => None,
+            Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => None,
         };
         let body = match (framing, length) {
             (Framing::Done, _) => Body::empty(),
             (_, Some(length)) if length <= wire.read.len() as u64 => {
-                let Wire { framing, read, .. } = &mut *wire;
+                let ServerWire { framing, read, .. } = &mut *wire;
                 match framing.take(read) {
-                    Ok(Step::Data(data)) => Body::from(data),
-                    Ok(Step::Trailer(_) | Step::More | Step::End) | Err(_) => Body::empty(),
+                    Ok(FramingStep::Data(data)) => Body::from(data),
+                    Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End) | Err(_) => Body::empty(),
                 }
             }
             _ => {
                 let handed_on = std::time::Instant::now();
-                Body::new(Incoming { wire: Arc::clone(&self.wire), turn, length, handed_on })
+                Body::new(IncomingBody { wire: Arc::clone(&self.wire), request_number: turn, length, last_frame_at: handed_on })
             }
         };
         drop(wire);
@@ -237,53 +237,53 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Has a request answered. `None` when the caller left before.
-    async fn work(&mut self, request: Request<Body>, manner: Manner) -> Option<Response> {
-        let Self { wire, handler, guest, limits, alarm, .. } = self;
-        let probe = if manner.old { b"" } else { PROBE_HEAD };
+    async fn run_handler(&mut self, request: Request<Body>, manner: ReplyOptions) -> Option<Response> {
+        let Self { wire, handler, connection: guest, limits, alarm, .. } = self;
+        let probe = if manner.is_http10 { b"" } else { PROBE_HEAD };
         let format = handler.format(request.uri().path(), request.headers());
         let mut work = pin!(handler.answer(request, format));
         poll_fn(|cx| {
             if let Poll::Ready(response) = work.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));
             }
-            guest.listen(cx);
-            match guest.order() {
+            guest.register_waker(cx);
+            match guest.phase() {
                 ShutdownPhase::Serve | ShutdownPhase::Drain => {}
                 ShutdownPhase::End => return Poll::Ready(Some(handler.stopped(format))),
                 ShutdownPhase::Cut => return Poll::Ready(None),
             }
-            let left = wire.lock().poll_left(cx, alarm, limits.header_bytes, probe);
+            let left = wire.lock().poll_disconnect(cx, alarm, limits.header_bytes, probe);
             left.map(|()| None)
         })
         .await
     }
 
     /// Sends an answer. Tells whether the connection stays; `None` when it is lost.
-    async fn reply(&mut self, response: Response, manner: Manner) -> Option<bool> {
+    async fn send_reply(&mut self, response: Response, manner: ReplyOptions) -> Option<bool> {
         let now = self.handler.now();
         let (shape, keep) = reply::write_head(&response, manner, now, &mut self.out.small);
         let (head, body) = response.into_parts();
-        let sent = self.send(body, shape).await;
-        self.spare = reply::spare(head.headers);
+        let sent = self.write_body(body, shape).await;
+        self.spare_headers = reply::recycle_headers(head.headers);
         match sent {
-            Sent::Whole => Some(keep),
-            Sent::Cut => Some(false),
-            Sent::Lost => None,
+            SendOutcome::Complete => Some(keep),
+            SendOutcome::Truncated => Some(false),
+            SendOutcome::Lost => None,
         }
     }
 
     /// Sends what was written and a body after it: everything that is ready in one go.
-    async fn send(&mut self, mut body: Body, shape: Shape) -> Sent {
-        let Self { wire, guest, limits, alarm, out, .. } = self;
-        let mut body = (shape != Shape::Nothing).then(|| Pin::new(&mut body));
-        let mut sent = Sent::Whole;
+    async fn write_body(&mut self, mut body: Body, shape: ReplyFraming) -> SendOutcome {
+        let Self { wire, connection: guest, limits, alarm, out, .. } = self;
+        let mut body = (shape != ReplyFraming::Empty).then(|| Pin::new(&mut body));
+        let mut sent = SendOutcome::Complete;
         let mut stalled: Option<Instant> = None;
         poll_fn(|cx| {
             loop {
                 while let Some(open) = &mut body
                     && out.has_room()
                 {
-                    match gather(open.as_mut(), shape, out, cx) {
+                    match push_frame(open.as_mut(), shape, out, cx) {
                         Poll::Pending => break,
                         Poll::Ready(None) => {}
                         Poll::Ready(Some(end)) => {
@@ -297,30 +297,30 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
                     stalled = None;
                     match wire.poll_flush(cx) {
                         Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(_)) => return Poll::Ready(Sent::Lost),
+                        Poll::Ready(Err(_)) => return Poll::Ready(SendOutcome::Lost),
                         Poll::Pending => return Poll::Pending,
                     }
                     if body.is_none() {
-                        return Poll::Ready(std::mem::replace(&mut sent, Sent::Whole));
+                        return Poll::Ready(std::mem::replace(&mut sent, SendOutcome::Complete));
                     }
-                    guest.listen(cx);
-                    if guest.order() == ShutdownPhase::Cut {
-                        return Poll::Ready(Sent::Lost);
+                    guest.register_waker(cx);
+                    if guest.phase() == ShutdownPhase::Cut {
+                        return Poll::Ready(SendOutcome::Lost);
                     }
-                    let probe = if shape == Shape::Chunks { PROBE_CHUNK } else { b"" };
-                    let left = wire.poll_left(cx, alarm, limits.header_bytes, probe);
-                    return left.map(|()| Sent::Lost);
+                    let probe = if shape == ReplyFraming::Chunked { PROBE_CHUNK } else { b"" };
+                    let left = wire.poll_disconnect(cx, alarm, limits.header_bytes, probe);
+                    return left.map(|()| SendOutcome::Lost);
                 }
                 match wire.poll_send(cx, out) {
                     Poll::Ready(Ok(())) => stalled = None,
-                    Poll::Ready(Err(_)) => return Poll::Ready(Sent::Lost),
+                    Poll::Ready(Err(_)) => return Poll::Ready(SendOutcome::Lost),
                     Poll::Pending => {
-                        guest.listen(cx);
-                        if guest.order() == ShutdownPhase::Cut {
-                            return Poll::Ready(Sent::Lost);
+                        guest.register_waker(cx);
+                        if guest.phase() == ShutdownPhase::Cut {
+                            return Poll::Ready(SendOutcome::Lost);
                         }
                         let until = *stalled.get_or_insert_with(|| Instant::now() + limits.stall);
-                        return alarm.poll(cx, until).map(|()| Sent::Lost);
+                        return alarm.poll(cx, until).map(|()| SendOutcome::Lost);
                     }
                 }
             }
@@ -329,21 +329,21 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Answers what cannot be read as a request; nothing after it can be.
-    async fn refuse(&mut self, fault: &ApiError, path: &str) -> After {
+    async fn refuse(&mut self, fault: &ApiError, path: &str) -> NextStep {
         let response = self.handler.refuse(fault, path);
-        let manner = Manner { head_only: false, old: false, keep: false };
-        match self.reply(response, manner).await {
+        let manner = ReplyOptions { head_only: false, is_http10: false, keep_alive: false };
+        match self.send_reply(response, manner).await {
             Some(_) => self.close().await,
-            None => After::Over,
+            None => NextStep::Close,
         }
     }
 
     /// Ends our direction and hears the caller out: closing with bytes unread would reset the
     /// connection and take the answer with it.
-    async fn close(&mut self) -> After {
+    async fn close(&mut self) -> NextStep {
         let Self { wire, alarm, .. } = self;
-        let until = Instant::now() + LINGER;
-        let mut left = LINGER_BYTES;
+        let until = Instant::now() + LINGER_TIMEOUT;
+        let mut left = MAX_LINGER_BYTES;
         let mut open = true;
         poll_fn(|cx| {
             let mut wire = wire.lock();
@@ -365,23 +365,23 @@ impl<S: Stream, H: RequestHandler> Http1Connection<S, H> {
             }
         })
         .await;
-        After::Over
+        NextStep::Close
     }
 }
 
 /// Takes the next piece of a body; `Some` at its end.
-fn gather(
+fn push_frame(
     body: Pin<&mut Body>,
-    shape: Shape,
-    out: &mut Out,
+    shape: ReplyFraming,
+    out: &mut ReplyBuffer,
     cx: &mut Context<'_>,
-) -> Poll<Option<Sent>> {
+) -> Poll<Option<SendOutcome>> {
     Poll::Ready(match ready!(body.poll_frame(cx)) {
         Some(Ok(frame)) => {
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
-                Ok(data) if shape == Shape::Chunks => {
-                    reply::chunk(data.len(), &mut out.small);
+                Ok(data) if shape == ReplyFraming::Chunked => {
+                    reply::write_chunk_size(data.len(), &mut out.small);
                     out.push(data, b"\r\n");
                 }
                 Ok(data) => out.push(data, b""),
@@ -390,12 +390,12 @@ fn gather(
             }
             None
         }
-        Some(Err(_)) => Some(Sent::Cut),
+        Some(Err(_)) => Some(SendOutcome::Truncated),
         None => {
-            if shape == Shape::Chunks {
+            if shape == ReplyFraming::Chunked {
                 out.small.extend_from_slice(b"0\r\n\r\n");
             }
-            Some(Sent::Whole)
+            Some(SendOutcome::Complete)
         }
     })
 }

@@ -11,65 +11,65 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// How a body is told from what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ReplyFraming {
     /// There is none.
-    Nothing,
+    Empty,
     /// By its length, told beforehand.
     Length,
     /// In chunks.
-    Chunks,
+    Chunked,
     /// By the end of the connection, for HTTP/1.0.
-    UntilEnd,
+    UntilClose,
 }
 
 /// What the request says of how its answer may look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct ReplyOptions {
     /// Whether only the head is wanted.
     pub(super) head_only: bool,
     /// Whether the caller speaks HTTP/1.0.
-    pub(super) old: bool,
+    pub(super) is_http10: bool,
     /// Whether the connection may be used again.
-    pub(super) keep: bool,
+    pub(super) keep_alive: bool,
 }
 
 /// Writes the head of an answer. Tells the shape of its body and whether the connection stays.
 pub(super) fn write_head(
     response: &Response<Body>,
-    manner: Manner,
+    manner: ReplyOptions,
     now: i64,
     out: &mut Vec<u8>,
-) -> (Shape, bool) {
+) -> (ReplyFraming, bool) {
     let status = response.status();
     let headers = response.headers();
     let length = response.body().size_hint().exact();
     let bare = status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let shape = match length {
-        _ if bare => Shape::Nothing,
-        Some(_) => Shape::Length,
-        None if manner.old => Shape::UntilEnd,
-        None => Shape::Chunks,
+        _ if bare => ReplyFraming::Empty,
+        Some(_) => ReplyFraming::Length,
+        None if manner.is_http10 => ReplyFraming::UntilClose,
+        None => ReplyFraming::Chunked,
     };
     let asked = headers.get(CONNECTION).is_some_and(|value| value == "close");
-    let keep = manner.keep && !asked && (shape != Shape::UntilEnd || manner.head_only);
+    let keep = manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(status.canonical_reason().unwrap_or("Unknown").as_bytes());
     out.extend_from_slice(b"\r\n");
     for (name, value) in headers {
-        if !is_ours(name) {
-            header(name.as_str(), value.as_bytes(), out);
+        if !is_connection_header(name) {
+            write_header(name.as_str(), value.as_bytes(), out);
         }
     }
     match shape {
-        Shape::Nothing | Shape::UntilEnd => {}
-        Shape::Chunks => header("transfer-encoding", b"chunked", out),
-        Shape::Length => {
+        ReplyFraming::Empty | ReplyFraming::UntilClose => {}
+        ReplyFraming::Chunked => write_header("transfer-encoding", b"chunked", out),
+        ReplyFraming::Length => {
             // Only a head may tell a length its body does not have.
             match headers.get(CONTENT_LENGTH).filter(|_| manner.head_only) {
-                Some(told) => header("content-length", told.as_bytes(), out),
+                Some(told) => write_header("content-length", told.as_bytes(), out),
                 None => {
                     let _ = write!(out, "content-length: {}\r\n", length.unwrap_or(0));
                 }
@@ -78,38 +78,38 @@ pub(super) fn write_head(
     }
     if !headers.contains_key(DATE) {
         out.extend_from_slice(b"date: ");
-        date(now, out);
+        write_date(now, out);
         out.extend_from_slice(b"\r\n");
     }
-    match (keep, manner.old) {
-        (false, _) => header("connection", b"close", out),
-        (true, true) => header("connection", b"keep-alive", out),
+    match (keep, manner.is_http10) {
+        (false, _) => write_header("connection", b"close", out),
+        (true, true) => write_header("connection", b"keep-alive", out),
         (true, false) => {}
     }
     out.extend_from_slice(b"\r\n");
-    (if manner.head_only { Shape::Nothing } else { shape }, keep)
+    (if manner.head_only { ReplyFraming::Empty } else { shape }, keep)
 }
 
 /// Begins a chunk.
-pub(super) fn chunk(length: usize, out: &mut Vec<u8>) {
+pub(super) fn write_chunk_size(length: usize, out: &mut Vec<u8>) {
     let _ = write!(out, "{length:x}\r\n");
 }
 
 /// The map of headers of an answer that was sent, for the next request.
-pub(super) fn spare(mut headers: HeaderMap) -> HeaderMap {
+pub(super) fn recycle_headers(mut headers: HeaderMap) -> HeaderMap {
     headers.clear();
     headers
 }
 
 /// Headers that belong to the connection, not to the answer.
-fn is_ours(name: &HeaderName) -> bool {
+fn is_connection_header(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == CONTENT_LENGTH
         || *name == TRANSFER_ENCODING
         || name.as_str() == "keep-alive"
 }
 
-fn header(name: &str, value: &[u8], out: &mut Vec<u8>) {
+fn write_header(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -117,7 +117,7 @@ fn header(name: &str, value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The time as HTTP writes it; the text is made once a second.
-fn date(now: i64, out: &mut Vec<u8>) {
+fn write_date(now: i64, out: &mut Vec<u8>) {
     thread_local! {
         static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
     }

@@ -10,50 +10,50 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 /// What a connection is made of: plain TCP, or TLS on top of it.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for T {}
 
 /// How much is read at once where nothing better is known.
-const READ: usize = 8 << 10;
+const READ_BYTES: usize = 8 << 10;
 /// How much is read at once of a long body.
-const READ_LONG: usize = 256 << 10;
+const LONG_READ_BYTES: usize = 256 << 10;
 /// From how many bytes on a piece is written from where it lies instead of being copied.
-const LARGE: usize = 16 << 10;
+const COPY_LIMIT_BYTES: usize = 16 << 10;
 /// What a caller that waits with its body is told.
-const GO_AHEAD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+const CONTINUE_RESPONSE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// How long the other end is given to refuse a probe.
-const PROBE: Duration = Duration::from_millis(300);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The reading side of a connection, shared between its loop and the body of the running request.
-pub(super) struct Wire<S> {
+pub(super) struct ServerWire<S> {
     stream: S,
     /// Bytes read and not yet used.
     pub(super) read: BytesMut,
     /// What is left of the running request's body.
     pub(super) framing: Framing,
     /// The number of the running request.
-    pub(super) turn: u64,
+    pub(super) request_number: u64,
     /// How much of the go-ahead is still owed to a caller that waits for it.
-    owed: &'static [u8],
-    caller: Caller,
+    pending_continue: &'static [u8],
+    peer: PeerState,
 }
 
 /// What is known of the caller while its answer is in the making.
 #[derive(Clone, Copy, Debug)]
-enum Caller {
+enum PeerState {
     /// It can send.
-    There,
+    Open,
     /// It will send nothing more. It may have left, or it may only wait for the answer.
-    Silent,
+    HalfClosed,
     /// It was sent something that whoever has left refuses.
     Probed(Instant),
     /// It only waits for the answer.
     Waiting,
 }
 
-impl<S: Stream> Wire<S> {
+impl<S: ByteStream> ServerWire<S> {
     pub(super) fn new(stream: S, read: BytesMut) -> Self {
-        Self { stream, read, framing: Framing::Done, turn: 0, owed: b"", caller: Caller::There }
+        Self { stream, read, framing: Framing::Done, request_number: 0, pending_continue: b"", peer: PeerState::Open }
     }
 
     /// The connection itself, and what was read of it and not used.
@@ -62,50 +62,50 @@ impl<S: Stream> Wire<S> {
     }
 
     /// A request begins.
-    pub(super) fn begin(&mut self, framing: Framing, expects: bool) -> u64 {
-        self.turn += 1;
+    pub(super) fn begin_request(&mut self, framing: Framing, expects: bool) -> u64 {
+        self.request_number += 1;
         self.framing = framing;
-        self.owed = if expects && self.read.is_empty() { GO_AHEAD } else { b"" };
-        self.turn
+        self.pending_continue = if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
+        self.request_number
     }
 
     /// A request is over; a body somebody still holds reads nothing more.
-    pub(super) fn end(&mut self) {
-        self.turn += 1;
-        self.owed = b"";
+    pub(super) fn end_request(&mut self) {
+        self.request_number += 1;
+        self.pending_continue = b"";
     }
 
     /// Reads more; nothing more comes after a zero.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if !matches!(self.caller, Caller::There) {
+        if !matches!(self.peer, PeerState::Open) {
             return Poll::Ready(Ok(0));
         }
         let wanted = match self.framing {
             Framing::Length(left) => {
                 let left = usize::try_from(left).unwrap_or(usize::MAX);
-                left.saturating_sub(self.read.len()).clamp(READ, READ_LONG)
+                left.saturating_sub(self.read.len()).clamp(READ_BYTES, LONG_READ_BYTES)
             }
-            Framing::Chunked(_) => READ * 4,
-            Framing::Done | Framing::UntilEnd | Framing::Broken => READ,
+            Framing::Chunked(_) => READ_BYTES * 4,
+            Framing::Done | Framing::UntilClose | Framing::Broken => READ_BYTES,
         };
         if self.read.capacity() - self.read.len() < wanted / 2 {
             self.read.reserve(wanted);
         }
         let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
         if count == 0 {
-            self.caller = Caller::Silent;
+            self.peer = PeerState::HalfClosed;
         }
         Poll::Ready(Ok(count))
     }
 
     /// Tells a caller that waits with its body to send it.
-    pub(super) fn poll_go_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.owed.is_empty() {
-            let count = ready!(Pin::new(&mut self.stream).poll_write(cx, self.owed))?;
+    pub(super) fn poll_continue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.pending_continue.is_empty() {
+            let count = ready!(Pin::new(&mut self.stream).poll_write(cx, self.pending_continue))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.owed = self.owed.get(count..).unwrap_or_default();
+            self.pending_continue = self.pending_continue.get(count..).unwrap_or_default();
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         }
         Poll::Ready(Ok(()))
@@ -114,16 +114,16 @@ impl<S: Stream> Wire<S> {
     /// Ready when the caller has left. The end of what it sends says only that it may have: then it
     /// is sent `probe`, which means nothing to a client that reads on and which the system at the
     /// other end refuses if nobody is there to read.
-    pub(super) fn poll_left(
+    pub(super) fn poll_disconnect(
         &mut self,
         cx: &mut Context<'_>,
-        alarm: &mut Alarm,
+        alarm: &mut DeadlineTimer,
         most: usize,
         probe: &'static [u8],
     ) -> Poll<()> {
         loop {
-            match self.caller {
-                Caller::There => {
+            match self.peer {
+                PeerState::Open => {
                     // The rest of a body is its reader's, and only so much is read ahead.
                     if self.framing != Framing::Done || self.read.len() >= most {
                         return Poll::Pending;
@@ -132,26 +132,26 @@ impl<S: Stream> Wire<S> {
                         return Poll::Ready(());
                     }
                 }
-                Caller::Silent => {
-                    if probe.is_empty() || !self.sends(cx, probe) {
+                PeerState::HalfClosed => {
+                    if probe.is_empty() || !self.accepts_bytes(cx, probe) {
                         return Poll::Ready(());
                     }
-                    self.caller = Caller::Probed(Instant::now() + PROBE);
+                    self.peer = PeerState::Probed(Instant::now() + PROBE_TIMEOUT);
                 }
-                Caller::Probed(until) => {
+                PeerState::Probed(until) => {
                     ready!(alarm.poll(cx, until));
-                    if !self.sends(cx, probe) {
+                    if !self.accepts_bytes(cx, probe) {
                         return Poll::Ready(());
                     }
-                    self.caller = Caller::Waiting;
+                    self.peer = PeerState::Waiting;
                 }
-                Caller::Waiting => return Poll::Pending,
+                PeerState::Waiting => return Poll::Pending,
             }
         }
     }
 
     /// Whether the other end still takes what it is sent, which is so little that it always fits.
-    fn sends(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> bool {
+    fn accepts_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> bool {
         let sent = Pin::new(&mut self.stream).poll_write(cx, bytes);
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         matches!(sent, Poll::Ready(Ok(count)) if count == bytes.len())
@@ -162,7 +162,7 @@ impl<S: Stream> Wire<S> {
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut Out,
+        out: &mut ReplyBuffer,
     ) -> Poll<io::Result<()>> {
         let stream = Pin::new(&mut self.stream);
         let small = out.small.get(out.sent..).unwrap_or_default();
@@ -175,7 +175,7 @@ impl<S: Stream> Wire<S> {
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        out.was_sent(count);
+        out.advance(count);
         Poll::Ready(Ok(()))
     }
 
@@ -191,7 +191,7 @@ impl<S: Stream> Wire<S> {
 
 /// What is to be sent: little things gathered in one place, and one large piece at a time.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(super) struct ReplyBuffer {
     pub(super) small: Vec<u8>,
     sent: usize,
     large: Bytes,
@@ -199,10 +199,10 @@ pub(super) struct Out {
     tail: &'static [u8],
 }
 
-impl Out {
+impl ReplyBuffer {
     /// Adds a piece of a body, with what follows it.
     pub(super) fn push(&mut self, piece: Bytes, tail: &'static [u8]) {
-        if piece.len() < LARGE {
+        if piece.len() < COPY_LIMIT_BYTES {
             self.small.extend_from_slice(&piece);
             self.small.extend_from_slice(tail);
         } else {
@@ -213,14 +213,14 @@ impl Out {
 
     /// Whether there is room for another piece before it is time to send.
     pub(super) fn has_room(&self) -> bool {
-        self.large.is_empty() && self.tail.is_empty() && self.small.len() < LARGE * 4
+        self.large.is_empty() && self.tail.is_empty() && self.small.len() < COPY_LIMIT_BYTES * 4
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty()
     }
 
-    fn was_sent(&mut self, count: usize) {
+    fn advance(&mut self, count: usize) {
         let small = count.min(self.small.len() - self.sent);
         let large = (count - small).min(self.large.len());
         let tail = count - small - large;
@@ -232,7 +232,7 @@ impl Out {
             self.sent = 0;
             self.large = Bytes::new();
             // A busy moment must not cost an idle connection its memory.
-            self.small.shrink_to(LARGE);
+            self.small.shrink_to(COPY_LIMIT_BYTES);
         }
     }
 }
@@ -240,9 +240,9 @@ impl Out {
 /// One timer for everything a connection waits for, made when it first has to wait. It is moved only
 /// to an earlier time: most waits end before it rings, and the next one would have to move it again.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct DeadlineTimer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl DeadlineTimer {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if sleep.deadline() > until {

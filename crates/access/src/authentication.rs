@@ -1,0 +1,77 @@
+//! Who is calling: the key of a request, from any of its carriers.
+
+use canon::{ApiError, ErrorKind};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Uri};
+use std::sync::Arc;
+
+use crate::keys::{ApiKey, KeyCache};
+
+/// Headers that may carry the key alone.
+static KEY_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-vendor-api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
+/// A longer text is no key of ours, and is not even looked at.
+const MAX_KEY_BYTES: usize = 256;
+
+/// The key of a request. `?key=` counts only where the native format is served.
+pub async fn authenticate(ring: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Result<Arc<ApiKey>, ApiError> {
+    match extract_key(uri, headers)? {
+        Some(text) => ring.find(text).await,
+        None => Err(ApiError::new(
+            ErrorKind::Unauthenticated,
+            "no API key was sent; send it as `Authorization: Bearer <key>`",
+        )),
+    }
+}
+
+/// The one key a request carries, in however many places.
+fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
+    let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
+    let mut found: Option<&str> = None;
+    let mut take = |text: &'a str| match found.replace(text) {
+        Some(other) if other != text => {
+            Err(ApiError::new(ErrorKind::Unauthenticated, "two different API keys were sent; send one"))
+        }
+        Some(_) | None => Ok(()),
+    };
+    let mut bearers = headers.get_all(AUTHORIZATION).iter();
+    if let Some(value) = bearers.next() {
+        if bearers.next().is_some() {
+            return Err(ApiError::new(ErrorKind::Unauthenticated, "two `Authorization` headers were sent"));
+        }
+        let text = value.to_str().map_err(|_| unreadable())?;
+        let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
+        if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(ApiError::new(
+                ErrorKind::Unauthenticated,
+                "the `Authorization` header must read `Bearer <key>`",
+            ));
+        }
+        take(key)?;
+    }
+    for value in KEY_HEADERS.iter().flat_map(|name| headers.get_all(name)) {
+        let key = value.to_str().map_err(|_| unreadable())?;
+        if key.len() > MAX_KEY_BYTES {
+            return Err(unreadable());
+        }
+        // Clients empty a header they cannot leave out.
+        if !key.is_empty() {
+            take(key)?;
+        }
+    }
+    if is_native_path(uri.path()) {
+        let query = uri.query().unwrap_or_default().split('&');
+        for key in query.filter_map(|pair| pair.strip_prefix("key=")) {
+            take(key)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a path is the native format's, or one it shares with the others.
+fn is_native_path(path: &str) -> bool {
+    path.starts_with("/v1beta/") || path == "/v1/models" || path.starts_with("/v1/models/")
+}

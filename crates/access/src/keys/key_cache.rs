@@ -1,0 +1,332 @@
+//! The keys this gateway knows, in memory: a call never waits for the database.
+//!
+//! Changes made elsewhere (another node, the command line) are fetched every second. A key nobody
+//! here has heard of is looked up once; how often that happens is limited, so that guessing keys
+//! cannot become a load on the database.
+
+use aws_lc_rs::hmac;
+use canon::{ApiError, Money, ErrorKind};
+use ledger::{Budget, Clock, Micros, KeyBalance};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{AccountTerms, BudgetTerms, KeyRecord, Store, StoreError};
+
+use super::account_funds::AccountFunds;
+use super::key_token::KeyToken;
+use config::IpRange;
+
+use crate::limits::RateWindow;
+
+/// How many unknown keys are looked up per second.
+const MAX_LOOKUPS_PER_SECOND: u32 = 50;
+/// How far back changes are fetched again, for clocks that differ.
+const CHANGE_OVERLAP_MICROS: Micros = 10_000_000;
+
+/// A known key.
+#[derive(Debug)]
+pub struct ApiKey {
+    /// What the store says of it.
+    pub record: KeyRecord,
+    /// Its money.
+    pub balance: Arc<KeyBalance>,
+    /// Its money for a period.
+    pub budget: Option<Arc<Budget>>,
+    /// The money it shares with the other keys of its account.
+    pub account: Arc<AccountFunds>,
+    /// How fast it is used.
+    pub rate_window: Arc<RateWindow>,
+    /// Where it may be used from; nowhere, if what the record says cannot be read.
+    pub allowed_networks: Vec<IpRange>,
+}
+
+impl ApiKey {
+    /// Whether it may be used at that time.
+    pub fn is_live(&self, now: Micros) -> bool {
+        self.record.revoked.is_none() && self.record.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// Whether it may use that model.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.record.models.is_empty() || self.record.models.iter().any(|allowed| allowed == model)
+    }
+}
+
+/// The ring.
+pub struct KeyCache {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    pepper: hmac::Key,
+    keys: papaya::HashMap<String, Arc<ApiKey>>,
+    /// The money of accounts, by their ids.
+    accounts: Mutex<HashMap<String, Arc<AccountFunds>>>,
+    /// Held while what accounts may spend is read and put in force: no older word undoes a newer one.
+    account_refresh: tokio::sync::Mutex<()>,
+    /// Held while a key is taken in: two purses for one key would each have its lease.
+    insert_lock: Mutex<()>,
+    lookup_limiter: Mutex<LookupLimiter>,
+    /// Held while a key is looked up, by a letter of its id: a hundred first calls of one new key
+    /// are one question to the store.
+    lookup_locks: [tokio::sync::Mutex<()>; 16],
+    refreshed_at: Mutex<Micros>,
+}
+
+#[derive(Default)]
+struct LookupLimiter {
+    second: i64,
+    count: u32,
+    /// Ids that were not found, and until when that is believed.
+    unknown_ids: HashMap<String, Micros>,
+}
+
+impl KeyCache {
+    /// A ring with every key of the store.
+    pub async fn load(
+        store: Store,
+        clock: Arc<dyn Clock>,
+        pepper: &str,
+    ) -> Result<Self, StoreError> {
+        let now = clock.now();
+        let ring = Self {
+            clock,
+            pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
+            keys: papaya::HashMap::new(),
+            accounts: Mutex::default(),
+            account_refresh: tokio::sync::Mutex::default(),
+            insert_lock: Mutex::new(()),
+            lookup_limiter: Mutex::new(LookupLimiter::default()),
+            lookup_locks: Default::default(),
+            refreshed_at: Mutex::new(now),
+            store,
+        };
+        let records = ring.store.keys().await?;
+        ring.refresh_accounts().await?;
+        for record in records {
+            ring.insert(record).await?;
+        }
+        Ok(ring)
+    }
+
+    /// What keys are hashed with.
+    pub const fn pepper(&self) -> &hmac::Key {
+        &self.pepper
+    }
+
+    /// The key behind a text; a fault that says nothing of why it is not good.
+    pub async fn find(&self, text: &str) -> Result<Arc<ApiKey>, ApiError> {
+        let token = KeyToken::parse(text).ok_or_else(invalid_key)?;
+        let key = self.by_id(token.id()).await?;
+        let now = self.clock.now();
+        let record = &key.record;
+        let old = record.old_hash.as_deref().filter(|_| record.old_until.is_some_and(|t| now < t));
+        let matches = token.matches(&self.pepper, &record.hash)
+            || old.is_some_and(|old| token.matches(&self.pepper, old));
+        if matches && key.is_live(now) { Ok(key) } else { Err(invalid_key()) }
+    }
+
+    /// A key by its public id, looked up if this gateway has not heard of it.
+    pub async fn by_id(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
+        match self.get(id) {
+            Some(key) => Ok(key),
+            // Boxed: it is rare, and every call carries its future along.
+            None => Box::pin(self.look_up(id)).await,
+        }
+    }
+
+    /// A key by its public id, if this gateway has heard of it.
+    pub fn get(&self, id: &str) -> Option<Arc<ApiKey>> {
+        self.keys.pin().get(id).cloned()
+    }
+
+    /// Fetches what changed elsewhere.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let since = *self.refreshed_at.lock();
+        let now = self.clock.now();
+        let changed = self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
+        // Read behind the keys and in force before them: none is ever taken for freer than it is.
+        self.refresh_accounts().await?;
+        for record in changed {
+            self.insert(record).await?;
+        }
+        *self.refreshed_at.lock() = now;
+        Ok(())
+    }
+
+    /// Fetches what accounts may spend.
+    async fn refresh_accounts(&self) -> Result<(), StoreError> {
+        let _turn = self.account_refresh.lock().await;
+        let mut told: HashMap<String, AccountTerms> =
+            self.store.account_terms().await?.into_iter().collect();
+        // One that is not told of any more has no limits left.
+        for id in self.accounts.lock().keys() {
+            told.entry(id.clone()).or_default();
+        }
+        for (id, terms) in told {
+            let account = self.account_funds(&id);
+            let mut spent = Money::ZERO;
+            if let Some(budget) = terms.budget.filter(|_| account.needs_spent(terms)) {
+                let now = self.clock.now();
+                (_, spent) = self.store.account_spent_in(&id, budget.period, now).await?;
+            }
+            let _alone = self.insert_lock.lock();
+            if account.set_terms(terms, spent, self.clock.now()) {
+                let known = self.keys.pin();
+                for key in known.values().filter(|key| key.record.account_id == id) {
+                    key.balance.set_cap(key.record.cap.or(terms.cap));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn account_funds(&self, id: &str) -> Arc<AccountFunds> {
+        Arc::clone(self.accounts.lock().entry(id.to_owned()).or_default())
+    }
+
+    /// Hears what other nodes spent of budgets.
+    pub async fn refresh_budgets(&self) -> Result<(), StoreError> {
+        let budgets: Vec<(String, Arc<Budget>)> = {
+            let known = self.keys.pin();
+            let budgets = known.iter().filter_map(|(id, key)| {
+                key.budget.as_ref().map(|budget| (id.clone(), Arc::clone(budget)))
+            });
+            budgets.collect()
+        };
+        for (id, budget) in budgets {
+            let (day, spent) = self.store.spent_in(&id, budget.period(), self.clock.now()).await?;
+            budget.raise_spent(day, spent);
+        }
+        let accounts: Vec<(String, Arc<Budget>)> = {
+            let accounts = self.accounts.lock();
+            let budgets = accounts.iter().filter_map(|(id, one)| Some((id.clone(), one.budget()?)));
+            budgets.collect()
+        };
+        for (id, budget) in accounts {
+            let now = self.clock.now();
+            let (day, spent) = self.store.account_spent_in(&id, budget.period(), now).await?;
+            budget.raise_spent(day, spent);
+        }
+        Ok(())
+    }
+
+    /// Takes a key in, with what was spent of its budget if it has one that is new here.
+    async fn insert(&self, record: KeyRecord) -> Result<Arc<ApiKey>, StoreError> {
+        let mut spent = Money::ZERO;
+        if let Some(terms) = record.budget {
+            let known = self.get(&record.id).and_then(|key| key.budget.clone());
+            if known.is_none_or(|budget| budget.period() != terms.period) {
+                let now = self.clock.now();
+                (_, spent) = self.store.spent_in(&record.id, terms.period, now).await?;
+            }
+        }
+        Ok(self.insert_with_spent(record, spent))
+    }
+
+    /// Takes a new key in, or a change of a known one. Its purse stays the same one: money runs on.
+    /// A new key of an account that was not heard of yet is looked up when it is first used, together
+    /// with what its account may spend.
+    pub fn insert_changed(&self, record: KeyRecord) {
+        let heard = self.accounts.lock().contains_key(&record.account_id);
+        if heard || self.get(&record.id).is_some() {
+            self.insert_with_spent(record, Money::ZERO);
+        } else {
+            self.lookup_limiter.lock().unknown_ids.remove(&record.id);
+        }
+    }
+
+    fn insert_with_spent(&self, record: KeyRecord, spent: Money) -> Arc<ApiKey> {
+        let _alone = self.insert_lock.lock();
+        let known = self.keys.pin();
+        let old = known.get(&record.id);
+        let account = self.account_funds(&record.account_id);
+        // With either cap, all of its money comes from leases, which know of both.
+        let cap = record.cap.or(account.cap());
+        let (purse, pace) = match old {
+            Some(key) if key.record == record => return Arc::clone(key),
+            Some(key) => {
+                key.balance.set_cap(cap);
+                key.rate_window.set_limits(record.limits);
+                (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
+            }
+            None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(RateWindow::new(record.limits))),
+        };
+        let old = old.and_then(|key| key.budget.as_ref());
+        let budget = record.budget.map(|BudgetTerms { limit: most, period }| match old {
+            Some(budget) if budget.period() == period => {
+                budget.set_limit(most);
+                Arc::clone(budget)
+            }
+            Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
+        });
+        let places = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
+        let key = Arc::new(ApiKey { balance: purse, budget, account, rate_window: pace, allowed_networks: places, record });
+        known.insert(key.record.id.clone(), Arc::clone(&key));
+        key
+    }
+
+    /// Stands in the place of a key where somebody signed in asks. It is of their account, but on no
+    /// ring and without money, so that no request from outside comes with it.
+    pub fn session_key(&self, record: KeyRecord) -> Arc<ApiKey> {
+        Arc::new(ApiKey {
+            balance: KeyBalance::new(&record.id, Some(Money::ZERO), Money::ZERO),
+            budget: None,
+            account: Arc::default(),
+            rate_window: Arc::new(RateWindow::new(record.limits)),
+            allowed_networks: Vec::new(),
+            record,
+        })
+    }
+
+    async fn look_up(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
+        let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
+        let _alone = match self.lookup_locks.get(letter) {
+            Some(looking) => Some(looking.lock().await),
+            None => None,
+        };
+        if let Some(key) = self.get(id) {
+            return Ok(key);
+        }
+        let now = self.clock.now();
+        {
+            let mut lookups = self.lookup_limiter.lock();
+            if lookups.unknown_ids.get(id).is_some_and(|until| now < *until) {
+                return Err(invalid_key());
+            }
+            let second = now / 1_000_000;
+            if lookups.second != second {
+                lookups.second = second;
+                lookups.count = 0;
+                lookups.unknown_ids.retain(|_, until| now < *until);
+            }
+            lookups.count += 1;
+            if lookups.count > MAX_LOOKUPS_PER_SECOND {
+                return Err(invalid_key().with_log_note("too many unknown keys in this second to look them up"));
+            }
+        }
+        match self.store.key(id).await {
+            Ok(Some(record)) => {
+                // What its account may spend may be as new as the key.
+                self.refresh_accounts().await.map_err(|e| store_error(&e))?;
+                self.insert(record).await.map_err(|e| store_error(&e))
+            }
+            Ok(None) => {
+                let until = now.saturating_add(2_000_000);
+                self.lookup_limiter.lock().unknown_ids.insert(id.to_owned(), until);
+                Err(invalid_key())
+            }
+            Err(e) => Err(store_error(&e)),
+        }
+    }
+}
+
+fn store_error(error: &StoreError) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "the key cannot be checked, retry shortly")
+        .with_log_note(format!("the store failed to look up a key: {error}"))
+}
+
+fn invalid_key() -> ApiError {
+    ApiError::new(
+        ErrorKind::Unauthenticated,
+        "the API key is not valid; check that it was copied whole and has not expired or been revoked",
+    )
+}

@@ -1,0 +1,46 @@
+//! A key as JSON, for the command line and for administration. Never its value.
+
+use serde_json::{Value, json};
+use store::{BudgetTerms, KeyRecord};
+
+/// Whether a key works, in a word.
+pub fn key_state(key: &KeyRecord, now: i64) -> &'static str {
+    if key.revoked.is_some() {
+        "revoked"
+    } else if key.expires.is_some_and(|expires| expires <= now) {
+        "expired"
+    } else {
+        "live"
+    }
+}
+
+/// A budget.
+pub fn budget_json(BudgetTerms { limit: most, period }: BudgetTerms) -> Value {
+    json!({ "most_usd": most.to_string(), "per": period.word() })
+}
+
+/// Everything about a key that may be shown.
+pub fn key_json(key: &KeyRecord, now: i64) -> Value {
+    let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
+    json!({
+        "id": key.id,
+        "name": key.name,
+        "scope": key.scope.word(),
+        "state": key_state(key, now),
+        "cap_usd": key.cap.map(|cap| cap.to_string()),
+        "spent_usd": key.spent.to_string(),
+        "models": key.models,
+        "account_id": key.account_id,
+        "made_by": key.created_by,
+        "limits": {
+            "rpm": key.limits.rpm,
+            "tpm": key.limits.tpm,
+            "concurrency": key.limits.concurrency,
+        },
+        "ips": key.ips,
+        "budget": key.budget.map(budget_json),
+        "expires_at": key.expires.and_then(time),
+        "created_at": time(key.created),
+        "last_used_at": key.last_used.and_then(time),
+    })
+}

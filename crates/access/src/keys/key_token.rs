@@ -1,0 +1,128 @@
+//! The text of a key: `sk-pt-<public id>-<secret><checksum>`.
+//!
+//! The checksum lets a mistyped key be refused before anything is looked up, and lets scanners
+//! recognise a leaked one. At rest there is only a keyed hash of the whole text.
+
+use aws_lc_rs::{hmac, rand};
+
+const PREFIX: &str = "sk-pt-";
+const ID_LETTERS: usize = 12;
+const SECRET_LETTERS: usize = 43;
+const CHECKSUM_LETTERS: usize = 6;
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The text of a key whose form and checksum are right. Whether it is known is another matter.
+#[derive(Clone, Copy)]
+pub struct KeyToken<'a> {
+    text: &'a str,
+    id: &'a str,
+}
+
+impl<'a> KeyToken<'a> {
+    /// Reads a text; `None` when it cannot be one of our keys.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (id, rest) = text.strip_prefix(PREFIX)?.split_once('-')?;
+        let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if id.len() != ID_LETTERS || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS || !plain(id) || !plain(rest) {
+            return None;
+        }
+        let (front, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_LETTERS)?)?;
+        (checksum(front) == sum).then_some(Self { text, id })
+    }
+
+    /// The public part, by which the key is found.
+    pub const fn id(&self) -> &'a str {
+        self.id
+    }
+
+    /// Whether the key at rest is this one, told in constant time.
+    pub fn matches(&self, pepper: &hmac::Key, hash: &[u8]) -> bool {
+        hmac::verify(pepper, self.text.as_bytes(), hash).is_ok()
+    }
+}
+
+/// What is kept of a key.
+pub fn hash_token(pepper: &hmac::Key, text: &str) -> Vec<u8> {
+    hmac::sign(pepper, text.as_bytes()).as_ref().to_vec()
+}
+
+/// A new key: its public id, and its text, which is shown once.
+pub struct NewKeyToken {
+    /// The public part.
+    pub id: String,
+    /// The whole text.
+    pub text: String,
+}
+
+impl NewKeyToken {
+    /// Draws a new key. `Err` only when the machine has no randomness.
+    pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let id = random_letters(ID_LETTERS)?;
+        Self::with_id(id)
+    }
+
+    /// Draws a new secret for a key that keeps its public id.
+    pub fn with_id(id: String) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let front = format!("{PREFIX}{id}-{}", random_letters(SECRET_LETTERS)?);
+        let text = format!("{front}{}", checksum(&front));
+        Ok(Self { id, text })
+    }
+}
+
+/// A random word of letters and digits.
+pub fn random_letters(length: usize) -> Result<String, aws_lc_rs::error::Unspecified> {
+    let mut text = String::with_capacity(length);
+    let mut bytes = [0_u8; 64];
+    while text.len() < length {
+        rand::fill(&mut bytes)?;
+        // Bytes beyond the last full round of letters would favour the first ones.
+        let fair = bytes.iter().filter(|byte| **byte < 248);
+        let letters = fair.filter_map(|byte| ALPHABET.get(usize::from(*byte % 62)));
+        text.extend(letters.take(length - text.len()).map(|letter| char::from(*letter)));
+    }
+    Ok(text)
+}
+
+fn checksum(front: &str) -> String {
+    let mut sum = crc32fast::hash(front.as_bytes());
+    let mut text = String::with_capacity(CHECKSUM_LETTERS);
+    for _ in 0..CHECKSUM_LETTERS {
+        let letter = ALPHABET.get((sum % 62) as usize).copied().unwrap_or(b'0');
+        text.push(char::from(letter));
+        sum /= 62;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_key_is_read_and_matched() {
+        let pepper = hmac::Key::new(hmac::HMAC_SHA256, b"pepper");
+        let new = NewKeyToken::generate().unwrap();
+        let token = KeyToken::parse(&new.text).expect(&new.text);
+        assert_eq!(token.id(), new.id);
+        assert!(token.matches(&pepper, &hash_token(&pepper, &new.text)));
+        let other = NewKeyToken::with_id(new.id).unwrap();
+        assert!(!token.matches(&pepper, &hash_token(&pepper, &other.text)));
+    }
+
+    #[test]
+    fn one_changed_character_is_noticed_before_any_lookup() {
+        let new = NewKeyToken::generate().unwrap();
+        for at in 0..new.text.len() {
+            let mut bytes = new.text.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'x' { b'y' } else { b'x' };
+            assert!(KeyToken::parse(&String::from_utf8(bytes).unwrap()).is_none(), "at {at}");
+        }
+        let mut short = new.text.clone();
+        short.pop();
+        for text in ["", "sk-pt-", "sk-pt-a-b", "sk-proj-123", &short] {
+            assert!(KeyToken::parse(text).is_none(), "{text}");
+        }
+        assert!(KeyToken::parse(&format!("{} ", new.text)).is_none());
+        assert!(KeyToken::parse(&new.text.to_uppercase()).is_none());
+    }
+}

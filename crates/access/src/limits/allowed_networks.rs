@@ -1,0 +1,79 @@
+//! From where a key may be used: single addresses and whole networks, of both kinds.
+
+use canon::{ApiError, ErrorKind};
+use http::HeaderMap;
+use std::net::{IpAddr, SocketAddr};
+
+use config::IpRange;
+
+use crate::keys::ApiKey;
+
+/// Refuses a request that comes from where its key may not be used.
+pub fn check(
+    trusted_proxies: &[IpRange],
+    key: &ApiKey,
+    peer: SocketAddr,
+    headers: &HeaderMap,
+) -> Result<(), ApiError> {
+    if key.record.ips.is_empty() {
+        return Ok(());
+    }
+    let refused = || {
+        ApiError::new(ErrorKind::Forbidden, "this API key may not be used from this address")
+            .with_code("address_not_allowed")
+    };
+    let forwarded = headers.get_all("x-forwarded-for");
+    let texts: Vec<&str> = forwarded.iter().map(|value| value.to_str().unwrap_or("?")).collect();
+    match caller_address(peer.ip(), &texts.join(","), trusted_proxies) {
+        Some(caller) if key.allowed_networks.iter().any(|net| net.contains(caller)) => Ok(()),
+        Some(_) | None => Err(refused()),
+    }
+}
+
+/// Who calls: the peer, or where the peer is a trusted proxy the nearest one to it that is none.
+/// `None` where a trusted proxy says what cannot be read.
+fn caller_address(peer: IpAddr, forwarded: &str, trusted: &[IpRange]) -> Option<IpAddr> {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(address));
+    let mut caller = peer;
+    // Whatever stands left of the first stranger is that stranger's own claim.
+    for text in forwarded.rsplit(',').map(str::trim).filter(|text| !text.is_empty()) {
+        if !is_trusted(caller) {
+            break;
+        }
+        caller = parse_address(text)?;
+    }
+    Some(caller)
+}
+
+/// An address as proxies write it: bare, in brackets, or with a port.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> IpRange {
+        IpRange::parse(text).unwrap()
+    }
+
+    #[test]
+    fn only_trusted_proxies_are_believed_and_from_the_right() {
+        let trusted = [net("10.0.0.0/8"), net("fd00::/8")];
+        let told = |peer: &str, forwarded: &str| {
+            caller_address(peer.parse().unwrap(), forwarded, &trusted).map(|address| address.to_string())
+        };
+        let is = |address: &str| Some(address.to_owned());
+        assert_eq!(told("192.0.2.1", "198.51.100.9"), is("192.0.2.1"), "a stranger says nothing");
+        assert_eq!(told("10.0.0.1", ""), is("10.0.0.1"));
+        assert_eq!(told("10.0.0.1", "198.51.100.9"), is("198.51.100.9"));
+        assert_eq!(told("10.0.0.1", "1.1.1.1, 198.51.100.9"), is("198.51.100.9"), "a forged head");
+        assert_eq!(told("10.0.0.1", "198.51.100.9, 10.0.0.2"), is("198.51.100.9"));
+        assert_eq!(told("10.0.0.1", "10.0.0.3, 10.0.0.2"), is("10.0.0.3"), "all of them ours");
+        assert_eq!(told("fd00::1", "[2001:db8::5]:4711, fd00::2"), is("2001:db8::5"));
+        assert_eq!(told("10.0.0.1", "198.51.100.9:80"), is("198.51.100.9"));
+        assert_eq!(told("10.0.0.1", "198.51.100.9, unknown"), None, "what cannot be read");
+    }
+}

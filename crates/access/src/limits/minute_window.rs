@@ -1,0 +1,185 @@
+//! How much happened in the last minute: never more than allowed in any sixty seconds.
+//!
+//! Counts stand in steps of a quarter second and leave a full minute after their step ended, so
+//! the window errs on the strict side by at most one step.
+
+use ledger::Micros;
+use std::time::Duration;
+
+/// How fine time is cut.
+const STEP_MICROS: Micros = 250_000;
+/// How many steps are counted: a minute, and the one that is under way.
+const STEPS: i64 = 241;
+const SLOTS: usize = 241;
+
+/// The counts of the last minute.
+#[derive(Debug, Default)]
+pub(super) struct MinuteWindow {
+    newest: i64,
+    sum: u64,
+    /// Empty until there is something to count.
+    counts: Vec<u64>,
+}
+
+impl MinuteWindow {
+    /// Counts that much if the limit allows it, and tells the step it is counted in; else how long
+    /// until it would.
+    pub(super) fn take(&mut self, now: Micros, amount: u64, limit: u64) -> Result<i64, Duration> {
+        let used = self.used(now);
+        if used.saturating_add(amount) <= limit {
+            self.add(self.newest, amount);
+            return Ok(self.newest);
+        }
+        let mut left = used;
+        for step in self.newest - STEPS + 1..=self.newest {
+            left = left.saturating_sub(self.count(step));
+            if left.saturating_add(amount) <= limit {
+                return Err(time_until_expiry(step, now));
+            }
+        }
+        // More than a whole minute's worth; an empty window is the best there is.
+        Err(self.reset(now))
+    }
+
+    /// Corrects what was counted in a step, if the step still counts.
+    pub(super) fn correct(&mut self, now: Micros, step: i64, from: u64, to: u64) {
+        self.advance(now);
+        if step <= self.newest - STEPS || step > self.newest {
+            return;
+        }
+        let count = self.count(step);
+        self.sum = self.sum.saturating_sub(count);
+        let corrected = count.saturating_sub(from).saturating_add(to);
+        if let Some(slot) = self.slot(step) {
+            *slot = corrected;
+        }
+        self.sum = self.sum.saturating_add(corrected);
+    }
+
+    /// What counts at that time.
+    pub(super) fn used(&mut self, now: Micros) -> u64 {
+        self.advance(now);
+        self.sum
+    }
+
+    /// How long until nothing counts any more.
+    pub(super) fn reset(&mut self, now: Micros) -> Duration {
+        self.advance(now);
+        let steps = (self.newest - STEPS + 1..=self.newest).rev();
+        let last = steps.into_iter().find(|step| self.count(*step) > 0);
+        last.map_or(Duration::ZERO, |step| time_until_expiry(step, now))
+    }
+
+    /// A clock that goes back stands still here.
+    fn advance(&mut self, now: Micros) {
+        let step = now.div_euclid(STEP_MICROS);
+        if step <= self.newest {
+            return;
+        }
+        if step - self.newest >= STEPS {
+            self.counts.fill(0);
+            self.sum = 0;
+        } else {
+            for passed in self.newest + 1..=step {
+                self.sum = self.sum.saturating_sub(self.count(passed));
+                if let Some(slot) = self.slot(passed) {
+                    *slot = 0;
+                }
+            }
+        }
+        self.newest = step;
+    }
+
+    fn add(&mut self, step: i64, amount: u64) {
+        if self.counts.is_empty() {
+            self.counts.resize(SLOTS, 0);
+        }
+        let Some(slot) = self.slot(step) else { return };
+        *slot = slot.saturating_add(amount);
+        self.sum = self.sum.saturating_add(amount);
+    }
+
+    fn count(&self, step: i64) -> u64 {
+        usize::try_from(step.rem_euclid(STEPS))
+            .ok()
+            .and_then(|place| self.counts.get(place).copied())
+            .unwrap_or(0)
+    }
+
+    fn slot(&mut self, step: i64) -> Option<&mut u64> {
+        self.counts.get_mut(usize::try_from(step.rem_euclid(STEPS)).ok()?)
+    }
+}
+
+/// How long until a step no longer counts.
+fn time_until_expiry(step: i64, now: Micros) -> Duration {
+    let leaves = (step + STEPS).saturating_mul(STEP_MICROS);
+    Duration::from_micros(u64::try_from(leaves - now).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = 1_000_000;
+    const BEGIN: Micros = 1_700_000_000 * SECOND;
+
+    #[test]
+    fn no_sixty_seconds_ever_hold_more_than_the_limit() {
+        let mut window = MinuteWindow::default();
+        let mut admitted: Vec<Micros> = Vec::new();
+        // A caller that tries every 7 ms for five minutes.
+        for now in (BEGIN..BEGIN + 300 * SECOND).step_by(7_000) {
+            if window.take(now, 1, 25).is_ok() {
+                admitted.push(now);
+            }
+        }
+        for (first, later) in admitted.iter().zip(admitted.iter().skip(25)) {
+            assert!(later - first >= 60 * SECOND, "26 within {} µs", later - first);
+        }
+        assert!(admitted.len() >= 25 * 4, "and the limit is used: {}", admitted.len());
+    }
+
+    #[test]
+    fn whoever_waits_as_long_as_told_is_let_in() {
+        let mut window = MinuteWindow::default();
+        for second in 0..5 {
+            window.take(BEGIN + second * SECOND, 20, 100).unwrap();
+        }
+        let now = BEGIN + 5 * SECOND;
+        let wait = window.take(now, 30, 100).unwrap_err();
+        let later = now + i64::try_from(wait.as_micros()).unwrap();
+        assert!(window.take(later - 1, 30, 100).is_err(), "not earlier");
+        window.take(later, 30, 100).unwrap();
+        let reset = window.reset(later);
+        let empty = later + i64::try_from(reset.as_micros()).unwrap();
+        assert!(window.used(empty - 1) > 0);
+        assert_eq!(window.used(empty), 0);
+    }
+
+    #[test]
+    fn a_correction_counts_where_the_estimate_did() {
+        let mut window = MinuteWindow::default();
+        let step = window.take(BEGIN, 100, 100).unwrap();
+        window.correct(BEGIN + SECOND, step, 100, 30);
+        assert_eq!(window.used(BEGIN + SECOND), 30);
+        window.correct(BEGIN + SECOND, step, 30, 500);
+        assert_eq!(window.used(BEGIN + SECOND), 500);
+        assert!(window.take(BEGIN + 59 * SECOND, 1, 100).is_err());
+        assert_eq!(window.used(BEGIN + 61 * SECOND), 0);
+        let step = window.take(BEGIN + 61 * SECOND, 1, 100).unwrap();
+        window.correct(BEGIN + 61 * SECOND, step, 1, u64::MAX);
+        window.correct(BEGIN + 62 * SECOND, step, 0, u64::MAX);
+        assert_eq!(window.used(BEGIN + 200 * SECOND), 0, "no count is too large to leave again");
+    }
+
+    #[test]
+    fn what_is_over_is_not_corrected() {
+        let mut window = MinuteWindow::default();
+        let step = window.take(BEGIN, 100, 100).unwrap();
+        assert_eq!(window.used(BEGIN + 61 * SECOND), 0);
+        window.correct(BEGIN + 61 * SECOND, step, 100, 900);
+        assert_eq!(window.used(BEGIN + 61 * SECOND), 0, "its minute is over");
+        assert_eq!(window.used(BEGIN), 0, "and a clock that goes back changes nothing");
+    }
+}

@@ -1,0 +1,20 @@
+//! Small helpers for JSON objects.
+
+use serde_json::{Map, Value};
+
+/// A JSON object read back from a text of our own; empty when it is none.
+pub(crate) fn parse_object(text: impl AsRef<[u8]>) -> Map<String, Value> {
+    serde_json::from_slice(text.as_ref()).unwrap_or_default()
+}
+
+/// Sets fields of an object.
+pub(crate) fn set_fields<const N: usize>(object: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+    for (name, value) in fields {
+        object.insert(name.to_owned(), value);
+    }
+}
+
+/// A text field of an object; empty when there is none.
+pub(crate) fn text_field<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,189 @@
+//! `GET /v1/key`: what this key may spend. `GET /v1/usage/{request_id}`: the receipt of one call.
+
+use axum::response::Response;
+use canon::{ApiError, ErrorKind};
+use ledger::{BudgetStatus, LedgerEntry, SpendStatus};
+use serde_json::{Value, json};
+
+use crate::request::ApiRequest;
+use access::limits::RemainingLimit;
+use relay::json;
+
+pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
+    let record = &asked.key.record;
+    let now = asked.state.clock().now();
+    let left = asked.state.limiter.remaining(&asked.key);
+    let remaining = |left: Option<RemainingLimit>| left.map(|left| left.remaining);
+    let budget = asked.key.budget.as_ref().map(|budget| budget.status(now));
+    let standing = asked.state.engine.funds.key_status(&asked.key.balance).await;
+    let standing = SpendStatus { cap: record.cap, ..standing };
+    let account = &asked.key.account;
+    let shared = account.budget().map(|budget| budget.status(now));
+    let above = match account.cap() {
+        Some(cap) => asked.state.engine.funds.account_balance(&record.account_id, cap).await,
+        None => None,
+    };
+    // Whatever ends first ends everything.
+    let budgets = [&budget, &shared].into_iter().flatten();
+    let remaining_usd = (standing.remaining().into_iter())
+        .chain(above.map(|(_, left)| left))
+        .chain(budgets.filter_map(|budget| budget.money.remaining()))
+        .min();
+    let body = json!({
+        "id": record.id,
+        "name": record.name,
+        "scope": record.scope.word(),
+        "cap_usd": standing.cap.map(|cap| cap.to_string()),
+        "spent_usd": standing.spent.to_string(),
+        "held_usd": standing.held.to_string(),
+        "remaining_usd": remaining_usd.map(|left| left.to_string()),
+        "expires_at": record.expires.map(rfc3339),
+        "limits": {
+            "rpm": record.limits.rpm,
+            "tpm": record.limits.tpm,
+            "concurrency": record.limits.concurrency,
+            "models": record.models,
+            "ips": record.ips,
+        },
+        "remaining": {
+            "requests": remaining(left.requests),
+            "tokens": remaining(left.tokens),
+            "concurrency": remaining(left.calls),
+        },
+        "budget": budget.as_ref().map(budget_json),
+        "account": {
+            "id": record.account_id,
+            "cap_usd": account.cap().map(|cap| cap.to_string()),
+            "spent_usd": above.map(|(spent, _)| spent.to_string()),
+            "remaining_usd": above.map(|(_, left)| left.to_string()),
+            "limits": asked.state.limiter.account_limits(&record.account_id).map(|limits| {
+                let store::RateLimits { rpm, tpm, concurrency } = limits;
+                json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
+            }),
+            "budget": shared.as_ref().map(budget_json),
+        },
+    });
+    Ok(json_response(body.to_string()))
+}
+
+/// A budget, with when it begins anew.
+fn budget_json(budget: &BudgetStatus) -> Value {
+    let BudgetStatus { money, period, resets } = budget;
+    json!({
+        "most_usd": money.cap.map(|cap| cap.to_string()),
+        "per": period.word(),
+        "spent_usd": money.spent.to_string(),
+        "held_usd": money.held.to_string(),
+        "remaining_usd": money.remaining().map(|left| left.to_string()),
+        "resets_at": rfc3339(*resets),
+    })
+}
+
+pub(super) async fn receipt(asked: ApiRequest) -> Result<Response, ApiError> {
+    let id = asked.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
+    let entry = match asked.state.engine.funds.open_calls.find_unposted(id) {
+        Some(entry) => Some(entry),
+        None => asked.state.store.entry(id).await.map_err(|e| {
+            ApiError::new(ErrorKind::Overloaded, "receipts cannot be read at the moment, retry shortly")
+                .with_log_note(e.to_string())
+        })?,
+    };
+    // Another account's call is as unknown as one that never was.
+    let entry = entry.filter(|entry| entry.account_id == asked.key.record.account_id);
+    match entry {
+        Some(entry) => Ok(json_response(entry_json(&entry).to_string())),
+        None => Err(ApiError::new(ErrorKind::NotFound, "there is no call with this id")),
+    }
+}
+
+/// A line of an export: the receipt, and what is only the operator's business.
+pub fn export_json(entry: &LedgerEntry) -> Value {
+    let mut line = entry_json(entry);
+    if let Some(line) = line.as_object_mut() {
+        line.insert("account_id".to_owned(), entry.account_id.clone().into());
+        line.insert("borne_usd".to_owned(), entry.absorbed.to_string().into());
+    }
+    line
+}
+
+/// A settled call as JSON.
+fn entry_json(entry: &LedgerEntry) -> Value {
+    let usage = &entry.usage;
+    json!({
+        "request_id": entry.request_id,
+        "key_id": entry.key_id,
+        "model": entry.model,
+        "lane": entry.lane,
+        "dialect": entry.dialect,
+        "status": entry.status,
+        "outcome": entry.outcome.word(),
+        "ended_by": entry.ended_by.word(),
+        "stream": entry.stream,
+        "attempts": entry.attempts,
+        "tries": attempts_json(entry),
+        "tokens": {
+            "input": usage.input,
+            "cached_input": usage.cache_read,
+            "cache_write": usage.cache_write.saturating_add(usage.cache_write_long),
+            "cache_write_long": usage.cache_write_long,
+            "output": usage.output,
+            "thinking": usage.thinking,
+            "input_audio": usage.input_audio,
+            "input_image": usage.input_image,
+            "output_audio": usage.output_audio,
+            "output_image": usage.output_image,
+            "total": usage.total(),
+        },
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "searches": usage.searches,
+        "images": usage.images,
+        "seconds": usage.seconds,
+        "estimated": entry.estimated,
+        "cost_usd": entry.cost.to_string(),
+        "charges": charges_json(entry),
+        "price_version": entry.price_version,
+        "service_tier": if entry.service.is_empty() { "standard" } else { &entry.service },
+        "losses": entry.losses,
+        "started_at": rfc3339(entry.started),
+        "ended_at": rfc3339(entry.ended),
+        "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
+    })
+}
+
+/// What was charged for what, exact; the cost is their sum, rounded up once, and never more than was
+/// set aside.
+fn charges_json(entry: &LedgerEntry) -> Vec<Value> {
+    let charges = entry.charges.iter().map(|charge| {
+        json!({
+            "for": charge.dimension.as_str(),
+            "count": charge.count,
+            "price_usd": charge.price.to_per_unit(),
+            "usd": charge.usd(),
+        })
+    });
+    charges.collect()
+}
+
+/// Every try in order: those that failed, and the one that answered if one did.
+fn attempts_json(entry: &LedgerEntry) -> Vec<Value> {
+    let mut tries: Vec<Value> = entry
+        .failed
+        .iter()
+        .map(|one| {
+            let ledger::FailedAttempt { lane, outcome, status, ms } = one;
+            json!({ "lane": lane, "outcome": outcome, "status": status, "ms": ms })
+        })
+        .collect();
+    if let Some(micros) = entry.first_byte_us {
+        tries.push(json!({
+            "lane": entry.lane, "outcome": "answered", "status": 200,
+            "ms": micros / 1000,
+        }));
+    }
+    tries
+}
+
+fn rfc3339(micros: i64) -> String {
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! Keeps an answer on its way to the caller, whole or streamed.
+
+use axum::response::Response;
+use canon::ApiError;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::StoredResponse;
+
+use super::conversation::Conversation;
+use crate::state::ApiState;
+use crate::observe::observe_response;
+use relay::Call;
+
+/// What is needed to keep an answer once it is there.
+pub(super) struct ResponseRecorder {
+    state: Arc<ApiState>,
+    account: String,
+    items: Vec<Value>,
+}
+
+impl ResponseRecorder {
+    pub(super) fn new(state: Arc<ApiState>, call: &Call, conversation: Conversation) -> Self {
+        Self { state, account: call.key.record.account_id.clone(), items: conversation.items }
+    }
+
+    /// Keeps a response object.
+    pub(super) fn store(&self, reply: &str) {
+        #[derive(Deserialize)]
+        struct ReplyId {
+            id: String,
+        }
+        let Ok(ReplyId { id }) = serde_json::from_str(reply) else { return };
+        let now = self.state.clock().now();
+        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        self.state.stored_answers.put(StoredResponse {
+            id,
+            account_id: self.account.clone(),
+            request: json!({ "input": self.items }).to_string(),
+            reply: reply.to_owned(),
+            created: now,
+            expires: now.saturating_add(span),
+        });
+    }
+}
+
+/// Keeps the answer in a response before the caller has its last byte.
+pub(super) async fn record_response(keeper: ResponseRecorder, response: Response) -> Result<Response, ApiError> {
+    let whole = |keeper: &mut ResponseRecorder, body: &[u8]| keeper.store(&String::from_utf8_lossy(body));
+    observe_response(response, keeper, whole, |keeper, frame| {
+        if let Some(reply) = final_response(&frame.data) {
+            keeper.store(reply);
+        }
+    })
+    .await
+}
+
+/// The response object of an event that ends a stream.
+pub(super) fn final_response(data: &[u8]) -> Option<&str> {
+    #[derive(Deserialize)]
+    struct FinalEvent<'a> {
+        #[serde(borrow)]
+        r#type: std::borrow::Cow<'a, str>,
+        #[serde(borrow, default)]
+        response: Option<&'a RawValue>,
+    }
+    // Most events are pieces of text; only few begin like an end.
+    let start = data.get(..64).unwrap_or(data);
+    memchr::memmem::find(start, b"\"response.")?;
+    let event: FinalEvent<'_> = serde_json::from_slice(data).ok()?;
+    match &*event.r#type {
+        "response.completed" | "response.incomplete" | "response.failed" => {
+            event.response.map(RawValue::get)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,86 @@
+//! A task as its caller sees it.
+
+use canon::ApiError;
+use dialects::Dialect as _;
+use dialects::chat::ChatDialect;
+use serde_json::{Map, Value, json};
+use store::{Task, TaskState};
+
+use crate::state::ApiState;
+
+/// The field of a stored picture that names its file.
+pub(super) const FILE_FIELD: &str = "file";
+
+/// The task object: that of the synchronous answer's fields once it is done, with links that are
+/// signed anew each time.
+pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
+    let seconds = |micros: i64| micros / 1_000_000;
+    let expires = seconds(task.expires);
+    let webhook = task.webhook.as_ref().map(|hook| {
+        json!({
+            "url": hook.url,
+            "status": hook.delivery.map(store::DeliveryState::word),
+            "attempts": hook.tries,
+            "last_status": hook.status,
+        })
+    });
+    let mut shown = Map::new();
+    let mut set = |name: &str, value: Value| drop(shown.insert(name.to_owned(), value));
+    set("id", json!(task.id));
+    set("object", json!("image.generation.task"));
+    set("model", json!(task.model));
+    set("created", json!(seconds(task.created)));
+    set("status", json!(task.state.word()));
+    set("progress", json!(task.progress));
+    set("request_id", json!(task.request_id));
+    set("poll_url", json!(format!("{}{}", state.config().public_url, task_path(&task.id))));
+    set("completed_at", json!(task.ended.map(seconds)));
+    set("expires_at", json!(task.state.is_over().then_some(expires)));
+    let mut result: Map<String, Value> =
+        task.result.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let data = result.shift_remove("data").map(|data| with_links(state, data, expires));
+    set("data", data.unwrap_or_default());
+    set("usage", result.shift_remove("usage").unwrap_or_default());
+    let error = task.error.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    set("error", error.unwrap_or_default());
+    set("webhook", webhook.unwrap_or_default());
+    // Size, quality, format and whatever else the synchronous answer has beside its pictures.
+    for (name, value) in result {
+        if !shown.contains_key(&name) {
+            shown.insert(name, value);
+        }
+    }
+    Value::Object(shown)
+}
+
+/// Where a task is asked for.
+pub(crate) fn task_path(id: &str) -> String {
+    format!("/v1/images/generations/{id}")
+}
+
+/// How long to wait before asking again, in seconds.
+pub(crate) const fn poll_delay_s(state: TaskState) -> Option<u32> {
+    match state {
+        TaskState::Pending | TaskState::Processing => Some(2),
+        TaskState::Completed | TaskState::Failed | TaskState::Cancelled => None,
+    }
+}
+
+/// Pictures with a link in place of the name of their file.
+fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
+    let Value::Array(mut pictures) = data else { return data };
+    for picture in pictures.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(Value::String(name)) = picture.shift_remove(FILE_FIELD) {
+            let link = state.engine.files.link(&name, expires);
+            picture.shift_insert(0, "url".to_owned(), json!(link.url));
+        }
+    }
+    Value::Array(pictures)
+}
+
+/// What went wrong, as the synchronous answer would have told it.
+pub(super) fn error_json(fault: &ApiError, request_id: &str) -> Value {
+    let (_, body) = ChatDialect.write_error(fault, request_id);
+    let told: Option<Value> = serde_json::from_slice(&body).ok();
+    told.and_then(|mut told| told.get_mut("error").map(Value::take)).unwrap_or_default()
+}

@@ -1,0 +1,91 @@
+//! S3 through our own client: the operator's proxy and certificates count there too.
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::Response;
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::BodyExt as _;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
+};
+use parking_lot::Mutex;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use transport::{HttpClient as GatewayClient, Outbound, RequestBody};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a bucket may take to begin its answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connects with our own client.
+#[derive(Debug)]
+pub struct BucketConnector(pub(crate) Outbound);
+
+impl HttpConnector for BucketConnector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(BucketClient(GatewayClient::network(CONNECT_TIMEOUT, &self.0))))
+    }
+}
+
+#[derive(Debug)]
+struct BucketClient(GatewayClient);
+
+impl HttpService for BucketClient {
+    // As `async_trait` writes it, without its macro.
+    fn call<'own, 'out>(
+        &'own self,
+        request: HttpRequest,
+    ) -> BoxFuture<'out, Result<HttpResponse, HttpError>>
+    where
+        'own: 'out,
+        Self: 'out,
+    {
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let request = http::Request::from_parts(head, RequestBody::new(vec![body]));
+            let sending = tokio::time::timeout(RESPONSE_TIMEOUT, self.0.send(request, false));
+            let answer = match sending.await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(lost)) => {
+                    let kind = match lost.progress {
+                        canon::UpstreamProgress::NotSent | canon::UpstreamProgress::StaleConnection | canon::UpstreamProgress::Refused => {
+                            HttpErrorKind::Connect
+                        }
+                        canon::UpstreamProgress::Sent | canon::UpstreamProgress::Answered(_) => {
+                            HttpErrorKind::Interrupted
+                        }
+                    };
+                    return Err(HttpError::new(kind, io::Error::other(lost.cause)));
+                }
+                Err(late) => return Err(HttpError::new(HttpErrorKind::Timeout, late)),
+            };
+            let mut response = Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
+            *response.status_mut() = http::StatusCode::from_u16(answer.status)
+                .map_err(|e| HttpError::new(HttpErrorKind::Decode, e))?;
+            *response.headers_mut() = answer.headers;
+            Ok(response)
+        })
+    }
+}
+
+/// A body that may be shared though only one ever reads it; the lock is never taken.
+struct SyncBody(Mutex<transport::ClientBody>);
+
+impl HttpBody for SyncBody {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        Pin::new(self.0.get_mut())
+            .poll_frame(cx)
+            .map_err(|e| HttpError::new_boxed(HttpErrorKind::Interrupted, e))
+    }
+}

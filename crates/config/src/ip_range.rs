@@ -1,0 +1,67 @@
+//! IP addresses and networks, as the configuration and keys name them.
+
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// An address, or a network of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpRange(IpNet);
+
+impl IpRange {
+    /// Reads `192.0.2.7`, `10.0.0.0/8`, `2001:db8::/32`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is no address or network; write for instance 192.0.2.7 or 10.0.0.0/8")
+        };
+        let text = text.trim();
+        let alone = || text.parse::<IpAddr>().map(IpNet::from);
+        let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| wrong())?;
+        // An IPv4 address in the clothes of IPv6 is the same address, and so is its network.
+        match net.addr().to_canonical() {
+            address @ IpAddr::V4(_) if net.addr().is_ipv6() => {
+                let prefix = net.prefix_len().checked_sub(96).ok_or_else(wrong)?;
+                IpNet::new(address, prefix).map(Self).map_err(|_| wrong())
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => Ok(Self(net)),
+        }
+    }
+
+    /// Whether the address is in it.
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> IpRange {
+        IpRange::parse(text).unwrap()
+    }
+
+    #[test]
+    fn networks_hold_what_they_say_and_nothing_else() {
+        let cases = [
+            ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),
+            ("10.1.2.3/8", "10.9.9.9", "::1"),
+            ("192.168.1.128/25", "192.168.1.200", "192.168.1.127"),
+            ("2001:db8::/32", "2001:db8:1::1", "2001:db9::1"),
+            ("::1", "::1", "127.0.0.1"),
+            ("192.0.2.7", "::ffff:192.0.2.7", "::192.0.2.7"),
+            ("::ffff:10.0.0.0/104", "10.1.1.1", "11.1.1.1"),
+        ];
+        for (text, inside, outside) in cases {
+            assert!(net(text).contains(inside.parse().unwrap()), "{inside} in {text}");
+            assert!(!net(text).contains(outside.parse().unwrap()), "{outside} not in {text}");
+        }
+        assert!(net("0.0.0.0/0").contains("203.0.113.1".parse().unwrap()));
+        assert!(!net("0.0.0.0/0").contains("2001:db8::1".parse().unwrap()));
+        for wrong in
+            ["", "10", "10.0.0.0/33", "::/129", "a.b.c.d", "10.0.0.0/-1", "::ffff:1.2.3.4/8"]
+        {
+            assert!(IpRange::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

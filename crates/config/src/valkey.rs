@@ -1,0 +1,34 @@
+//! The Valkey server several nodes share: `[shared]`.
+
+use std::time::Duration;
+
+use crate::raw::RawShared;
+use crate::units::parse_duration;
+
+/// What nodes tell each other through.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ValkeySettings {
+    /// Where it is.
+    pub url: String,
+    /// How long a call may wait for it.
+    pub timeout: Duration,
+}
+
+/// The address may hold a password.
+impl std::fmt::Debug for ValkeySettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Valkey").field("patience", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Checks `[shared]`.
+pub fn check(raw: RawShared) -> Result<ValkeySettings, String> {
+    let RawShared { valkey: url, patience } = raw;
+    // The address may hold a password, so it is not repeated.
+    redis::Client::open(url.as_str()).map_err(|_| {
+        "shared.valkey: not an address; write for instance \"redis://127.0.0.1:6379\"".to_owned()
+    })?;
+    let patience = patience.as_deref().map_or(Ok(Duration::from_millis(20)), parse_duration);
+    let patience = patience.map_err(|why| format!("shared.patience: {why}"))?;
+    Ok(ValkeySettings { url, timeout: patience })
+}

@@ -1,0 +1,97 @@
+//! Whom somebody acts for: themselves, or a team. The choice stands in the address (`for`), so that
+//! links can be shared and nothing is remembered; the guard of every page checks it.
+
+use axum::extract::Query;
+use http::Uri;
+use maud::{Markup, html};
+use store::{Account, Team};
+
+use crate::urls;
+use crate::state::ConsoleState;
+use crate::session::SignedInUser;
+use crate::page_error::PageError;
+
+/// The name of the choice in an address.
+pub(crate) const TEAM_PARAMETER: &str = "for";
+/// The places that show what belongs to whomever one acts for.
+const SWITCHABLE_PATHS: [&str; 4] = ["/console", "/console/usage", "/console/calls", "/console/playground"];
+
+/// Whose page it is.
+#[derive(Clone, Copy)]
+pub(crate) struct PageViewer<'a> {
+    pub(crate) account: &'a Account,
+    /// With the teams they may act for, on pages where that makes a difference.
+    user: Option<&'a SignedInUser>,
+}
+
+impl<'a> From<&'a Account> for PageViewer<'a> {
+    fn from(account: &'a Account) -> Self {
+        Self { account, user: None }
+    }
+}
+
+impl<'a> From<&'a SignedInUser> for PageViewer<'a> {
+    fn from(signed: &'a SignedInUser) -> Self {
+        Self { account: &signed.account, user: Some(signed) }
+    }
+}
+
+impl PageViewer<'_> {
+    /// The address of a place of the console, for whomever one acts for.
+    pub(crate) fn link_to(self, path: &str) -> String {
+        match self.user {
+            Some(signed) if SWITCHABLE_PATHS.contains(&path) => signed.path_for(path),
+            Some(_) | None => path.to_owned(),
+        }
+    }
+
+    /// The switch from one to the other, for those who have a choice.
+    pub(crate) fn team_switch(self, here: &str) -> Markup {
+        let Some(signed) = self.user else { return html! {} };
+        let here = if SWITCHABLE_PATHS.contains(&here) { here } else { "/console" };
+        let mut teams: Vec<&Team> = signed.memberships.iter().map(|seat| &seat.team).collect();
+        // An administrator may act for a team without belonging to it.
+        teams.extend(signed.team.iter().filter(|team| signed.role_in(&team.id).is_none()));
+        let chosen = |team: Option<&Team>| {
+            (team.map(|team| &team.id) == signed.team.as_ref().map(|team| &team.id))
+                .then_some("true")
+        };
+        html! {
+            @if !teams.is_empty() {
+                nav.acting.choices aria-labelledby="acting-for" {
+                    span #acting-for { "Acting for" }
+                    div {
+                        a href=(here) aria-current=[chosen(None)] { "You" }
+                        @for team in teams {
+                            a href=(with_team(here, &team.id)) aria-current=[chosen(Some(team))] {
+                                bdi { (team.name) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A path, for a team.
+pub(crate) fn with_team(path: &str, team_id: &str) -> String {
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}{TEAM_PARAMETER}={}", urls::escape_value(team_id))
+}
+
+/// The team an address names, if whoever asks may see it. To others there is none.
+pub(crate) async fn team_from_query(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    uri: &Uri,
+) -> Result<Option<Team>, PageError> {
+    let asked: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
+        .map_err(|_| PageError::BadRequest("The address holds parameters that cannot be read."))?;
+    let mut ids = asked.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
+    let Some(id) = ids.next().filter(|id| !id.is_empty()) else { return Ok(None) };
+    if ids.next().is_some() {
+        return Err(PageError::BadRequest("The address names two teams to act for."));
+    }
+    signed.find_team(desk, &id).await.map(Some)
+}

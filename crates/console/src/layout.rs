@@ -1,0 +1,181 @@
+//! What all pages have in common: the frame around them and the headers that protect them.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
+
+use crate::acting_for::PageViewer;
+use crate::state::ConsoleState;
+use crate::{assets, nav};
+use admin::names;
+
+/// Nothing but our own style, script and forms; no frame may show us.
+const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+    img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+    connect-src 'self'";
+
+/// The key in the door, as mark and as icon.
+const FAVICON_DATA_URL: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' \
+    viewBox='0 0 32 32'%3E%3Cpath fill='%230b5d66' d='M4 30V14a12 12 0 0 1 24 0v16z'/%3E\
+    %3Cpath fill='%23f3d9a4' d='M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z'/%3E\
+    %3C/svg%3E";
+
+tokio::task_local! {
+    /// What the gateway is called on the page that is being made.
+    static GATEWAY_NAME: String;
+}
+
+/// Has pages know what the gateway is called.
+pub(crate) async fn with_gateway_name(State(desk): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with("/assets/") {
+        return next.run(request).await;
+    }
+    let name = names::gateway_name(&desk.store).await;
+    GATEWAY_NAME.scope(name, next.run(request)).await
+}
+
+/// What the gateway is called; outside of a request, what the program is.
+pub(crate) fn gateway_name() -> String {
+    GATEWAY_NAME.try_with(Clone::clone).unwrap_or_else(|_| "Portunus".to_owned())
+}
+
+/// Which part of the site a page belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SiteSection {
+    Front,
+    Models,
+    Reference,
+    Console,
+    Elsewhere,
+}
+
+/// The frame of one page.
+pub(crate) struct Layout<'a> {
+    title: &'a str,
+    section: SiteSection,
+    viewer: Option<PageViewer<'a>>,
+    nav_path: &'static str,
+}
+
+impl<'a> Layout<'a> {
+    /// A page that anyone may see and that looks the same to everyone.
+    pub(crate) fn public(title: &'a str, part: SiteSection) -> Self {
+        Self { title, section: part, viewer: None, nav_path: "" }
+    }
+
+    /// A page outside the directory for someone not signed in.
+    pub(crate) fn signed_out(title: &'a str) -> Self {
+        Self { title, section: SiteSection::Elsewhere, viewer: None, nav_path: "" }
+    }
+
+    /// A page for someone signed in.
+    pub(crate) fn signed_in(title: &'a str, who: impl Into<PageViewer<'a>>) -> Self {
+        Self { title, section: SiteSection::Console, viewer: Some(who.into()), nav_path: "" }
+    }
+
+    /// The same page, known to be at that place of the console.
+    pub(crate) fn with_nav(self, here: &'static str) -> Self {
+        Self { nav_path: here, ..self }
+    }
+}
+
+/// A page.
+pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Response {
+    let Layout { title, section: part, viewer: who, nav_path: place } = shell;
+    let name = gateway_name();
+    let here = |this: SiteSection| (*part == this).then_some("page");
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) " · " (name) }
+                link rel="icon" href=(FAVICON_DATA_URL);
+                link rel="stylesheet" href=(assets::style().path());
+                script src=(assets::script().path()) defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.bar {
+                        a.brand href="/" aria-current=[here(SiteSection::Front)] { (logo()) bdi { (name) } }
+                        nav aria-label="Main" {
+                            a href="/models" aria-current=[here(SiteSection::Models)] { "Models" }
+                            a href="/docs" aria-current=[here(SiteSection::Reference)] { "API" }
+                            a href="/console" aria-current=[here(SiteSection::Console)] { "Console" }
+                            @if let Some(PageViewer { account, .. }) = who {
+                                form.out method="post" action="/logout" {
+                                    span.who { bdi { (account.username) } }
+                                    button.link type="submit" { "Sign out" }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if let Some(who) = who { (nav::render_nav(*who, place)) (who.team_switch(place)) }
+                main #main { (body) }
+                footer {
+                    p { "Portunus · one key, every model, exact money" }
+                }
+            }
+        }
+    };
+    (status, markup).into_response()
+}
+
+/// A page that went well.
+pub(crate) fn ok_page(shell: &Layout<'_>, body: &Markup) -> Response {
+    page(StatusCode::OK, shell, body)
+}
+
+/// Sends the browser elsewhere on this site, with GET.
+pub(crate) fn see_other(path: &'static str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
+    response
+}
+
+/// Sends the browser to a path of this site that was checked before.
+pub(crate) fn redirect_to(path: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
+    response.headers_mut().insert(header::LOCATION, path);
+    response
+}
+
+/// Lets caches keep a public page, but asks them to check each time.
+pub(crate) fn with_revalidation(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// Adds the headers every answer carries. What a page set itself stays.
+pub(crate) fn with_security_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set_default_header(headers, header::CONTENT_SECURITY_POLICY, SECURITY_POLICY);
+    set_default_header(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    // Other sites learn nothing from it. `no-referrer` would say the same to them, but makes
+    // browsers send `Origin: null` with our own forms, and where they send no `Sec-Fetch-Site`
+    // either (plain HTTP beyond this machine) nothing would tell our form from a foreign one.
+    set_default_header(headers, header::REFERRER_POLICY, "same-origin");
+    set_default_header(headers, header::CACHE_CONTROL, "no-store");
+    response
+}
+
+fn set_default_header(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {
+    headers.entry(name).or_insert(HeaderValue::from_static(value));
+}
+
+fn logo() -> Markup {
+    html! {
+        svg.mark viewBox="0 0 32 32" width="26" height="26" aria-hidden="true" {
+            path.door d="M4 30V14a12 12 0 0 1 24 0v16z" {}
+            path.hole d="M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z" {}
+        }
+    }
+}

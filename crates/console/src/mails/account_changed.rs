@@ -1,0 +1,16 @@
+//! The mail that tells somebody that their account was changed.
+
+use super::MailDraft;
+use crate::MailMessage;
+
+pub(crate) fn account_changed(to: &str, username: &str, what: &str) -> MailMessage {
+    let says = [format!("The account {username} was changed: {what}.")];
+    MailDraft {
+        to,
+        subject: "Your account was changed",
+        paragraphs: &says,
+        button: None,
+        footnote: "If it was not you, choose another password and tell an administrator.",
+    }
+    .render()
+}

@@ -1,0 +1,77 @@
+//! The page that shows a key's value, with what to paste where.
+
+use catalog::ModelKind;
+use maud::{Markup, html};
+use store::{KeyRecord, KeyScope};
+
+use super::{TabPanel, copy_block, tabs};
+use crate::state::ConsoleState;
+use crate::snippet::{self, ApiFormat};
+
+/// The page that shows a key's text, the only time it is shown.
+pub(super) fn render_new_key(
+    desk: &ConsoleState,
+    record: &KeyRecord,
+    text: &str,
+    title: &str,
+    home: &str,
+) -> Markup {
+    let (url, formats) = (desk.base_url(), desk.formats());
+    let model = desk.with_catalog(|catalog| {
+        let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
+        let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
+        chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
+    });
+    let mut shown = Vec::new();
+    // An admin key makes no calls, so that no client's example fits it.
+    let model = model.filter(|_| record.scope == KeyScope::Call);
+    if let Some(model) = &model {
+        let format = formats.iter().find(|format| format.supports(ModelKind::Chat));
+        shown.extend(format.map(|format| ("curl", "curl", format.curl(&url, model, text))));
+        if formats.contains(&ApiFormat::Chat) {
+            shown.push(("python", "Python", snippet::python(&url, model, text)));
+            shown.push(("node", "Node", snippet::node(&url, model, text)));
+        }
+        if formats.contains(&ApiFormat::Messages) {
+            shown.push(("claude", "Claude Code", snippet::claude_code(&url, model, text)));
+        }
+        if formats.contains(&ApiFormat::Responses) {
+            shown.push(("codex", "Codex", snippet::codex(&url, model, text)));
+        }
+        if formats.contains(&ApiFormat::Native) {
+            shown.push(("gemini", "Gemini CLI", snippet::gemini_cli(&url, model, text)));
+        }
+    }
+    let environment = snippet::environment(&url, text, &formats);
+    if record.scope == KeyScope::Admin {
+        let list = format!("curl {url}/api/admin/keys -H \"Authorization: Bearer {text}\"");
+        shown.push(("curl", "curl", list));
+    } else if !environment.is_empty() {
+        shown.push(("env", "Environment", environment));
+    }
+    let shown: Vec<TabPanel> = shown
+        .into_iter()
+        .map(|(id, title, text)| TabPanel { id: id.to_owned(), title, body: copy_block(id, title, &text) })
+        .collect();
+    html! {
+        section.card.broad {
+            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            h1 { (title) }
+            p { "Copy " strong { bdi { (record.name) } } " now. "
+                "It is shown this once: the gateway keeps no copy it could show again." }
+            div.secret {
+                code id="key" { (text) }
+                button.copy type="button" hidden data-copy="key" { "Copy" }
+            }
+            p.help {
+                "Keep it in an environment variable on your server; never in a repository, a web "
+                "page or a screenshot."
+            }
+            @if !shown.is_empty() {
+                h2 { "Use it" }
+                (tabs("use", &shown))
+            }
+            p.actions { a.button href=(home) { "I have copied it" } }
+        }
+    }
+}

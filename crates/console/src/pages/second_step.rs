@@ -1,0 +1,212 @@
+//! The second step of a sign-in: a code, a passkey, or a recovery code.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{Extensions, HeaderMap, StatusCode};
+use maud::html;
+use serde_json::json;
+use store::{FactorKind, LinkPurpose};
+
+use super::login::{passkey_fields, client_network};
+use crate::state::ConsoleState;
+use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::passkey::{self, PasskeyResponse};
+use crate::layout::{Layout, page};
+use crate::signin::{self, PendingSignIn};
+use crate::page_error::PageError;
+use crate::{urls, totp_secrets, totp};
+
+/// `GET /login/second`
+pub(crate) async fn show(
+    State(desk): State<Arc<ConsoleState>>,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    Ok(form(StatusCode::OK, &pending_sign_in(&desk, &headers).await?, None))
+}
+
+/// Who passed the first step in this browser.
+async fn pending_sign_in(desk: &ConsoleState, headers: &HeaderMap) -> Result<PendingSignIn, PageError> {
+    PendingSignIn::from_request(desk, headers).await?.ok_or(PageError::BadRequest(
+        "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
+    ))
+}
+
+/// `POST /login/second`
+pub(crate) async fn submit_code(
+    State(desk): State<Arc<ConsoleState>>,
+    extensions: Extensions,
+    headers: HeaderMap,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let halfway = pending_sign_in(&desk, &headers).await?;
+    let code = fields.get_trimmed("code", 64)?;
+    if code.is_empty() {
+        return Ok(form(StatusCode::BAD_REQUEST, &halfway, Some("Enter the code.")));
+    }
+    let place = client_network(&extensions);
+    let id = halfway.account.id.clone();
+    desk.code_throttle.admit(&desk.store, &id, place, desk.now()).await?;
+    match accept_code(&desk, &halfway, code).await? {
+        Some(how) => {
+            desk.code_throttle.clear_name(&desk.store, &id, place, desk.now()).await?;
+            halfway.complete(&desk, &headers, how).await
+        }
+        None => {
+            tracing::info!("a second step of a sign-in was refused");
+            let why = "This code is not right, or it was used before.";
+            Ok(form(StatusCode::UNAUTHORIZED, &halfway, Some(why)))
+        }
+    }
+}
+
+/// What a code is worth: one of the generator's, or one of the paper's, each good once.
+pub(crate) async fn accept_code(
+    desk: &ConsoleState,
+    halfway: &PendingSignIn,
+    code: &str,
+) -> Result<Option<&'static str>, PageError> {
+    for factor in &halfway.factors {
+        match factor.kind {
+            FactorKind::Totp => {
+                if let Some(secret) = totp_secrets::open_secret(desk, factor)
+                    && let Some(step) = totp::step_of(&secret, code, desk.now())
+                    && desk.store.use_factor(&factor.id, step, desk.now()).await?
+                {
+                    totp_secrets::seal_if_plain(desk, factor).await;
+                    return Ok(Some("password and code"));
+                }
+            }
+            FactorKind::Recovery => {
+                if totp::matches_recovery(&factor.secret, code)
+                    && desk.store.drop_factor(&halfway.account.id, &factor.id).await?
+                {
+                    return Ok(Some("password and recovery code"));
+                }
+            }
+            FactorKind::Passkey => {}
+        }
+    }
+    Ok(None)
+}
+
+/// `POST /login/second/passkey/begin`: what a passkey of this account is to sign.
+pub(crate) async fn begin_passkey(
+    State(desk): State<Arc<ConsoleState>>,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
+    let halfway = pending_sign_in(&desk, &headers).await?;
+    let passkeys = halfway.factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
+    let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
+    let challenge = passkey::challenge(&desk, Some(&halfway.account.id), passkey::GET_CEREMONY).await?;
+    Ok(Json(json!({
+        "challenge": challenge,
+        "rpId": passkey::relying_party_id(&desk),
+        "userVerification": "preferred",
+        "allow": allowed,
+    }))
+    .into_response())
+}
+
+/// `POST /login/second/passkey`
+pub(crate) async fn submit_passkey(
+    State(desk): State<Arc<ConsoleState>>,
+    extensions: Extensions,
+    headers: HeaderMap,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let halfway = pending_sign_in(&desk, &headers).await?;
+    let id = halfway.account.id.clone();
+    desk.code_throttle.admit(&desk.store, &id, client_network(&extensions), desk.now()).await?;
+    let shown = PasskeyResponse::read(&fields);
+    match passkey::verify_assertion(&desk, &shown, Some(&id), false).await? {
+        Some(account) if account == id => {
+            desk.code_throttle.clear_name(&desk.store, &id, client_network(&extensions), desk.now()).await?;
+            halfway.complete(&desk, &headers, "password and passkey").await
+        }
+        Some(_) | None => {
+            let why = "This passkey was not accepted. Try again, or use a code.";
+            Ok(form(StatusCode::UNAUTHORIZED, &halfway, Some(why)))
+        }
+    }
+}
+
+/// `POST /login/passkey/begin`: what any passkey of this gateway is to sign.
+pub(crate) async fn begin_passkey_sign_in(
+    State(desk): State<Arc<ConsoleState>>,
+    extensions: Extensions,
+) -> Result<Response, PageError> {
+    desk.sign_in_throttle.admit_network(&desk.store, client_network(&extensions), desk.now()).await?;
+    let challenge = passkey::challenge(&desk, None, passkey::GET_CEREMONY).await?;
+    Ok(Json(json!({
+        "challenge": challenge,
+        "rpId": passkey::relying_party_id(&desk),
+        "userVerification": "required",
+        "allow": [],
+    }))
+    .into_response())
+}
+
+/// `POST /login/passkey`: in without a password. The device has asked for a finger or a number.
+pub(crate) async fn passkey_sign_in(
+    State(desk): State<Arc<ConsoleState>>,
+    extensions: Extensions,
+    headers: HeaderMap,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let next = urls::console_path(fields.get("next")).unwrap_or("/console");
+    let found = passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), None, true).await?;
+    let account = match found {
+        Some(id) => desk.store.account(&id).await?.filter(|account| !account.disabled),
+        None => None,
+    };
+    let Some(account) = account else {
+        tracing::info!("a sign-in was refused");
+        return Err(PageError::SignInRefused("This passkey was not accepted. Sign in another way."));
+    };
+    // Counted when it was begun.
+    desk.sign_in_throttle.uncount_network(&desk.store, client_network(&extensions), desk.now()).await?;
+    // Challenges that were not used end by themselves; those of this account can go now.
+    desk.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
+    signin::welcome(&desk, &headers, &account, "passkey", next).await
+}
+
+fn form(status: StatusCode, halfway: &PendingSignIn, why: Option<&str>) -> Response {
+    let has = |kind| halfway.factors.iter().any(|factor| factor.kind == kind);
+    let body = html! {
+        section.card {
+            h1 { "One more step" }
+            @if let Some(why) = why { p.objection role="alert" { (why) } }
+            @if has(FactorKind::Passkey) {
+                form hidden method="post" action="/login/second/passkey" data-passkey="get"
+                    data-begin="/login/second/passkey/begin" {
+                    (passkey_fields())
+                    button.button.wide type="submit" { "Use your passkey" }
+                    p.objection role="alert" hidden {}
+                }
+            }
+            @if has(FactorKind::Totp) || has(FactorKind::Recovery) {
+                form method="post" action="/login/second" {
+                    (FormInput {
+                        name: "code",
+                        label: "Code",
+                        autocomplete: "one-time-code",
+                        required: true,
+                        autofocus: true,
+                        help: Some(if has(FactorKind::Totp) {
+                            "The six digits your app shows, or one of your recovery codes."
+                        } else {
+                            "One of your recovery codes."
+                        }),
+                        ..FormInput::default()
+                    }.render(&FieldErrors::default()))
+                    button.button.wide.quiet[has(FactorKind::Passkey)] type="submit" { "Go on" }
+                }
+            }
+            p.beside { a href="/login" { "Sign in as somebody else" } }
+        }
+    };
+    page(status, &Layout::signed_out("One more step"), &body)
+}

@@ -1,0 +1,267 @@
+//! Where a LiteLLM deployment leads: its provider, under a name of its own, and the model there.
+
+use catalog::{AuthScheme, ModelDirectory, ProviderEntry};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+/// LiteLLM's words for providers, and those of the directory.
+const PROVIDER_IDS: [(&str, &str); 34] = [
+    ("openai", "openai"),
+    ("azure", "azure"),
+    ("anthropic", "anthropic"),
+    ("gemini", "gemini"),
+    ("vertex_ai", "vertex"),
+    ("vertex_ai_beta", "vertex"),
+    ("bedrock", "bedrock-runtime"),
+    ("groq", "groq"),
+    ("mistral", "mistral"),
+    ("deepseek", "deepseek"),
+    ("xai", "xai"),
+    ("openrouter", "openrouter"),
+    ("together_ai", "together"),
+    ("fireworks_ai", "fireworks"),
+    ("perplexity", "perplexity"),
+    ("cohere", "cohere"),
+    ("cohere_chat", "cohere"),
+    ("cerebras", "cerebras"),
+    ("nvidia_nim", "nvidia"),
+    ("ollama", "ollama"),
+    ("ollama_chat", "ollama"),
+    ("lm_studio", "lmstudio"),
+    ("hosted_vllm", "vllm"),
+    ("vllm", "vllm"),
+    ("llamafile", "llamacpp"),
+    ("moonshot", "moonshot"),
+    ("dashscope", "alibaba"),
+    ("minimax", "minimax"),
+    ("zai", "zai"),
+    ("meta_llama", "meta"),
+    ("amazon_nova", "amazon"),
+    ("openai_like", "compatible"),
+    ("custom_openai", "compatible"),
+    ("litellm_proxy", "compatible"),
+];
+
+/// The beginnings of model names that stand without a provider.
+const MODEL_PREFIXES: [(&str, &str); 7] = [
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("text-embedding-", "openai"),
+    ("claude-", "anthropic"),
+];
+
+/// The providers of the result, each once.
+#[derive(Default)]
+pub(super) struct ImportedProviders {
+    providers: Vec<ImportedProvider>,
+}
+
+/// One provider: what it is like, what is said of it beyond that, and its name.
+struct ImportedProvider {
+    like: &'static str,
+    settings: String,
+    name: String,
+}
+
+impl ImportedProviders {
+    /// The lane a deployment leads to. `Err` says why it cannot be carried; notes what is still to
+    /// be done.
+    pub(super) fn lane_for(
+        &mut self,
+        model: &str,
+        params: &mut Map<String, Value>,
+        env: &dyn Fn(&str) -> Option<String>,
+        notes: &mut Vec<String>,
+    ) -> Result<String, String> {
+        let word = as_text(params.shift_remove("custom_llm_provider"));
+        let (mut like, upstream) = split_model(model, word.as_deref())?;
+        let base = match params.shift_remove("api_base").or(params.shift_remove("base_url")) {
+            Some(value) => Some(base_url(&value, env)?),
+            None => None,
+        };
+        // Whatever is asked in OpenAI's words somewhere else is no place of OpenAI's.
+        let elsewhere = base.as_deref().is_some_and(|base| !base.contains("api.openai.com"));
+        if like == "openai" && elsewhere {
+            like = "compatible";
+        }
+        if like == "bedrock-runtime" && !upstream.contains("anthropic") {
+            return Err("of Bedrock's models only Claude is asked by this endpoint; see \
+                        `bedrock` in docs/providers.md for the others"
+                .to_owned());
+        }
+        let known = ModelDirectory::embedded().provider(like);
+        let known = known.ok_or_else(|| format!("the directory has no provider `{like}`"))?;
+        let said = provider_settings(known, base, params, self.count(like), notes)?;
+        Ok(format!("{}/{upstream}", self.name_for(like, said)))
+    }
+
+    fn count(&self, like: &str) -> usize {
+        self.providers.iter().filter(|place| place.like == like).count()
+    }
+
+    fn name_for(&mut self, like: &'static str, said: String) -> String {
+        let same = |place: &&ImportedProvider| place.like == like && place.settings == said;
+        if let Some(place) = self.providers.iter().find(same) {
+            return place.name.clone();
+        }
+        let name = match self.count(like) {
+            0 => like.to_owned(),
+            before => format!("{like}-{}", before + 1),
+        };
+        self.providers.push(ImportedProvider { like, settings: said, name: name.clone() });
+        name
+    }
+
+    /// The providers as they stand in a configuration.
+    pub(super) fn write(&self, out: &mut String) {
+        for ImportedProvider { like, settings: said, name } in &self.providers {
+            let _ = writeln!(out, "[providers.{name}]");
+            if name != like {
+                let _ = writeln!(out, "like = \"{like}\"");
+            }
+            out.push_str(said);
+            out.push('\n');
+        }
+    }
+}
+
+/// The provider of a model's name, and what the model is called there.
+fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, &'a str), String> {
+    let known = |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
+    if let Some(word) = word {
+        let like = known(word).ok_or_else(|| format!("there is no counterpart of `{word}`"))?;
+        let own = model.split_once('/').filter(|(head, _)| *head == word);
+        return Ok((like, own.map_or(model, |(_, rest)| rest)));
+    }
+    if let Some((word, rest)) = model.split_once('/') {
+        let like = known(word).ok_or_else(|| format!("there is no counterpart of `{word}`"))?;
+        // Some prefixes say how a model is asked there, which we find out by ourselves.
+        let rest = ["responses/", "chat/", "converse/", "invoke/"]
+            .iter()
+            .find_map(|how| rest.strip_prefix(how))
+            .unwrap_or(rest);
+        return Ok((like, rest));
+    }
+    let like = MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
+    like.map(|like| (like, model)).ok_or_else(|| format!("`{model}` names no provider"))
+}
+
+/// What is said of a provider beyond what it is like.
+fn provider_settings(
+    known: &ProviderEntry,
+    base: Option<String>,
+    params: &mut Map<String, Value>,
+    before: usize,
+    notes: &mut Vec<String>,
+) -> Result<String, String> {
+    let mut out = String::new();
+    let mut fill: Vec<(&str, String)> = Vec::new();
+    match (known.id.as_str(), base) {
+        ("azure", Some(base)) => {
+            let host = base.split("/openai").next().unwrap_or_default().to_owned();
+            fill.push(("endpoint", host));
+        }
+        (_, Some(base)) => {
+            let _ = writeln!(out, "base = {}", toml_quoted(&base));
+        }
+        (_, None) => {}
+    }
+    for (param, word) in [
+        ("vertex_location", "region"),
+        ("vertex_project", "project"),
+        ("aws_region_name", "region"),
+    ] {
+        if let Some(value) = as_text(params.shift_remove(param)) {
+            fill.push((word, value));
+        }
+    }
+    if let Some(version) = as_text(params.shift_remove("api_version")) {
+        notes.push(format!("api_version {version} is left out: the newer address needs none"));
+    }
+    let region = fill.iter().find(|(word, _)| *word == "region").map(|(_, region)| region.clone());
+    if !fill.is_empty() {
+        let words: Vec<String> =
+            fill.iter().map(|(word, value)| format!("{word} = {}", toml_quoted(value))).collect();
+        let _ = writeln!(out, "fill = {{ {} }}", words.join(", "));
+    }
+    let mut secret = |name: &str, usual: &str| {
+        let value = params.shift_remove(name)?;
+        Some(secret_reference(&value, usual, before, notes))
+    };
+    let usual = known.key_env.first().map_or("API_KEY", String::as_str);
+    let auth = match &known.auth {
+        AuthScheme::Bearer => secret("api_key", usual).map(|key| format!("{{ bearer = {key} }}")),
+        AuthScheme::Header(name) => secret("api_key", usual)
+            .map(|key| format!("{{ header = {}, value = {key} }}", toml_quoted(name))),
+        AuthScheme::Google => {
+            let account = secret("vertex_credentials", "GOOGLE_APPLICATION_CREDENTIALS");
+            account.map(|account| format!("{{ google = {account} }}"))
+        }
+        AuthScheme::SigV4(_) => {
+            let access = secret("aws_access_key_id", "AWS_ACCESS_KEY_ID");
+            let key = secret("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY");
+            let region = region.map(|region| format!("region = {}, ", toml_quoted(&region)));
+            access.zip(key).map(|(access, key)| {
+                let region = region.unwrap_or_default();
+                format!("{{ sigv4 = {{ {region}access_key = {access}, secret_key = {key} }} }}")
+            })
+        }
+        AuthScheme::None => secret("api_key", "API_KEY").map(|key| format!("{{ bearer = {key} }}")),
+    };
+    match auth {
+        Some(auth) => {
+            let _ = writeln!(out, "auth = {auth}");
+        }
+        None if known.id == "compatible" => out.push_str("auth = \"none\"\n"),
+        None => {}
+    }
+    Ok(out)
+}
+
+/// A secret as a reference. One that stands in the file is never repeated: it is to be put into a
+/// variable.
+fn secret_reference(value: &Value, usual: &str, before: usize, notes: &mut Vec<String>) -> String {
+    let value = value.as_str().unwrap_or_default();
+    if let Some(name) = value.strip_prefix("os.environ/") {
+        return format!("{{ env = {} }}", toml_quoted(name));
+    }
+    let name = match before {
+        0 => usual.to_owned(),
+        before => format!("{usual}_{}", before + 1),
+    };
+    notes.push(format!("a secret stands in the file itself: put it into {name}, export {name}=…"));
+    format!("{{ env = {} }}", toml_quoted(&name))
+}
+
+/// The address before `/v1`, which may itself stand in the environment.
+fn base_url(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let value = value.as_str().ok_or("api_base: must be a text")?;
+    let value = match value.strip_prefix("os.environ/") {
+        None => value.to_owned(),
+        Some(name) => env(name).ok_or_else(|| {
+            format!("its address is in {name}, which is not set; export it and import again")
+        })?,
+    };
+    let value = value.trim_end_matches('/');
+    let value = ["/v1/messages", "/chat/completions", "/v1", "/v1beta"]
+        .iter()
+        .fold(value, |value, end| value.strip_suffix(end).unwrap_or(value));
+    Ok(value.trim_end_matches('/').to_owned())
+}
+
+/// A text as TOML.
+pub(super) fn toml_quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A text, also where it was written as a number.
+pub(super) fn as_text(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}

@@ -1,0 +1,343 @@
+//! A request made to fit one provider: its own path, its own names for fields, without what it does
+//! not take. The one step behind both roads: it edits the bytes that are about to leave, whether
+//! they are the caller's own or a translation.
+
+use bytes::Bytes;
+use canon::{ApiError, Loss, Lossy, WireFormat};
+use catalog::{FieldQuirks, Endpoints};
+use dialects::ProviderRequest;
+use dialects::json::{self, BodyEdit, BodySegments};
+use http::HeaderMap;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::ops::Range;
+
+/// What stays as it is in a part of a path. A model's name is one part, whatever is in it.
+const PATH_SEGMENT: AsciiSet =
+    NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'@');
+
+/// A request in a format to a provider with these ways. `given` are the caller's headers that
+/// belong to the body.
+pub(super) fn adapt(
+    ways: &Endpoints,
+    origin: WireFormat,
+    model: &str,
+    stream: bool,
+    given: Option<&HeaderMap>,
+    outgoing: ProviderRequest,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
+    let mut outgoing = set_path(ways, origin, model, stream, outgoing);
+    let Some(quirks) = ways.quirks(origin) else { return Ok((outgoing, Vec::new())) };
+    let (body, losses) = edit_body(quirks, given, outgoing.body)?;
+    outgoing.body = body;
+    Ok((outgoing, losses))
+}
+
+/// The body without fields that only the gateway was told.
+pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
+    let needless = fields.iter().map(|name| (*name).to_owned()).collect();
+    let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
+    let (body, _) = edit_body(&quirks, None, outgoing.body)?;
+    Ok(ProviderRequest { body, ..outgoing })
+}
+
+/// The request at the path the provider has for it.
+pub(super) fn set_path(
+    ways: &Endpoints,
+    origin: WireFormat,
+    model: &str,
+    stream: bool,
+    mut outgoing: ProviderRequest,
+) -> ProviderRequest {
+    let Some(own) = ways.path(origin) else { return outgoing };
+    let own = if stream { &own.stream } else { &own.whole };
+    let (usual, query) = match outgoing.path.split_once('?') {
+        Some((usual, query)) => (usual, Some(query)),
+        None => (outgoing.path.as_str(), None),
+    };
+    let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
+    // A segment of dots climbs, in whatever spelling; no model is named so.
+    let dots = model.chars().all(|c| c == '.');
+    let model = if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
+    let mut path = own.replace("{model}", &model).replace("{op}", op);
+    // Embeddings stand beside the chat completions wherever those stand.
+    if usual.ends_with("/embeddings") {
+        path = path.replacen("/chat/completions", "/embeddings", 1);
+    }
+    // And edits beside the generations.
+    if usual.ends_with("/images/edits") {
+        path = path.replacen("/images/generations", "/images/edits", 1);
+    }
+    if let Some(query) = query {
+        path.push(if path.contains('?') { '&' } else { '?' });
+        path.push_str(query);
+    }
+    outgoing.path = path;
+    outgoing
+}
+
+/// A field of the body: where its name and its value stand.
+struct BodyField<'a> {
+    name: String,
+    key: Range<usize>,
+    value: &'a RawValue,
+    end: usize,
+}
+
+/// The fields of an object with the places of their names, in order.
+struct BodyFields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for BodyFields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = BodyFields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BodyFields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(entry) = map.next_entry::<&RawValue, &RawValue>()? {
+                    fields.push(entry);
+                }
+                Ok(BodyFields(fields))
+            }
+        }
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+fn edit_body(
+    quirks: &FieldQuirks,
+    given: Option<&HeaderMap>,
+    body: BodySegments,
+) -> Result<Lossy<BodySegments>, ApiError> {
+    let FieldQuirks { renames, refuses, needless, sets, roles, headers } = quirks;
+    let mut pieces = body.into_segments();
+    let body = match (pieces.pop(), pieces.is_empty()) {
+        (Some(only), true) => only,
+        (last, _) => {
+            pieces.extend(last);
+            Bytes::from(pieces.concat())
+        }
+    };
+    let defect = |why: &dyn std::fmt::Display| {
+        ApiError::internal(format!("a body about to leave cannot be read: {why}"))
+    };
+    let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
+    let BodyFields(found) = serde_json::from_str(text).map_err(|e| defect(&e))?;
+    let mut fields = Vec::with_capacity(found.len());
+    for (key, value) in found {
+        let name: String = serde_json::from_str(key.get()).map_err(|e| defect(&e))?;
+        let key = json::range_of(text, key);
+        fields.push(BodyField { name, key, value, end: json::range_of(text, value).end });
+    }
+    let has = |name: &str| fields.iter().any(|field| field.name == name);
+
+    let mut edits = Vec::new();
+    let mut losses = Vec::new();
+    let mut added: Vec<String> = Vec::new();
+    for (field, value) in sets.iter().filter(|(field, _)| !has(field)) {
+        added.push(format!("{}:{}", json_string(field), json_string(value)));
+    }
+    for (header, field) in headers.iter().filter(|(_, field)| !has(field)) {
+        let said = given.and_then(|given| given.get(header)?.to_str().ok());
+        let words: Vec<&str> = said.unwrap_or_default().split(',').map(str::trim).collect();
+        let words: Vec<String> =
+            words.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
+        if !words.is_empty() {
+            added.push(format!("{}:[{}]", json_string(field), words.join(",")));
+        }
+    }
+    // A name that another field is given takes that other's place. Found once: a body may repeat a
+    // name as often as it likes.
+    let taken: Vec<&String> =
+        renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
+    let goes = |field: &BodyField<'_>| {
+        taken.contains(&&field.name)
+            || refuses.contains(&field.name)
+            || needless.contains(&field.name)
+    };
+    let stays = fields.iter().filter(|field| !goes(field)).count();
+    let open = text.find('{').map_or(0, |at| at + 1);
+    if !added.is_empty() {
+        let comma = if stays > 0 { "," } else { "" };
+        let with = Bytes::from(format!("{}{comma}", added.join(",")));
+        edits.push(BodyEdit { range: open..open, replacement: with });
+    }
+    let mut kept_before = false;
+    let mut last_end = open;
+    for (at, field) in fields.iter().enumerate() {
+        if goes(field) {
+            // `false` and `null` ask for nothing, so nothing is lost with them.
+            let asks = !matches!(field.value.get(), "false" | "null");
+            if asks && refuses.contains(&field.name) {
+                losses.push(Loss::new(&*field.name, "this provider does not take it"));
+            }
+            // One comma goes with the field: the one before it, or for the first ones the next.
+            let next = fields.get(at + 1).map_or(field.end, |next| next.key.start);
+            let range = if kept_before { last_end..field.end } else { field.key.start..next };
+            edits.push(BodyEdit { range, replacement: Bytes::new() });
+        } else {
+            kept_before = true;
+            if let Some(name) = renames.get(&field.name) {
+                edits.push(BodyEdit { range: field.key.clone(), replacement: json::to_json_string(name) });
+            }
+            if field.name == "messages" && !roles.is_empty() {
+                edits.extend(rename_roles(text, field.value, roles));
+            }
+        }
+        last_end = field.end;
+    }
+    Ok((BodySegments::with_edits(&body, edits), losses))
+}
+
+/// Edits that give messages the roles the provider knows.
+fn rename_roles(
+    text: &str,
+    messages: &RawValue,
+    roles: &std::collections::BTreeMap<String, String>,
+) -> Vec<BodyEdit> {
+    #[derive(serde::Deserialize)]
+    struct MessageRole<'a> {
+        #[serde(borrow, default)]
+        role: Option<&'a RawValue>,
+    }
+    if !roles.keys().any(|role| messages.get().contains(role.as_str())) {
+        return Vec::new();
+    }
+    let Ok(messages) = serde_json::from_str::<Vec<MessageRole<'_>>>(messages.get()) else {
+        return Vec::new();
+    };
+    let titles = messages.iter().filter_map(|message| message.role);
+    let edit = |role: &RawValue| {
+        let word: String = serde_json::from_str(role.get()).ok()?;
+        let with = json::to_json_string(roles.get(&word)?);
+        Some(BodyEdit { range: json::range_of(text, role), replacement: with })
+    };
+    titles.filter_map(edit).collect()
+}
+
+fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::EndpointPath;
+
+    fn quirks(text: &str) -> FieldQuirks {
+        toml::from_str(text).unwrap()
+    }
+
+    fn fitted(text: &str, before: &str) -> (String, Vec<String>) {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-more", "a, b".parse().unwrap());
+        let whole = BodySegments::single(before.to_owned());
+        let (after, losses) = edit_body(&quirks(text), Some(&headers), whole).unwrap();
+        let after = String::from_utf8(after.to_vec()).unwrap();
+        assert!(serde_json::from_str::<serde_json::Value>(&after).is_ok(), "{after}");
+        (after, losses.into_iter().map(|loss| loss.path).collect())
+    }
+
+    #[test]
+    fn the_rest_of_a_body_is_left_alone() {
+        let before = r#"{ "model" : "m","store":true , "a":[ 1 ], "max_new":7,"z":null }"#;
+        let text = "renames = { max_new = \"max_old\" }\nrefuses = [\"store\"]";
+        let (after, losses) = fitted(text, before);
+        assert_eq!(after, r#"{ "model" : "m" , "a":[ 1 ], "max_old":7,"z":null }"#);
+        assert_eq!(losses, ["store"]);
+        assert_eq!(fitted("", before).0, before);
+    }
+
+    #[test]
+    fn fields_go_wherever_they_stand() {
+        let all = ["model", "a", "stream", "b", "c"];
+        for set in 0_u32..32 {
+            let gone: Vec<&str> = all
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| set >> at & 1 == 1)
+                .map(|(_, f)| *f)
+                .collect();
+            let fields: Vec<String> = all.iter().map(|field| format!("\"{field}\" : 1")).collect();
+            let before = format!("{{ {} }}", fields.join(" , "));
+            let list: Vec<String> = gone.iter().map(|field| format!("\"{field}\"")).collect();
+            for sets in ["", "sets = { v = \"1\" }"] {
+                let text = format!("needless = [{}]\n{sets}", list.join(","));
+                let (after, losses) = fitted(&text, &before);
+                let after: serde_json::Map<String, serde_json::Value> =
+                    serde_json::from_str(&after).unwrap();
+                let left: Vec<&str> =
+                    after.keys().map(String::as_str).filter(|k| *k != "v").collect();
+                let kept: Vec<&str> = all.iter().copied().filter(|f| !gone.contains(f)).collect();
+                assert_eq!(left, kept, "{gone:?}");
+                assert_eq!(after.contains_key("v"), !sets.is_empty());
+                assert!(losses.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_renamed_limit_takes_the_place_of_the_old_one() {
+        let text = "renames = { max_completion_tokens = \"max_tokens\" }";
+        let (after, _) = fitted(text, r#"{"max_tokens":9,"max_completion_tokens":3,"x":1}"#);
+        assert_eq!(after, r#"{"max_tokens":3,"x":1}"#);
+        assert_eq!(fitted(text, r#"{"max_tokens":9}"#).0, r#"{"max_tokens":9}"#);
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_no_loss() {
+        let (after, losses) =
+            fitted("refuses = [\"store\", \"user\"]", r#"{"store":false,"user":null}"#);
+        assert_eq!((after.as_str(), losses.len()), ("{}", 0));
+    }
+
+    #[test]
+    fn headers_become_fields_and_roles_change() {
+        let text = "headers = { x-more = \"more\", x-absent = \"absent\" }\n\
+                    roles = { developer = \"system\" }";
+        let before = r#"{"messages":[{"role":"developer","content":"developer"},{"content":[],"role" : "user"}]}"#;
+        let after = r#"{"more":["a","b"],"messages":[{"role":"system","content":"developer"},{"content":[],"role" : "user"}]}"#;
+        assert_eq!(fitted(text, before).0, after);
+        assert_eq!(fitted(text, r#"{"more":1}"#).0, r#"{"more":1}"#);
+    }
+
+    #[test]
+    fn the_path_is_the_providers_own() {
+        let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
+        let ways = Endpoints {
+            paths: vec![
+                (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),
+                (WireFormat::Messages, path("/model/{model}/invoke", "/model/{model}/stream")),
+                (WireFormat::Chat, path("/v4/chat/completions?v=1", "/v4/chat/completions?v=1")),
+            ],
+            ..Endpoints::default()
+        };
+        let cases = [
+            (
+                WireFormat::Native,
+                "/v1beta/models/g:streamGenerateContent?alt=sse",
+                true,
+                "g",
+                "/p/g:streamGenerateContent?alt=sse",
+            ),
+            (WireFormat::Messages, "/v1/messages", false, "a.b-v1:0", "/model/a.b-v1%3A0/invoke"),
+            (WireFormat::Messages, "/v1/messages", true, "arn:x/y", "/model/arn%3Ax%2Fy/stream"),
+            (WireFormat::Messages, "/v1/messages", true, "..", "/model/_/stream"),
+            (WireFormat::Chat, "/v1/chat/completions", true, "m", "/v4/chat/completions?v=1"),
+            (WireFormat::Chat, "/v1/embeddings", false, "m", "/v4/embeddings?v=1"),
+            (WireFormat::Responses, "/v1/responses", false, "m", "/v1/responses"),
+        ];
+        for (origin, usual, stream, model, own) in cases {
+            let outgoing = ProviderRequest { path: usual.into(), body: BodySegments::single("{}") };
+            let (fitted, losses) = adapt(&ways, origin, model, stream, None, outgoing).unwrap();
+            assert_eq!(fitted.path, own);
+            assert!(losses.is_empty());
+        }
+    }
+}

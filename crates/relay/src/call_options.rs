@@ -1,0 +1,126 @@
+//! What a request's headers ask of the gateway itself: how long the caller waits, which lane goes
+//! first, and through which gateways the request came.
+
+use canon::ApiError;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::time::Duration;
+
+/// Official clients tell how many seconds they wait, each in a header of its own.
+static TIMEOUT_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-stainless-timeout"),
+    HeaderName::from_static("x-stainless-read-timeout"),
+    HeaderName::from_static("x-server-timeout"),
+];
+/// Which lane goes first.
+const ROUTE_HEADER: HeaderName = HeaderName::from_static("x-portunus-route");
+/// The gateways a request has passed, each by a word of its own.
+pub(super) const HOPS_HEADER: HeaderName = HeaderName::from_static("x-portunus-hops");
+/// More gateways than this in a row are a mistake, even if none comes twice.
+const MAX_HOPS: usize = 8;
+
+/// What the headers ask for.
+pub(crate) struct CallOptions {
+    /// How long the caller waits for the answer to begin, if it says so.
+    pub(super) timeout: Option<Duration>,
+    /// Whether the cheapest lane goes first.
+    pub(super) cheapest_first: bool,
+    /// The gateways passed, this one included, for the next in the row.
+    pub(super) hops: HeaderValue,
+}
+
+impl CallOptions {
+    /// Reads the headers of a request to the gateway of that name.
+    pub(super) fn from_headers(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, ApiError> {
+        let cheapest = match headers.get(ROUTE_HEADER).map(HeaderValue::as_bytes) {
+            None | Some(b"written") => false,
+            Some(b"cheapest") => true,
+            Some(_) => {
+                let say = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
+                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), say));
+            }
+        };
+        Ok(Self { timeout: client_timeout(headers), cheapest_first: cheapest, hops: append_hop(headers, own)? })
+    }
+}
+
+/// The shortest wait told. What is no time is no wish: some clients write a word there.
+fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let told = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
+    told.filter(|seconds: &f64| *seconds > 0.0)
+        .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .min()
+}
+
+fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, ApiError> {
+    if !headers.contains_key(HOPS_HEADER) {
+        return Ok(own.clone());
+    }
+    let wrong = || ApiError::invalid(HOPS_HEADER.as_str(), format!("the header `{HOPS_HEADER}` cannot be read"));
+    let mut passed = String::new();
+    let mut count = 0;
+    for value in headers.get_all(HOPS_HEADER) {
+        for hop in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
+            if hop.as_bytes() == own.as_bytes() || count >= MAX_HOPS {
+                let say = "this request came round in a loop: it has passed this gateway before; \
+                           a provider's `base` leads back to it";
+                return Err(ApiError::invalid(HOPS_HEADER.as_str(), say).with_code("request_loop"));
+            }
+            count += 1;
+            passed.push_str(hop);
+            passed.push_str(", ");
+        }
+    }
+    passed.push_str(own.to_str().unwrap_or_default());
+    HeaderValue::from_str(&passed).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(headers: &[(&str, &'static str)]) -> Result<CallOptions, ApiError> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
+        }
+        CallOptions::from_headers(&map, &HeaderValue::from_static("me"))
+    }
+
+    #[test]
+    fn the_shortest_wait_counts_and_what_is_none_is_ignored() {
+        let patience = |headers: &[_]| read(headers).unwrap().timeout.map(|p| p.as_millis());
+        assert_eq!(patience(&[]), None);
+        assert_eq!(patience(&[("x-stainless-timeout", "600")]), Some(600_000));
+        let both = [("x-stainless-read-timeout", "30.5"), ("x-server-timeout", "60")];
+        assert_eq!(patience(&both), Some(30_500));
+        for word in ["NOT_GIVEN", "", "-1", "0", "inf", "nan", "1e400"] {
+            assert_eq!(patience(&[("x-stainless-timeout", word)]), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_loop_is_seen_and_a_row_of_gateways_is_none() {
+        let hops = |headers: &[_]| read(headers).map(|wishes| wishes.hops);
+        assert_eq!(hops(&[]).unwrap(), "me");
+        assert_eq!(hops(&[("x-portunus-hops", "other")]).unwrap(), "other, me");
+        assert_eq!(
+            hops(&[("x-portunus-hops", "a,b"), ("x-portunus-hops", "c")]).unwrap(),
+            "a, b, c, me"
+        );
+        for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
+            let fault = hops(&[("x-portunus-hops", looped)]).unwrap_err();
+            assert_eq!(fault.code(), Some("request_loop"), "{looped}");
+            assert!(fault.message().contains("loop") && !fault.is_retryable());
+        }
+    }
+
+    #[test]
+    fn an_unknown_order_is_refused_by_name() {
+        assert!(read(&[("x-portunus-route", "cheapest")]).unwrap().cheapest_first);
+        assert!(!read(&[("x-portunus-route", "written")]).unwrap().cheapest_first);
+        assert_eq!(
+            read(&[("x-portunus-route", "fast")]).err().unwrap().param(),
+            Some(ROUTE_HEADER.as_str())
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! Files the gateway keeps for a while and hands out by signed links: pictures, mostly.
+//!
+//! They lie in a folder or in a bucket of S3, whichever node kept them; a link is a name, the
+//! second it dies in, and proof that this gateway wrote both. Nothing is ever half-written: a file
+//! appears under its name when all of it is there.
+
+mod file_name;
+
+pub use file_name::FileName;
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use canon::{ApiError, ErrorKind};
+use futures_util::TryStreamExt as _;
+use ledger::Clock;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::{Config, BlobStore};
+
+/// How long a file may take to be written or read whole.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a crash left half-written is nobody's after this time.
+const TORN_FILE_AGE: Duration = Duration::from_secs(3_600);
+
+/// The files.
+pub struct FileStore {
+    objects: Arc<dyn ObjectStore>,
+    /// Where they lie, when that is a folder.
+    folder: Option<PathBuf>,
+    signing_key: hmac::Key,
+    clock: Arc<dyn Clock>,
+    settings: ArcSwap<LinkSettings>,
+}
+
+/// What a reload may change.
+struct LinkSettings {
+    public_url: String,
+    lifetime: Duration,
+    max_bytes: usize,
+}
+
+impl LinkSettings {
+    fn from_config(config: &Config) -> Self {
+        let (public_url, files) = (config.public_url.clone(), &config.files);
+        Self { public_url, lifetime: files.retention, max_bytes: files.max_file_bytes }
+    }
+}
+
+/// A kept file, and how it is got.
+#[derive(Clone, Debug)]
+pub struct FileLink {
+    /// Its name; a new link to it can be made of that.
+    pub name: String,
+    /// Where it is, for whoever has this address.
+    pub url: String,
+    /// The second both die in.
+    pub expires_at: i64,
+}
+
+impl FileStore {
+    /// Opens the place the configuration names. Links are signed with the gateway's secret.
+    pub fn open(config: &Config, secret: &str, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+        let unusable = |folder: &PathBuf, e: &dyn std::fmt::Display| {
+            anyhow::anyhow!("files.url: the folder {} cannot be used: {e}", folder.display())
+        };
+        let (shelf, folder): (Arc<dyn ObjectStore>, _) = match &config.files.store {
+            BlobStore::Folder(folder) => {
+                std::fs::create_dir_all(folder).map_err(|e| unusable(folder, &e))?;
+                let local =
+                    LocalFileSystem::new_with_prefix(folder).map_err(|e| unusable(folder, &e))?;
+                (Arc::new(local), Some(folder.clone()))
+            }
+            BlobStore::Bucket(bucket) => (Arc::clone(bucket), None),
+        };
+        Ok(Self {
+            objects: shelf,
+            folder,
+            signing_key: derive_key(secret, "files"),
+            clock,
+            settings: ArcSwap::from_pointee(LinkSettings::from_config(config)),
+        })
+    }
+
+    /// Takes over what a new configuration says of links.
+    pub fn reconfigure(&self, config: &Config) {
+        self.settings.store(Arc::new(LinkSettings::from_config(config)));
+    }
+
+    /// Keeps bytes of that type for an account, and tells how they are got.
+    pub async fn put(
+        &self,
+        account: &str,
+        bytes: Bytes,
+        content_type: &str,
+    ) -> Result<FileLink, ApiError> {
+        let terms = self.settings.load();
+        let (length, size) = (bytes.len(), terms.max_bytes);
+        if length > size {
+            let say = format!("{length} bytes are too many to be kept; at most {size} are here");
+            return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
+        }
+        let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
+        let expires = self.now_seconds().saturating_add(lives);
+        let name = file_name::new_name(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
+        let path = Path::from(name.as_str());
+        match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => return Err(write_error(account, &e)),
+            Err(e) => return Err(write_error(account, &e)),
+        }
+        tracing::debug!(account.id = account, file.bytes = length, "kept {length} bytes");
+        Ok(self.link(&name, expires))
+    }
+
+    /// A link to a file that is kept until that second.
+    pub fn link(&self, name: &str, expires_at: i64) -> FileLink {
+        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
+        let base = &self.settings.load().public_url;
+        let url = format!("{base}/files/{name}?expires={expires_at}&signature={signature}");
+        FileLink { name: name.to_owned(), url, expires_at }
+    }
+
+    /// The name behind a link, if we wrote it and its time is not over.
+    pub fn verify_link<'a>(
+        &self,
+        name: &'a str,
+        expires: &str,
+        signature: &str,
+    ) -> Result<FileName<'a>, ApiError> {
+        let forged = || {
+            let say = "this link is not complete or not ours; ask for the result again";
+            ApiError::new(ErrorKind::Forbidden, say).with_code("wrong_signature")
+        };
+        let expires: i64 = expires.parse().map_err(|_| forged())?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| forged())?;
+        let good = hmac::verify(&self.signing_key, &signed_text(name, expires), &signature).is_ok();
+        let name = FileName::parse(name).filter(|_| good).ok_or_else(forged)?;
+        if self.now_seconds() >= expires {
+            let ended = jiff::Timestamp::from_second(expires);
+            let ended = ended.map(|time| time.to_string()).unwrap_or_default();
+            let say = format!("this link died at {ended}, and the file with it; make it again");
+            return Err(ApiError::new(ErrorKind::Gone, say).with_code("link_expired"));
+        }
+        Ok(name)
+    }
+
+    /// A file, or a part of it.
+    pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
+        let path = Path::from(name);
+        match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(&path, options)).await {
+            Ok(Ok(got)) => Ok(got),
+            Ok(Err(object_store::Error::NotFound { .. })) => {
+                Err(ApiError::new(ErrorKind::NotFound, "this file is gone"))
+            }
+            Ok(Err(e)) => Err(read_error(&e)),
+            Err(e) => Err(read_error(&e)),
+        }
+    }
+
+    /// The whole of a file.
+    pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
+        let got = self.get(name, GetOptions::default()).await?;
+        match tokio::time::timeout(TRANSFER_TIMEOUT, got.bytes()).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(e)) => Err(read_error(&e)),
+            Err(e) => Err(read_error(&e)),
+        }
+    }
+
+    /// Forgets a file before its time. What cannot be forgotten now is swept later.
+    pub async fn delete(&self, name: &str) {
+        if let Err(e) = self.objects.delete(&Path::from(name)).await {
+            tracing::debug!("a file was not forgotten, its time will come: {e}");
+        }
+    }
+
+    /// Deletes what has died, whoever kept it, and tells how many.
+    pub async fn sweep_expired(&self) -> Result<usize, object_store::Error> {
+        let now = self.now_seconds();
+        let dead = self.objects.list(None).try_filter_map(|meta| async move {
+            let name = meta.location.filename().and_then(FileName::parse);
+            Ok(name.filter(|name| name.expires_at <= now).map(|_| meta.location.clone()))
+        });
+        let dead: Vec<Path> = dead.try_collect().await?;
+        for path in &dead {
+            match self.objects.delete(path).await {
+                // Another node was faster.
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if let Some(folder) = self.folder.clone() {
+            let swept = tokio::task::spawn_blocking(move || sweep_torn(&folder)).await;
+            if let Ok(Err(e)) = swept {
+                tracing::warn!("what a crash left half-written could not be swept: {e}");
+            }
+        }
+        Ok(dead.len())
+    }
+
+    fn now_seconds(&self) -> i64 {
+        self.clock.now() / 1_000_000
+    }
+}
+
+/// A key for one purpose, made of the gateway's secret.
+pub fn derive_key(secret: &str, purpose: &str) -> hmac::Key {
+    let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let made = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
+    hmac::Key::new(hmac::HMAC_SHA256, made.as_ref())
+}
+
+/// What a link's signature is made of.
+fn signed_text(name: &str, expires: i64) -> Vec<u8> {
+    format!("{name}\n{expires}").into_bytes()
+}
+
+/// Files that were being written when their process died carry a number behind their name.
+fn sweep_torn(folder: &PathBuf) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let torn = entry.file_name().to_string_lossy().contains('#');
+        let age = entry.metadata().and_then(|meta| meta.modified()).map(|time| time.elapsed());
+        if torn && matches!(age, Ok(Ok(age)) if age > TORN_FILE_AGE) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_error(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
+    let full = std::iter::successors(Some(error), |e| e.source()).any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| {
+            matches!(io.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        })
+    });
+    let say = if full {
+        "there is no room to keep the result at the moment, retry later"
+    } else {
+        "the result cannot be kept at the moment, retry shortly"
+    };
+    let note = format!("a file of account {account} was not kept: {error}");
+    ApiError::new(ErrorKind::Overloaded, say).with_log_note(note)
+}
+
+fn read_error(error: &dyn std::error::Error) -> ApiError {
+    ApiError::new(ErrorKind::Overloaded, "files cannot be read at the moment, retry shortly")
+        .with_log_note(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::LoadOptions;
+    use ledger::TestClock;
+
+    const HOUR: i64 = 3_600_000_000;
+
+    struct FilesFixture {
+        files: FileStore,
+        clock: Arc<TestClock>,
+        folder: PathBuf,
+    }
+
+    impl Drop for FilesFixture {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    fn fixture(config: &str) -> FilesFixture {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = std::env::temp_dir().join(format!("portunus-files-{}", uuid::Uuid::now_v7()));
+        let given = LoadOptions { file: None, listen_address: None, data_folder: folder.clone() };
+        let config =
+            Config::parse(config, std::path::Path::new("t"), &given, &|_| None).expect("a config");
+        let clock = Arc::new(TestClock::at(1_763_200_000_000_000));
+        let files = FileStore::open(&config, "secret", Arc::clone(&clock) as _).expect("a folder");
+        FilesFixture { files, clock, folder: folder.join("files") }
+    }
+
+    /// The parts of a link.
+    fn parts(link: &FileLink) -> (String, String, String) {
+        let (_, rest) = link.url.split_once("/files/").unwrap();
+        let (name, query) = rest.split_once("?expires=").unwrap();
+        let (expires, signature) = query.split_once("&signature=").unwrap();
+        (name.to_owned(), expires.to_owned(), signature.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_link_opens_its_file_until_it_dies_and_no_other() {
+        let ground = fixture("[files]\nkeep = \"2h\"");
+        let files = &ground.files;
+        let link = files.put("ada", Bytes::from_static(b"\x89PNG"), "image/png").await.unwrap();
+        let other = files.put("bob", Bytes::from_static(b"{}"), "text/html").await.unwrap();
+        assert!(link.url.starts_with("http://127.0.0.1:8080/files/"), "{}", link.url);
+        let (name, expires, signature) = parts(&link);
+        let read = files.verify_link(&name, &expires, &signature).unwrap();
+        assert_eq!((read.mime, read.is_raster_image()), ("image/png", true));
+        assert_eq!(files.read(read.text).await.unwrap(), Bytes::from_static(b"\x89PNG"));
+        let (other, ..) = parts(&other);
+        let later = (link.expires_at + 1).to_string();
+        for (name, expires, signature) in [
+            (other.as_str(), expires.as_str(), signature.as_str()),
+            (&name, &later, &signature),
+            (&name, &expires, ""),
+            (&name, "", &signature),
+            ("../portunus.db", &expires, &signature),
+        ] {
+            let fault = files.verify_link(name, expires, signature).unwrap_err();
+            assert_eq!(fault.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
+        }
+        ground.clock.pass(2 * HOUR - 1_000_000);
+        assert!(files.verify_link(&name, &expires, &signature).is_ok());
+        ground.clock.pass(1_000_000);
+        let fault = files.verify_link(&name, &expires, &signature).unwrap_err();
+        assert_eq!((fault.kind(), fault.code()), (ErrorKind::Gone, Some("link_expired")));
+    }
+
+    #[tokio::test]
+    async fn the_dead_are_swept_and_the_living_and_the_foreign_stay() {
+        let ground = fixture("[files]\nkeep = \"2h\"");
+        let files = &ground.files;
+        let first = files.put("ada", Bytes::from_static(b"1"), "image/png").await.unwrap();
+        ground.clock.pass(HOUR);
+        let second = files.put("ada", Bytes::from_static(b"2"), "image/png").await.unwrap();
+        std::fs::write(ground.folder.join("notes.txt"), "not ours").unwrap();
+        assert_eq!(files.sweep_expired().await.unwrap(), 0);
+        ground.clock.pass(HOUR);
+        assert_eq!(files.sweep_expired().await.unwrap(), 1);
+        let gone = files.read(&first.name).await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        assert_eq!(files.read(&second.name).await.unwrap(), Bytes::from_static(b"2"));
+        files.delete(&second.name).await;
+        assert!(files.read(&second.name).await.is_err());
+        assert!(ground.folder.join("notes.txt").exists());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_kept_is_told_and_leaves_nothing() {
+        let ground = fixture("[files]\nsize = \"10\"");
+        let large = ground.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
+        assert!(large.unwrap_err().message().contains("11 bytes"));
+        std::fs::remove_dir_all(&ground.folder).unwrap();
+        std::fs::write(&ground.folder, "a file where the folder was").unwrap();
+        let fault = ground.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
+        assert_eq!(fault.unwrap_err().kind(), ErrorKind::Overloaded);
+        std::fs::remove_file(&ground.folder).unwrap();
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let full = object_store::Error::Generic { store: "files", source: full.into() };
+        assert!(write_error("ada", &full).message().contains("no room"));
+    }
+}

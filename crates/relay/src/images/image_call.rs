@@ -1,0 +1,303 @@
+//! An order on its way: what was asked, which route serves it, what it can cost, and what a lane is
+//! sent for it.
+
+use axum::response::Response;
+use canon::{
+    ImageDelivery, ImageFamily, ApiError, Loss, Losses, Money, WireFormat, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
+};
+use catalog::{ModelKind, ImageCapabilities, ModelPrices};
+use dialects::images::{ImageRequestForm, AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest, ImageProtocol, ImageProviderRequest};
+use dialects::{RequestFacts, ReplyMeter};
+use std::sync::Arc;
+use upstream::{FetchAllowance, FetchError};
+
+use super::super::dry_run::{self, DryRun};
+use super::super::settle::BoxedAccount;
+use super::super::{Call, admit, adapt, prepare, route};
+use super::validate;
+use crate::json_response::json_response as json_response;
+use config::{LiveLane, Route};
+
+/// More tokens than any model makes of one picture it is given.
+const INPUT_IMAGE_TOKENS: u64 = 16_384;
+/// Tokens a model may say besides its pictures, where it converses.
+const DEFAULT_TEXT_TOKENS: u64 = 8_192;
+
+/// An order for pictures.
+pub(super) struct ImageCall {
+    form: ImageRequestForm,
+    parsed: ParsedImageRequest,
+    route: Arc<Route>,
+    /// Whether something had to be fetched, so that the caller's bytes are not the whole order.
+    has_fetched: bool,
+}
+
+/// What a lane is sent.
+pub(super) struct PreparedImages {
+    pub(super) protocol: ImageProtocol,
+    /// One after the other, or all at once.
+    pub(super) requests: Vec<ImageProviderRequest>,
+    pub(super) losses: Vec<Loss>,
+    /// Whether they are the caller's own bytes.
+    pub(super) is_pass_through: bool,
+}
+
+impl ImageCall {
+    /// Reads an order and applies every rule there is.
+    pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
+        let order = form.read(&call.body)?;
+        let route = route::find_kind(call, &order.picture.model, ModelKind::Image)?;
+        validate::validate(&order.picture, &route.model)?;
+        let guard = call.config.media.fetcher.guard();
+        for (place, url) in image_urls(&order.picture) {
+            guard.check(url).map_err(|e| ApiError::invalid(&*place, format!("`{place}` {e}")))?;
+        }
+        Ok(Self { form, parsed: order, route, has_fetched: false })
+    }
+
+    /// What is asked for.
+    pub(super) const fn request(&self) -> &ImageRequest {
+        &self.parsed.picture
+    }
+
+    /// Whether it is waited for, as the body says.
+    pub(super) const fn async_delivery(&self) -> &AsyncDelivery {
+        &self.parsed.delivery
+    }
+
+    /// The same order, with its pictures in the answer itself however they were wished for.
+    pub(super) fn with_inline_delivery(mut self) -> Self {
+        self.parsed.picture.delivery = Some(ImageDelivery::Base64);
+        self
+    }
+
+    /// How the pictures are to come: a stream carries them in itself.
+    pub(super) fn delivery(&self) -> Option<ImageDelivery> {
+        if self.request().stream { Some(ImageDelivery::Base64) } else { self.request().delivery }
+    }
+
+    /// The model asked for.
+    pub(super) fn model(&self) -> &str {
+        &self.parsed.picture.model
+    }
+
+    /// Who serves it.
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// How many bytes count as input where a lane does not count.
+    pub(super) fn input_bytes(&self) -> u64 {
+        let given = self.request().inputs.len() as u64;
+        (self.request().prompt.len() as u64).saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
+    }
+
+    /// Gets what is only named by address, and sets the money aside. First the one, because what
+    /// was fetched is judged like what was sent, and a refusal must not leave a hold.
+    pub(super) async fn admit(mut self, call: &Call) -> Result<(Self, BoxedAccount), ApiError> {
+        let peek = RequestFacts {
+            model: self.model().to_owned(),
+            stream: self.request().stream,
+            max_output_tokens: Some(self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default())),
+            candidates: 1,
+            ..RequestFacts::default()
+        };
+        admit::check_token_rate(call, &peek).await?;
+        self.fetch(call).await?;
+        let bound = self.max_cost(self.route.prices.iter());
+        let mut tab = admit::admit_with_max_cost(call, &peek, &self.route, bound).await?;
+        let size = self.request().size.to_string();
+        tab.set_image_spec(Some(&size), self.request().quality.as_deref());
+        admit::sync_journal(call).await?;
+        Ok((self, tab))
+    }
+
+    async fn fetch(&mut self, call: &Call) -> Result<(), ApiError> {
+        let media = &call.config.media;
+        let room = call.config.max_body_bytes.saturating_sub(call.body.len());
+        let allowance = FetchAllowance::new(room / 4 * 3);
+        let picture = &mut self.parsed.picture;
+        let sources = picture.inputs.iter_mut().enumerate();
+        let sources = sources.map(|(at, source)| (format!("image[{at}]"), source));
+        let mask = picture.mask.iter_mut().map(|source| ("mask".to_owned(), source));
+        for (place, source) in sources.chain(mask) {
+            let MediaSource::Url { url, .. } = &*source else { continue };
+            if !media.is_fetch_enabled {
+                let say = format!("`{place}` must stand in the request itself");
+                return Err(ApiError::invalid(place, say));
+            }
+            let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
+            let got = got.map_err(|e| fetch_error(&place, call, &e))?;
+            let Some(seen) = dialects::images::image_info(&got.bytes) else {
+                let say = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
+                return Err(ApiError::invalid(place, say));
+            };
+            let data = dialects::images::encode(&got.bytes);
+            *source = MediaSource::Inline { mime: seen.mime(), data };
+            self.has_fetched = true;
+        }
+        if self.has_fetched {
+            dialects::images::check_inputs(&self.parsed.picture)?;
+        }
+        Ok(())
+    }
+
+    /// The most output tokens all pictures can be.
+    fn max_output_tokens(&self, palette: &ImageCapabilities) -> u64 {
+        let picture = self.request();
+        let drafts = picture.partial_images.unwrap_or_default();
+        let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
+        one.saturating_mul(picture.count.into())
+    }
+
+    /// The most the order can cost at any of these prices.
+    pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
+        let picture = self.request();
+        let palette = self.route.model.images.clone().unwrap_or_default();
+        let converses = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
+        let words = match (converses, self.route.model.max_output_tokens) {
+            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into()),
+            (false, _) => 0,
+        };
+        let size = picture.size.to_string();
+        let which = catalog::ImageSpec::from_request(Some(&size), picture.quality.as_deref());
+        let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
+        let input = (picture.prompt.len() as u64)
+            .saturating_mul(picture.count.into())
+            .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()))
+            // Providers add a few words of their own around a prompt.
+            .saturating_add(1_024);
+        let images = picture.count.into();
+        let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
+        let bounds = prices.map(|prices| {
+            // The price list may know how many tokens such a picture is, and counts them itself.
+            let known = prices.image_rate(which).tokens > 0;
+            let output = if known { 0 } else { self.max_output_tokens(&palette) };
+            prices.max_cost_with(input, output.max(words), &units)
+        });
+        bounds.max().unwrap_or(Money::ZERO)
+    }
+
+    /// What an answer says of itself: the lane's own counts, or ours where it gives none.
+    pub(super) fn meter(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
+        let made = pictures.count() as u64;
+        let estimate = || {
+            let palette = lane.served_model.images.clone().unwrap_or_default();
+            let picture = self.request();
+            let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), 0);
+            let by_token = lane.prices.per_image.is_none();
+            let output = if by_token { one.saturating_mul(made) } else { 0 };
+            let input = (picture.prompt.len() as u64).div_ceil(4);
+            Usage { input, output, output_image: output, ..Usage::default() }
+        };
+        let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
+        let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
+        ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
+    }
+
+    /// What a lane is sent. A stream is asked for where the lane has one.
+    pub(super) fn prepare(
+        &self,
+        call: &Call,
+        lane: &LiveLane,
+        stream: bool,
+    ) -> Result<PreparedImages, ApiError> {
+        let spoken = image_protocol(lane)?;
+        let same = spoken.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
+        let origin = spoken.origin();
+        let (written, losses) = if same {
+            let one = self.form.patch(&call.body, &self.parsed, &lane.model);
+            let ImageProviderRequest { outgoing, content_type, headers } = one;
+            let outgoing = match &content_type {
+                None => adapt::remove_fields(&GATEWAY_FIELDS, outgoing)?,
+                Some(_) => outgoing,
+            };
+            (vec![ImageProviderRequest { outgoing, content_type, headers }], Vec::new())
+        } else {
+            let picture = ImageRequest { stream, ..self.request().clone() };
+            spoken.write(&picture, &lane.model, &call.id)?
+        };
+        let mut losses: Losses = losses.into_iter().collect();
+        let mut fitted = Vec::with_capacity(written.len());
+        for ImageProviderRequest { outgoing, content_type: kind, headers } in written {
+            let (outgoing, more) = match &kind {
+                None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
+                // A form has no fields to rename in place.
+                Some(_) => {
+                    let at = adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
+                    (at, Vec::new())
+                }
+            };
+            losses.extend(more);
+            fitted.push(ImageProviderRequest { outgoing, content_type: kind, headers });
+        }
+        let losses = losses.into_vec();
+        prepare::refuse_losses(call, &losses)?;
+        Ok(PreparedImages { protocol: spoken, requests: fitted, losses, is_pass_through: same })
+    }
+
+    /// A dry run: what would be sent, calling no one.
+    pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
+        let fetches: Vec<String> = image_urls(self.request()).map(|(place, _)| place).collect();
+        let nothing = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
+        let picture = &mut self.parsed.picture;
+        for source in picture.inputs.iter_mut().chain(&mut picture.mask) {
+            if matches!(source, MediaSource::Url { .. }) {
+                *source = nothing();
+                self.has_fetched = true;
+            }
+        }
+        let picks = route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
+        let lane = &picks.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
+        let PreparedImages { protocol: spoken, requests: written, losses, is_pass_through: _ } =
+            self.prepare(call, lane, self.request().stream)?;
+        let bound = self.max_cost(std::iter::once(&lane.prices));
+        let outgoing = written.into_iter().map(|written| written.outgoing).collect();
+        let dialect = spoken.origin();
+        let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
+        Ok(dry_run::dry_run_response(self.model(), told))
+    }
+}
+
+/// How a lane is asked for pictures: at the images address if it has one, else in a conversation.
+pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
+    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
+    if lane.formats.contains(&WireFormat::Images) {
+        return Ok(ImageProtocol::Images(family()));
+    }
+    if lane.formats.contains(&WireFormat::Native) {
+        return Ok(ImageProtocol::Native);
+    }
+    Err(ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
+        .with_log_note(format!("lane {} speaks no format that has pictures", lane.name)))
+}
+
+/// What is named by address, and where.
+fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
+    let inputs = picture.inputs.iter().enumerate();
+    let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
+    let mask = picture.mask.iter().map(|source| ("mask".to_owned(), source));
+    inputs.chain(mask).filter_map(|(place, source)| match source {
+        MediaSource::Url { url, .. } => Some((place, url.as_str())),
+        MediaSource::Inline { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
+    })
+}
+
+/// One sentence for every failure: it tells the rules, and nothing of what was found.
+fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
+    let limits = call.config.media.fetcher.limits();
+    let say = format!(
+        "`{place}` could not be fetched: it must be a public HTTPS address that gives a picture \
+         of at most {} bytes within {:?}",
+        limits.max_bytes, limits.timeout
+    );
+    match error {
+        FetchError::Busy => {
+            ApiError::new(ErrorKind::Overloaded, "too much is being fetched at this moment")
+                .with_retry_after(std::time::Duration::from_secs(1))
+        }
+        FetchError::NotPublic | FetchError::Failed(_) => {
+            ApiError::invalid(place, say).with_code("failed_to_download_image").with_log_note(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the model asked for can make: everything else is refused with what it can.
+
+use canon::{ImageSize, ApiError, ImageRequest};
+use catalog::{Model, ImageCapabilities};
+
+/// Judges an order by what the directory knows of the model.
+pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
+    if picture.stream && picture.delivery == Some(canon::ImageDelivery::Url) {
+        let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
+        return Err(ApiError::invalid("response_format", say));
+    }
+    let Some(palette) = &model.images else { return Ok(()) };
+    let ImageCapabilities {
+        family: _,
+        sizes: _,
+        any: _,
+        ratios,
+        qualities,
+        formats,
+        backgrounds,
+        most,
+        inputs,
+        // Who has no word for a mask tells it as a loss.
+        mask: _,
+        partials: _,
+        tokens: _,
+    } = palette;
+    let refuse = |name: &str, allowed: &str| {
+        let say = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
+        Err(ApiError::invalid(name, say))
+    };
+    if picture.size != ImageSize::Auto && !palette.accepts_size(&picture.size) {
+        return refuse("size", &palette.describe_sizes());
+    }
+    let words = [
+        ("quality", &picture.quality, qualities),
+        ("output_format", &picture.format, formats),
+        ("background", &picture.background, backgrounds),
+        ("aspect_ratio", &picture.aspect_ratio, ratios),
+    ];
+    for (name, word, known) in words {
+        if word.as_ref().is_some_and(|word| !known.is_empty() && !known.contains(word)) {
+            return refuse(name, &known.join(", "));
+        }
+    }
+    if most.is_some_and(|most| picture.count > most) {
+        return refuse("n", &format!("1 to {}", most.unwrap_or(1)));
+    }
+    if let Some(inputs) = *inputs
+        && picture.inputs.len() > inputs
+    {
+        return refuse("image", &format!("at most {inputs} pictures"));
+    }
+    // Of a model only the operator describes, it is not known what it takes.
+    let known = !model.as_of.is_empty();
+    if known && !picture.inputs.is_empty() && !model.accepts_input("image") {
+        let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
+        return Err(ApiError::invalid("image", say));
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! JSON answers.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+
+/// A JSON answer.
+pub fn json_response(body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,387 @@
+//! The two roads a stream can take: its own pieces handed on, or events between two formats.
+
+use bytes::Bytes;
+use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
+use dialects::{
+    StopEnforcer, CustomToolCalls, SseDecoder, Dialect, StreamFrame, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, FrameAction,
+    StreamWriter, event_tier,
+};
+
+use super::Call;
+use super::prepare::LaneTranslation;
+use super::signature_cache::SignatureCollector;
+
+/// How a provider's bytes become the caller's.
+pub(super) struct StreamPipeline {
+    decoder: SseDecoder,
+    mode: StreamMode,
+    /// Whether it was ended here.
+    is_truncated: bool,
+}
+
+enum StreamMode {
+    /// Caller and provider speak the same format.
+    PassThrough(Box<dyn StreamMeter>),
+    /// They do not.
+    Translated(Box<TranslatedStream>),
+}
+
+struct TranslatedStream {
+    reader: Box<dyn StreamReader>,
+    writer: Box<dyn StreamWriter>,
+    /// Ends the answer, where the gateway itself has to.
+    stop_enforcer: StopEnforcer,
+    custom_calls: CustomToolCalls,
+    signatures: Option<SignatureCollector>,
+    events: Vec<Event>,
+    meter: ReplyMeter,
+    losses: Vec<Loss>,
+}
+
+/// How far a stream has come after some bytes.
+pub(super) enum StreamProgress {
+    /// More is to come.
+    Ongoing,
+    /// It is complete.
+    Complete,
+    /// It broke.
+    Broken(ApiError),
+}
+
+/// What a reply written by us is stamped with.
+pub fn reply_stamp(call: &Call) -> ReplyStamp {
+    let id = call.id.trim_start_matches("req_").to_owned();
+    ReplyStamp { id, created: call.engine.clock.now() / 1_000_000 }
+}
+
+fn signature_collector(call: &Call, chat: &ChatRequest) -> Option<SignatureCollector> {
+    SignatureCollector::for_request(&call.engine.signatures, call.dialect.origin(), chat)
+}
+
+impl StreamPipeline {
+    /// For a stream, handed on or translated.
+    pub(super) fn new(
+        call: &Call,
+        peek: &RequestFacts,
+        dialect: &'static dyn Dialect,
+        speech: Option<Box<LaneTranslation>>,
+    ) -> Self {
+        let lane = match speech {
+            None => StreamMode::PassThrough(dialect.stream_meter(peek)),
+            Some(speech) => {
+                let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
+                let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
+                let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
+                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), brake, writer)
+            }
+        };
+        let route = call.config.routes.get(&*peek.model);
+        let pictures = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
+        let cutter = if pictures { SseDecoder::for_images() } else { SseDecoder::default() };
+        Self { decoder: cutter, mode: lane, is_truncated: false }
+    }
+
+    /// For a stream of pictures, which its own watcher hands on or rewrites.
+    pub(super) fn passing_through(sniffer: Box<dyn StreamMeter>) -> Self {
+        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(sniffer), is_truncated: false }
+    }
+
+    /// The last words of a stream that broke, where they are not those of the caller's format.
+    pub(super) fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+        match &self.mode {
+            StreamMode::PassThrough(sniffer) => sniffer.abort_event(fault),
+            StreamMode::Translated(_) => None,
+        }
+    }
+
+    /// For a stream whose caller wants the answer whole.
+    pub(super) fn gathering(
+        call: &Call,
+        dialect: &'static dyn Dialect,
+        speech: Box<LaneTranslation>,
+    ) -> Self {
+        let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
+        let (custom, seals) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
+        let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
+        let gather =
+            ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
+        let lane = StreamMode::translated(dialect, custom, seals, brake, Box::new(gather));
+        Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
+    }
+
+    /// Takes a whole answer of the provider's instead of a stream.
+    pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
+        match &mut self.mode {
+            // Nothing is translated here, so there is nothing to take apart.
+            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole answer came instead of a stream")),
+            StreamMode::Translated(translated) => {
+                translated.events.extend(canon::into_events(reply));
+                translated.write(out);
+                translated.complete(out)
+            }
+        }
+    }
+
+    /// Takes bytes of the provider's and writes what the caller is to get.
+    pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
+        // What comes out is about as long as what came in.
+        out.reserve(bytes.len());
+        self.decoder.push(bytes);
+        loop {
+            match self.decoder.next_frame() {
+                Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
+                    StreamProgress::Ongoing => {}
+                    end => return end,
+                },
+                Ok(None) => return StreamProgress::Ongoing,
+                Err(fault) => return StreamProgress::Broken(fault),
+            }
+        }
+    }
+
+    /// The provider's body has ended.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        match self.decoder.finish() {
+            Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
+                StreamProgress::Ongoing => {}
+                end => return end,
+            },
+            Ok(None) => {}
+            Err(fault) => return StreamProgress::Broken(fault),
+        }
+        self.mode.finish(out)
+    }
+
+    /// The provider's body broke. When everything was said before, nothing is lost.
+    pub(super) fn fail(&mut self, fault: ApiError, out: &mut Vec<u8>) -> StreamProgress {
+        match self.finish_early(out) {
+            StreamProgress::Complete => StreamProgress::Complete,
+            StreamProgress::Ongoing | StreamProgress::Broken(_) => StreamProgress::Broken(fault),
+        }
+    }
+
+    /// Ends the answer without waiting for its end marker, if it has given its reason to end.
+    pub(super) fn finish_early(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        if self.meter().is_finished { self.mode.finish(out) } else { StreamProgress::Ongoing }
+    }
+
+    /// Ends the answer here and now, as one that reached its output limit.
+    pub(super) fn truncate(&mut self, usage: &Usage, out: &mut Vec<u8>) {
+        match &mut self.mode {
+            StreamMode::PassThrough(sniffer) => sniffer.write_truncated(usage, out),
+            StreamMode::Translated(translated) => {
+                translated.truncate(*usage, out);
+                translated.complete(out);
+            }
+        }
+        self.is_truncated = true;
+    }
+
+    /// What the answer has said of itself.
+    pub(super) fn meter(&self) -> &ReplyMeter {
+        match &self.mode {
+            StreamMode::PassThrough(sniffer) => sniffer.totals(),
+            StreamMode::Translated(translated) => &translated.meter,
+        }
+    }
+
+    /// Everything was said: the seals a caller of this format may not bring back are kept.
+    pub(super) fn keep_signatures(&mut self, call: &Call) {
+        if let StreamMode::Translated(translated) = &mut self.mode
+            && let Some(seals) = translated.signatures.take()
+        {
+            seals.store_into(&call.engine.signatures, &call.key.record.account_id);
+        }
+    }
+
+    /// Whether the answer was ended here, so that the provider has to be let go.
+    pub(super) fn was_stopped(&self) -> bool {
+        match &self.mode {
+            StreamMode::PassThrough(_) => self.is_truncated,
+            StreamMode::Translated(translated) => self.is_truncated || translated.was_stopped(),
+        }
+    }
+
+    /// What the translation could not show.
+    pub(super) fn losses(&mut self) -> Vec<Loss> {
+        match &mut self.mode {
+            StreamMode::PassThrough(_) => Vec::new(),
+            StreamMode::Translated(translated) => std::mem::take(&mut translated.losses),
+        }
+    }
+}
+
+impl StreamMode {
+    /// What ends the answer where the lane cannot, or else lets it pass.
+    fn stop_enforcer(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
+        let candidates = chat.sampling.candidates.unwrap_or(1);
+        brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
+    }
+
+    fn translated(
+        dialect: &'static dyn Dialect,
+        custom: CustomToolCalls,
+        seals: Option<SignatureCollector>,
+        brake: StopEnforcer,
+        writer: Box<dyn StreamWriter>,
+    ) -> Self {
+        Self::Translated(Box::new(TranslatedStream {
+            reader: dialect.stream_reader(),
+            writer,
+            stop_enforcer: brake,
+            custom_calls: custom,
+            signatures: seals,
+            events: Vec::new(),
+            meter: ReplyMeter::default(),
+            losses: Vec::new(),
+        }))
+    }
+
+    fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
+        match self {
+            Self::PassThrough(sniffer) => match sniffer.observe(frame) {
+                FrameAction::Forward => {
+                    sniffer.write(frame, out);
+                    StreamProgress::Ongoing
+                }
+                FrameAction::Drop => StreamProgress::Ongoing,
+                FrameAction::Last => {
+                    if !sniffer.totals().is_finished {
+                        return StreamProgress::Broken(cut_short_error("the end came without a finish reason"));
+                    }
+                    sniffer.write(frame, out);
+                    StreamProgress::Complete
+                }
+                FrameAction::Error(fault) => StreamProgress::Broken(fault),
+            },
+            Self::Translated(translated) => translated.push_frame(frame, out),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        match self {
+            // Everything was said, only the end marker never came.
+            Self::PassThrough(sniffer) if sniffer.totals().is_finished => {
+                sniffer.write_end(out);
+                StreamProgress::Complete
+            }
+            Self::PassThrough(_) => StreamProgress::Broken(cut_short_error("the body ended without a finish reason")),
+            Self::Translated(translated) => translated.finish(out),
+        }
+    }
+}
+
+impl TranslatedStream {
+    fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
+        if let Err(fault) = self.reader.push(frame, &mut self.events) {
+            return StreamProgress::Broken(fault);
+        }
+        self.meter.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
+        self.write(out);
+        if self.was_stopped() {
+            self.complete(out)
+        } else if self.reader.is_done() {
+            self.finish(out)
+        } else {
+            StreamProgress::Ongoing
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        if let Err(fault) = self.reader.finish(&mut self.events) {
+            return StreamProgress::Broken(fault);
+        }
+        self.write(out);
+        self.complete(out)
+    }
+
+    fn complete(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        self.meter.is_finished = true;
+        self.losses.extend(self.writer.finish(out));
+        StreamProgress::Complete
+    }
+
+    fn was_stopped(&self) -> bool {
+        self.stop_enforcer.is_finished()
+    }
+
+    /// Ends the answer here and now.
+    fn truncate(&mut self, usage: Usage, out: &mut Vec<u8>) {
+        let events = &mut self.events;
+        self.stop_enforcer.cut(usage, &mut |event| events.push(event));
+        self.write_events(out, false);
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) {
+        self.write_events(out, true);
+    }
+
+    /// Hands what was read to the writer, past the brake or behind it.
+    fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
+        let Self { reader: _, writer, stop_enforcer: brake, custom_calls: custom, signatures: seals, events, meter: said, losses: _ } = self;
+        let mut write = |event: Event| {
+            meter_event(&event, said);
+            if let Some(seals) = seals {
+                seals.observe(&event);
+            }
+            if custom.is_idle() {
+                writer.push(event, out);
+            } else {
+                custom.push(event, |event| writer.push(event, out));
+            }
+        };
+        for event in events.drain(..) {
+            match braked {
+                false => write(event),
+                true if brake.is_finished() => {}
+                true => brake.push(event, &mut write),
+            }
+        }
+        said.is_estimated = brake.is_usage_estimated();
+    }
+}
+
+/// Writes nothing until the end, and then the answer as a whole.
+struct ReplyGatherer {
+    builder: ReplyBuilder,
+    dialect: &'static dyn Dialect,
+    request: ChatRequest,
+    stamp: ReplyStamp,
+}
+
+impl StreamWriter for ReplyGatherer {
+    fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
+        // Readers tell a fault as an error, never as an event.
+        let _ = self.builder.push(event);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        let reply = std::mem::take(&mut self.builder).finish();
+        let (body, losses) = self.dialect.write_reply(reply, &self.request, &self.stamp);
+        out.extend_from_slice(&body);
+        losses
+    }
+}
+
+/// Keeps count of what an event says.
+fn meter_event(event: &Event, said: &mut ReplyMeter) {
+    match event {
+        Event::Usage(usage) => {
+            said.usage = Some(said.usage.unwrap_or_default().merged(*usage));
+        }
+        Event::PartDelta(_, PartDelta::Text(text)) => said.output_bytes += text.len() as u64,
+        Event::PartStart(..) => said.output_bytes += 1,
+        Event::Extra { .. } => said.service_tier = event_tier(event).or(said.service_tier.take()),
+        Event::Start { .. }
+        | Event::PartDelta(..)
+        | Event::PartSignature(..)
+        | Event::PartEnd(_)
+        | Event::Finish { .. }
+        | Event::Error(_) => {}
+    }
+}
+
+fn cut_short_error(note: &str) -> ApiError {
+    ApiError::new(canon::ErrorKind::Interrupted, "the provider's answer broke off before its end")
+        .with_log_note(note)
+}

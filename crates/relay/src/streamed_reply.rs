@@ -1,0 +1,407 @@
+//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end. What
+//! is there at one time leaves as one piece, however many events it holds.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::{Blame, ApiError, WireFormat, ErrorKind};
+use dialects::{Dialect, RequestFacts};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::BodyExt as _;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+use tokio_util::task::TaskTracker;
+use transport::ClientResponse;
+
+use super::prepare::LaneTranslation;
+use super::stream_pipeline::{StreamProgress, StreamPipeline};
+use super::settle::BoxedAccount;
+use super::{Call, whole_reply};
+use crate::error_format::ErrorFormat;
+use config::LiveLane;
+
+/// When enough is gathered to be sent even though more is coming.
+const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
+/// How often timeouts, the key and the journal are looked after.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a stream may be silent towards the caller.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// How long a provider that has given its reason to end may be silent before the answer is ended
+/// without it.
+const END_MARKER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last words may take to leave before the body is cut: a cut takes back what has not.
+const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
+/// How long the first piece is waited for before the caller is told that an answer has begun.
+const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
+
+/// Begins a stream. Fails, and lets the next lane try, while the caller has seen nothing.
+pub(super) async fn relay_stream(
+    call: &Arc<Call>,
+    peek: &RequestFacts,
+    lane: &Arc<LiveLane>,
+    dialect: &'static dyn Dialect,
+    speech: Option<Box<LaneTranslation>>,
+    answer: ClientResponse,
+    tab: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    if !whole_reply::is_stream(&answer.headers) {
+        return whole_reply::stream_whole(call, peek, lane, dialect, speech, answer, tab).await;
+    }
+    let road = StreamPipeline::new(call, peek, dialect, speech);
+    begin_stream(call, lane, road, peek.json_array, answer, tab).await
+}
+
+/// Begins a stream on a road that was chosen.
+pub(super) async fn begin_stream(
+    call: &Arc<Call>,
+    lane: &Arc<LiveLane>,
+    road: StreamPipeline,
+    array: bool,
+    answer: ClientResponse,
+    tab: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    // Before anything is read: a stream that is whole in its first piece is settled there.
+    let mut response = event_stream(Body::empty(), array);
+    whole_reply::add_call_headers(&mut response, &tab);
+    let mut pump = StreamedReply {
+        call: Arc::clone(call),
+        lane: Arc::clone(lane),
+        upstream: Some(answer.body),
+        pipeline: road,
+        account: Some(tab),
+        out: Vec::new(),
+        tick: Box::pin(tokio::time::sleep(CHECK_INTERVAL)),
+        last_check: Instant::now(),
+        last_received: Instant::now(),
+        last_sent: Instant::now(),
+        must_abort: false,
+    };
+    if let Err(fault) = pump.wait_first_chunk().await {
+        return match pump.account.take() {
+            Some(tab) => Err((before_first_byte(fault), tab)),
+            // A settled stream has no fault left; were there one, no other lane could pay for it.
+            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&fault, &call.id)),
+        };
+    }
+    if let Some(tab) = &mut pump.account {
+        tab.first_byte();
+    }
+    *response.body_mut() = Body::new(pump);
+    Ok(response)
+}
+
+/// An answer that is a stream: of events, or of the items of one JSON array.
+pub fn event_stream(body: Body, array: bool) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// The body of a streamed answer.
+struct StreamedReply {
+    call: Arc<Call>,
+    lane: Arc<LiveLane>,
+    upstream: Option<transport::ClientBody>,
+    pipeline: StreamPipeline,
+    /// Open until the stream is settled.
+    account: Option<BoxedAccount>,
+    out: Vec<u8>,
+    tick: Pin<Box<Sleep>>,
+    /// Time of the last look at key, deadline and journal.
+    last_check: Instant,
+    last_received: Instant,
+    last_sent: Instant,
+    /// Whether the body must end abnormally, for clients that swallow an error event.
+    must_abort: bool,
+}
+
+impl StreamedReply {
+    /// Waits for the first piece, so that a failure can still become a true status or another lane.
+    async fn wait_first_chunk(&mut self) -> Result<(), ApiError> {
+        let deadline = tokio::time::Instant::now() + FIRST_CHUNK_WAIT.min(self.lane.timeouts.gap);
+        let mut empty = true;
+        while self.out.is_empty() {
+            let Some(upstream) = &mut self.upstream else { return Ok(()) };
+            let course = match tokio::time::timeout_at(deadline, upstream.frame()).await {
+                Err(_) if FIRST_CHUNK_WAIT < self.lane.timeouts.gap => return Ok(()),
+                Err(_) => StreamProgress::Broken(stalled_error()),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        empty &= data.is_empty();
+                        match self.pipeline.push_bytes(data, &mut self.out) {
+                            // `timeout_at` prefers a frame to the deadline, so frames that say
+                            // nothing and are always ready would keep the caller waiting.
+                            StreamProgress::Ongoing
+                                if self.out.is_empty()
+                                    && tokio::time::Instant::now() >= deadline =>
+                            {
+                                if FIRST_CHUNK_WAIT < self.lane.timeouts.gap {
+                                    return Ok(());
+                                }
+                                StreamProgress::Broken(stalled_error())
+                            }
+                            course => course,
+                        }
+                    }
+                    Err(_) => continue,
+                },
+                Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
+                Ok(None) if empty => {
+                    StreamProgress::Broken(whole_reply::unusable_answer("nothing came instead of a stream"))
+                }
+                Ok(None) => self.pipeline.finish(&mut self.out),
+            };
+            match course {
+                StreamProgress::Ongoing => {}
+                StreamProgress::Complete => self.complete(),
+                StreamProgress::Broken(fault) if self.out.is_empty() => {
+                    self.upstream = None;
+                    return Err(fault);
+                }
+                // How much of an answer arrives at once does not decide what becomes of it: what was
+                // said before it broke is told, and paid for.
+                StreamProgress::Broken(fault) => {
+                    if let Some(tab) = &mut self.account {
+                        tab.first_byte();
+                    }
+                    self.abort(&fault);
+                }
+            }
+        }
+        if let Some(tab) = &mut self.account {
+            tab.record_usage(self.pipeline.meter());
+        }
+        Ok(())
+    }
+
+    /// Everything was said: settle now, before the caller gets its last byte.
+    fn complete(&mut self) {
+        let losses = self.pipeline.losses();
+        self.pipeline.keep_signatures(&self.call);
+        if let Some(mut tab) = self.account.take() {
+            tab.first_byte();
+            tab.record_usage(self.pipeline.meter());
+            tab.add_losses(losses);
+            if self.pipeline.was_stopped() {
+                tab.note_gateway_stop();
+            }
+            tab.close_done();
+        }
+        match self.upstream.take() {
+            // Dropped: a provider that is let go has to hear of it.
+            Some(_) if self.pipeline.was_stopped() => {}
+            Some(body) if body.is_end_stream() => {}
+            Some(body) => drain_body(body, &self.call.engine.tasks),
+            None => {}
+        }
+    }
+
+    /// The stream broke after the caller saw some of it: it must hear so in its own format.
+    fn abort(&mut self, fault: &ApiError) {
+        tracing::warn!(
+            request.id = %self.call.id,
+            lane.name = self.lane.name,
+            "lane `{}` broke off mid-stream: {} [{}]",
+            self.lane.name,
+            fault,
+            fault.log_note().unwrap_or_default()
+        );
+        self.upstream = None;
+        if let Some(mut tab) = self.account.take() {
+            tab.record_usage(self.pipeline.meter());
+            tab.close_broken_off(fault);
+        }
+        if self.call.target.json_array {
+            let (_, body) = self.call.dialect.write_error(fault, &self.call.id);
+            self.out.extend_from_slice(b",\r\n");
+            self.out.extend_from_slice(&body);
+        } else {
+            let last = self.pipeline.abort_event(fault);
+            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(fault, &self.call.id));
+            self.out.extend_from_slice(&last);
+        }
+        if self.call.dialect.origin() == WireFormat::Native {
+            self.must_abort = true;
+            self.tick.as_mut().reset(tokio::time::Instant::now() + ABORT_FLUSH_TIME);
+        }
+    }
+
+    fn apply_progress(&mut self, course: StreamProgress) {
+        match course {
+            StreamProgress::Ongoing => self.enforce_hold(),
+            StreamProgress::Complete => self.complete(),
+            StreamProgress::Broken(fault) => self.abort(&fault),
+        }
+    }
+
+    /// A provider that does not keep to the limit it was given is let go when nothing of what was
+    /// set aside is left: the caller gets what a limit gives it, an answer that ends at its length.
+    fn enforce_hold(&mut self) {
+        let said = self.pipeline.meter();
+        let Some(tab) = self.account.as_mut().filter(|tab| tab.exceeds_hold(said)) else { return };
+        let usage = tab.truncate_at_hold(said);
+        self.pipeline.truncate(&usage, &mut self.out);
+        self.complete();
+    }
+
+    /// Checks the key, the deadlines and the silence towards the caller, and writes a checkpoint.
+    /// Runs once a second, whether the provider is silent or always has data ready.
+    fn check(&mut self) {
+        if self.upstream.is_none() {
+            return;
+        }
+        self.last_check = Instant::now();
+        self.tick.as_mut().reset(tokio::time::Instant::now() + CHECK_INTERVAL);
+        let now = self.call.engine.clock.now();
+        let key = self.call.engine.keys.get(&self.call.key.record.id);
+        if !key.is_some_and(|key| key.is_live(now)) {
+            let fault = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
+            return self.abort(&fault.with_blame(Blame::Caller).without_retry());
+        }
+        if self.call.engine.must_end_calls() {
+            let fault = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            return self.abort(&fault.with_blame(Blame::Gateway));
+        }
+        if self.last_received.elapsed() >= END_MARKER_TIMEOUT
+            && let StreamProgress::Complete = self.pipeline.finish_early(&mut self.out)
+        {
+            return self.complete();
+        }
+        if self.last_received.elapsed() > self.lane.timeouts.gap {
+            return self.abort(&stalled_error());
+        }
+        if self.call.arrived.elapsed() > self.lane.timeouts.total {
+            let fault = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
+            return self.abort(&fault);
+        }
+        if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
+            self.out.extend_from_slice(self.call.dialect.keep_alive());
+        }
+        if let Some(tab) = &mut self.account {
+            tab.record_usage(self.pipeline.meter());
+            tab.checkpoint();
+        }
+    }
+
+    fn emit(&mut self) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
+        self.last_sent = Instant::now();
+        let bytes = Bytes::from(std::mem::take(&mut self.out));
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}
+
+impl HttpBody for StreamedReply {
+    type Data = Bytes;
+    type Error = AbortedBody;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
+        let pump = &mut *self;
+        loop {
+            let Some(upstream) = &mut pump.upstream else {
+                if !pump.out.is_empty() {
+                    return pump.emit();
+                }
+                if !pump.must_abort {
+                    return Poll::Ready(None);
+                }
+                return pump.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
+            };
+            if pump.out.len() > FLUSH_THRESHOLD_BYTES {
+                return pump.emit();
+            }
+            match Pin::new(upstream).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        pump.last_received = Instant::now();
+                        let course = pump.pipeline.push_bytes(data, &mut pump.out);
+                        pump.apply_progress(course);
+                        // The tick is polled only while the provider is silent.
+                        if pump.last_received.duration_since(pump.last_check) >= CHECK_INTERVAL {
+                            pump.check();
+                        }
+                    }
+                }
+                Poll::Ready(Some(Err(e))) => {
+                    let course = pump.pipeline.fail(broken_error(&e), &mut pump.out);
+                    pump.apply_progress(course);
+                    pump.upstream = None;
+                }
+                Poll::Ready(None) => {
+                    let course = pump.pipeline.finish(&mut pump.out);
+                    // A finished road has no more bytes to read, whatever it says.
+                    pump.apply_progress(course);
+                    pump.upstream = None;
+                }
+                Poll::Pending if !pump.out.is_empty() => return pump.emit(),
+                Poll::Pending => {
+                    if pump.tick.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    pump.check();
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.upstream.is_none() && self.out.is_empty() && !self.must_abort
+    }
+}
+
+impl Drop for StreamedReply {
+    fn drop(&mut self) {
+        // The caller left: what was said so far is what is paid for.
+        if let Some(tab) = &mut self.account {
+            tab.record_usage(self.pipeline.meter());
+        }
+    }
+}
+
+/// Ends a body so that no client takes it for complete.
+#[derive(Debug)]
+pub struct AbortedBody;
+
+impl std::fmt::Display for AbortedBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the stream was cut")
+    }
+}
+
+impl std::error::Error for AbortedBody {}
+
+/// Reads the few bytes behind the end of an answer, so that the connection can be used again.
+fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
+    tasks.spawn(async move {
+        let reading = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+    });
+}
+
+/// A fault of a stream of which the caller saw nothing: to it, no answer has begun.
+pub(super) fn before_first_byte(fault: ApiError) -> ApiError {
+    if fault.kind() != ErrorKind::Interrupted {
+        return fault;
+    }
+    let note = fault.log_note().unwrap_or_default().to_owned();
+    ApiError::new(ErrorKind::Unavailable, fault.message().to_owned()).with_log_note(note)
+}
+
+fn stalled_error() -> ApiError {
+    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled").with_log_note("silence in a stream")
+}
+
+fn broken_error(error: &transport::BodyError) -> ApiError {
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off").with_log_note(error.to_string())
+}

@@ -1,0 +1,145 @@
+//! What is counted, for `/metrics`. Handles are kept, so that counting takes no lock.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use upstream::LaneState;
+
+use config::LaneHealth;
+
+/// The counters.
+pub struct GatewayMetrics {
+    registry: Registry,
+    calls: Family<CallLabels, Counter>,
+    input_tokens: Counter,
+    output_tokens: Counter,
+    /// Nanodollars charged.
+    pub cost_nanodollars: Counter,
+    /// Calls that have begun and not ended.
+    pub running_calls: Gauge,
+    /// Seconds from admission to the first byte of an answer.
+    pub first_byte_seconds: Histogram,
+    /// Failures of the journal.
+    pub journal_errors: Counter,
+    failures: Family<FailureLabels, Counter>,
+    /// How each lane stands, brought up to date whenever somebody looks.
+    lane_up: Family<LaneLabels, Gauge>,
+    lane_pending: Family<LaneLabels, Gauge>,
+    lane_latency: Family<LaneLabels, Gauge<f64, AtomicU64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    lane: String,
+    credential: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    lane: String,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    dialect: &'static str,
+    status: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenLabels {
+    kind: &'static str,
+}
+
+impl GatewayMetrics {
+    /// Counters at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("portunus");
+        let calls = Family::<CallLabels, Counter>::default();
+        let tokens = Family::<TokenLabels, Counter>::default();
+        let cost = Counter::default();
+        let running = Gauge::default();
+        let first_byte = Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        registry.register("calls", "Calls ended, by format and status", calls.clone());
+        let of_kind = |kind| tokens.get_or_create(&TokenLabels { kind }).clone();
+        let (input_tokens, output_tokens) = (of_kind("input"), of_kind("output"));
+        registry.register("tokens", "Tokens used, by kind", tokens.clone());
+        registry.register("cost_nanodollars", "Nanodollars charged", cost.clone());
+        registry.register("running", "Calls running", running.clone());
+        registry.register(
+            "first_byte_seconds",
+            "Seconds to the first byte of an answer",
+            first_byte.clone(),
+        );
+        let journal_errors = Counter::default();
+        let say = "Failures to write, sync or remove the journal";
+        registry.register("journal_errors", say, journal_errors.clone());
+        let failures = Family::<FailureLabels, Counter>::default();
+        let (up, pending) = (Family::default(), Family::default());
+        let latency = Family::default();
+        let say = "Tries of a lane that led to no answer, by why";
+        registry.register("lane_failures", say, failures.clone());
+        registry.register("lane_up", "Whether a lane is expected to answer", up.clone());
+        registry.register("lane_pending", "Calls running on a lane", pending.clone());
+        let say = "The usual time to an answer of a lane, in seconds";
+        registry.register("lane_latency_seconds", say, latency.clone());
+        Self {
+            registry,
+            calls,
+            input_tokens,
+            output_tokens,
+            cost_nanodollars: cost,
+            running_calls: running,
+            first_byte_seconds: first_byte,
+            journal_errors,
+            failures,
+            lane_up: up,
+            lane_pending: pending,
+            lane_latency: latency,
+        }
+    }
+
+    /// Counts an ended call.
+    pub fn record_call(&self, dialect: &'static str, entry: &ledger::LedgerEntry) {
+        let labels = CallLabels { dialect, status: entry.status.into() };
+        self.calls.get_or_create(&labels).inc();
+        self.input_tokens.inc_by(entry.usage.input);
+        self.output_tokens.inc_by(entry.usage.output);
+        self.cost_nanodollars.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));
+        for one in &entry.failed {
+            let (lane, outcome) = (one.lane.clone(), one.outcome.clone());
+            self.failures.get_or_create(&FailureLabels { lane, outcome }).inc();
+        }
+        if let Some(micros) = entry.first_byte_us {
+            #[expect(clippy::cast_precision_loss, reason = "a time in seconds, for a histogram")]
+            self.first_byte_seconds.observe(micros as f64 / 1e6);
+        }
+    }
+
+    /// Everything as OpenMetrics text, the lanes as they stand now.
+    pub fn encode(&self, lanes: &[LaneHealth]) -> String {
+        for LaneHealth { lane, credential, health } in lanes {
+            let credential = u32::try_from(*credential).unwrap_or(u32::MAX);
+            let labels = LaneLabels { lane: lane.clone(), credential };
+            self.lane_up.get_or_create(&labels).set(i64::from(health.state == LaneState::Good));
+            self.lane_pending.get_or_create(&labels).set(health.pending.into());
+            if let Some(latency) = health.latency {
+                self.lane_latency.get_or_create(&labels).set(latency.as_secs_f64());
+            }
+        }
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for GatewayMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,89 @@
+//! W3C trace context: which trace a call belongs to, as `traceparent` tells it.
+
+use http::{HeaderMap, HeaderValue};
+
+/// The place of a call in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace, never zero.
+    pub id: u128,
+    /// The span the call is part of, where the caller told one.
+    pub parent: Option<u64>,
+    /// The span of the call itself, never zero.
+    pub span: u64,
+    /// Whether the trace is recorded.
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// The trace a caller's headers tell, with a span of ours below it.
+    pub fn from_headers(headers: &HeaderMap, span: u64) -> Option<Self> {
+        let told = headers.get("traceparent")?.to_str().ok()?.trim();
+        let mut parts = told.split('-');
+        let (version, id, parent, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let hex = |text: &str, digits: usize| {
+            text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        if !hex(version, 2) || version == "ff" || (version == "00" && parts.next().is_some()) {
+            return None;
+        }
+        if !hex(id, 32) || !hex(parent, 16) || !hex(flags, 2) {
+            return None;
+        }
+        let id = u128::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
+        let parent = u64::from_str_radix(parent, 16).ok().filter(|parent| *parent != 0)?;
+        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+        Some(Self { id, parent: Some(parent), span: span.max(1), sampled })
+    }
+
+    /// A trace that begins here.
+    pub fn start(id: u128, span: u64) -> Self {
+        Self { id: id.max(1), parent: None, span: span.max(1), sampled: true }
+    }
+
+    /// The header that makes a provider's spans children of ours.
+    pub fn header(&self) -> Option<HeaderValue> {
+        let Self { id, span, sampled, parent: _ } = self;
+        HeaderValue::from_str(&format!("00-{id:032x}-{span:016x}-{:02x}", u8::from(*sampled))).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Option<TraceContext> {
+        let mut headers = HeaderMap::new();
+        headers.insert("traceparent", HeaderValue::from_str(text).unwrap());
+        TraceContext::from_headers(&headers, 7)
+    }
+
+    #[test]
+    fn a_trace_goes_on_below_its_parent() {
+        let trace = told("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+        assert_eq!(trace.parent, Some(0xb7ad_6b71_6920_3331));
+        assert!(trace.sampled);
+        let header = trace.header().unwrap();
+        assert_eq!(header, "00-0af7651916cd43dd8448eb211c80319c-0000000000000007-01");
+        // A later version may say more.
+        assert!(told("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-x").is_some());
+    }
+
+    #[test]
+    fn what_is_no_trace_begins_none() {
+        for wrong in [
+            "",
+            "00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033-01",
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(told(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! How a request leaves: over the network, or to a model inside this process.
+
+use bytes::Bytes;
+use canon::UpstreamProgress;
+use http::header::PROXY_AUTHORIZATION;
+use http::{HeaderMap, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::body::{ClientBody, BodyError, NetworkBody, RequestBody};
+use crate::client::h1::{ExchangeError, Http1Body, ClientWire};
+use crate::client::outbound::{OpenedConnection, OutboundConnector, Outbound};
+use crate::client::pool::{PooledConnection, HostPool, ConnectionPool, Http2Connection};
+use crate::client::connection_use::ConnectionUse;
+
+/// How often a connection with many requests on it is asked whether it lives, and how long it may
+/// take to say so.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The body of an answer from inside this process.
+pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A place inside this process that answers requests.
+pub trait LocalService: Send + Sync {
+    /// Answers one request.
+    fn call(
+        &self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Response<LocalBody>> + Send>>;
+}
+
+/// A provider's answer: status, headers, and a body still to be read.
+#[derive(Debug)]
+pub struct ClientResponse {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: ClientBody,
+}
+
+/// The network: connections kept for the next request, and a way to open more.
+#[derive(Clone)]
+pub struct NetworkClient(Arc<ClientCore>);
+
+struct ClientCore {
+    pool: ConnectionPool,
+    connector: OutboundConnector,
+    connect_timeout: Duration,
+}
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub struct SendError {
+    /// How far it got.
+    pub progress: UpstreamProgress,
+    /// What went wrong.
+    pub cause: BodyError,
+}
+
+/// Sends requests.
+#[derive(Clone)]
+pub enum HttpClient {
+    /// Over the network.
+    Network(NetworkClient),
+    /// Inside this process.
+    Local(Arc<dyn LocalService>),
+}
+
+impl HttpClient {
+    /// A client for the network with its own pool of connections. Redirects are never followed:
+    /// they would carry the credential to a place it was not meant for.
+    pub fn network(connect: Duration, way: &Outbound) -> Self {
+        let opener = way.connector(connect);
+        Self::Network(NetworkClient(Arc::new(ClientCore { pool: ConnectionPool::default(), connector: opener, connect_timeout: connect })))
+    }
+
+    /// Sends a request and waits for the head of the answer; on a connection of its own if `fresh`.
+    pub async fn send(&self, request: Request<RequestBody>, fresh: bool) -> Result<ClientResponse, SendError> {
+        self.send_within(request, fresh, Duration::MAX).await
+    }
+
+    /// The same, where a connection must be open sooner than is usual here.
+    pub async fn send_within(
+        &self,
+        request: Request<RequestBody>,
+        fresh: bool,
+        connect: Duration,
+    ) -> Result<ClientResponse, SendError> {
+        match self {
+            Self::Network(NetworkClient(ways)) => ways.send(request, fresh, connect.min(ways.connect_timeout)).await,
+            Self::Local(local) => {
+                let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
+                Ok(ClientResponse {
+                    status: head.status.as_u16(),
+                    headers: head.headers,
+                    body: ClientBody::Local(body),
+                })
+            }
+        }
+    }
+}
+
+impl SendError {
+    /// What the other end of an HTTP/2 connection said instead of answering.
+    pub fn http2_error(&self) -> Option<&h2::Error> {
+        find_http2_error(&*self.cause)
+    }
+}
+
+fn find_http2_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {
+    let mut inner = Some(error);
+    while let Some(error) = inner {
+        if let Some(said) = error.downcast_ref::<h2::Error>() {
+            return Some(said).filter(|said| said.is_remote());
+        }
+        inner = error.source();
+    }
+    None
+}
+
+impl ClientCore {
+    async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+        fresh: bool,
+        connect: Duration,
+    ) -> Result<ClientResponse, SendError> {
+        let uri = request.uri();
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(SendError { progress: UpstreamProgress::NotSent, cause: "the address is not whole".into() });
+        };
+        let place = self.pool.host((scheme.clone(), authority.clone()));
+        if let Some(proof) = self.connector.proxy_authorization(uri) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
+        }
+        if !fresh {
+            match place.take() {
+                Some(PooledConnection::Http1(wire)) => return exchange_http1(wire, request, place).await,
+                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await {
+                    Ok(outcome) => return outcome,
+                    // Its last request had just been one too many: nothing of ours was sent.
+                    Err(back) => request = *back,
+                },
+                None => {}
+            }
+        }
+        // Boxed: it is rare, and every call carries its future along.
+        Box::pin(self.send_on_new_connection(request, place, connect)).await
+    }
+
+    /// Sends a request on a connection that is opened for it, and kept for others.
+    async fn send_on_new_connection(
+        &self,
+        request: Request<RequestBody>,
+        place: Arc<HostPool>,
+        connect: Duration,
+    ) -> Result<ClientResponse, SendError> {
+        let nothing = |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
+        let opening = tokio::time::timeout(connect, self.connector.open(request.uri()));
+        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } = match opening.await {
+            Ok(opened) => opened.map_err(nothing)?,
+            Err(_) => {
+                let why = format!("no connection within {connect:?}");
+                return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
+            }
+        };
+        if !shared {
+            return exchange_http1(Box::new(ClientWire::new(line, proxied)), request, place).await;
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(line))
+            .await
+            .map_err(|e| nothing(e.into()))?;
+        tokio::spawn(async move {
+            // What goes wrong here is told where the answers are read.
+            let _ = connection.await;
+        });
+        let shared = Http2Connection { sender, used: ConnectionUse::default() };
+        place.put_http2(shared.clone());
+        match shared.send(request).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(nothing("the connection was closed before it was used".into())),
+        }
+    }
+}
+
+async fn exchange_http1(
+    mut wire: Box<ClientWire>,
+    request: Request<RequestBody>,
+    place: Arc<HostPool>,
+) -> Result<ClientResponse, SendError> {
+    let head = wire.exchange(request).await.map_err(|failed| match failed {
+        ExchangeError::Stale(why) => SendError { progress: UpstreamProgress::StaleConnection, cause: why },
+        ExchangeError::Sent(why) => SendError { progress: UpstreamProgress::Sent, cause: why },
+    })?;
+    let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, place));
+    let body = ClientBody::from_network(&head.headers, body);
+    Ok(ClientResponse { status: head.status, headers: head.headers, body })
+}
+
+impl Http2Connection {
+    /// One request among others; it comes back when nothing of it was sent.
+    async fn send(
+        mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Result<ClientResponse, SendError>, Box<Request<RequestBody>>> {
+        let response = match self.sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(mut failed) => {
+                if let Some(request) = failed.take_message() {
+                    return Err(Box::new(request));
+                }
+                let why = failed.into_error();
+                // Both promise that nothing was done: a refused stream, and one behind the last of a
+                // goodbye.
+                let undone = find_http2_error(&why).is_some_and(|said| {
+                    said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM)
+                });
+                let reach = if why.is_canceled() {
+                    UpstreamProgress::NotSent
+                } else if undone {
+                    UpstreamProgress::Refused
+                } else if self.used.has_answered() && !why.is_parse() {
+                    UpstreamProgress::StaleConnection
+                } else {
+                    UpstreamProgress::Sent
+                };
+                return Ok(Err(SendError { progress: reach, cause: why.into() }));
+            }
+        };
+        self.used.mark_answered();
+        let (head, body) = response.into_parts();
+        let body = ClientBody::from_network(&head.headers, NetworkBody::Http2(body));
+        Ok(Ok(ClientResponse { status: head.status.as_u16(), headers: head.headers, body }))
+    }
+}
+
+impl std::fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Network(_) => "Client::Net",
+            Self::Local(_) => "Client::Local",
+        })
+    }
+}

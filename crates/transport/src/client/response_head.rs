@@ -1,0 +1,212 @@
+//! The head of an HTTP/1 answer: what it says, and where the body behind it ends.
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use std::mem::MaybeUninit;
+
+use crate::client::body::BodyError;
+use crate::framing::Framing;
+
+/// The largest head, and the most headers in one.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_RESPONSE_HEADERS: usize = 100;
+/// The most bytes of trailers.
+const MAX_TRAILER_BYTES: usize = 16 << 10;
+
+/// What an answer says before its body.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) framing: Framing,
+    /// Whether the connection may be used again.
+    pub(crate) keep_alive: bool,
+}
+
+impl ResponseHead {
+    /// Whether the true answer is still to come.
+    pub(crate) fn is_interim(&self) -> bool {
+        self.status < 200
+    }
+}
+
+/// Takes a head from the bytes, once it is there.
+pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
+    let Some(end) = head_end(bytes) else { return Ok(None) };
+    let head = bytes.split_to(end).freeze();
+    let mut places = [const { MaybeUninit::uninit() }; MAX_RESPONSE_HEADERS];
+    let mut read = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    match config.parse_response_with_uninit_headers(&mut read, &head, &mut places)? {
+        httparse::Status::Complete(length) if length == head.len() => {}
+        httparse::Status::Complete(_) | httparse::Status::Partial => {
+            return Err("the answer is not HTTP/1.1".into());
+        }
+    }
+    let status = read.code.unwrap_or_default();
+    if status < 100 || status == 101 {
+        return Err(format!("an answer cannot have the status {status}").into());
+    }
+    let old = read.version == Some(0);
+    let mut seen = ResponseFraming::default();
+    let mut headers = HeaderMap::with_capacity(read.headers.len());
+    for header in read.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes())?;
+        seen.record(&name, header.value)?;
+        headers.append(name, HeaderValue::from_maybe_shared(head.slice_ref(header.value))?);
+    }
+    let ResponseFraming { length, has_transfer_coding: coded, chunked, close: closes, keep_alive: keeps } = seen;
+    if coded && old {
+        return Err("HTTP/1.0 knows no `Transfer-Encoding`".into());
+    }
+    let framing = match length {
+        _ if status < 200 || status == 204 || status == 304 => Framing::Done,
+        _ if chunked => Framing::chunked(MAX_TRAILER_BYTES),
+        _ if coded => Framing::UntilClose,
+        Some(0) => Framing::Done,
+        Some(length) => Framing::Length(length),
+        None => Framing::UntilClose,
+    };
+    // Whoever tells two lengths may have been lied to about one of them.
+    let sure = framing != Framing::UntilClose && !(coded && length.is_some());
+    let keep = sure && !closes && (!old || keeps);
+    Ok(Some(ResponseHead { status, headers, framing, keep_alive: keep }))
+}
+
+/// Adds a line of the trailers; one that cannot be read tells nothing.
+pub(crate) fn add_trailer(line: &Bytes, trailers: &mut HeaderMap) {
+    let Some((name, value)) = memchr::memchr(b':', line).and_then(|at| line.split_at_checked(at))
+    else {
+        return;
+    };
+    let value = value.strip_prefix(b":").unwrap_or(value).trim_ascii();
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        trailers.append(name, value);
+    }
+}
+
+/// Where the first empty line ends.
+fn head_end(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| {
+        let rest = bytes.get(at + 1..).unwrap_or_default();
+        match rest {
+            [b'\n', ..] => Some(at + 2),
+            [b'\r', b'\n', ..] => Some(at + 3),
+            _ => None,
+        }
+    })
+}
+
+/// What the headers say of the connection and the body.
+#[derive(Default)]
+struct ResponseFraming {
+    length: Option<u64>,
+    /// Whether the body has a transfer coding, and whether chunks are the outermost.
+    has_transfer_coding: bool,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl ResponseFraming {
+    fn record(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), BodyError> {
+        let mut words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        match *name {
+            CONTENT_LENGTH => {
+                let text = std::str::from_utf8(value).unwrap_or_default();
+                let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+                let length = text.parse().ok().filter(|_| digits);
+                let length = length.ok_or("`Content-Length` is not a number")?;
+                if self.length.is_some_and(|told| told != length) {
+                    return Err("the answer has two lengths".into());
+                }
+                self.length = Some(length);
+            }
+            TRANSFER_ENCODING => {
+                self.has_transfer_coding = true;
+                self.chunked =
+                    words.next_back().is_some_and(|word| word.eq_ignore_ascii_case(b"chunked"));
+            }
+            CONNECTION => {
+                for word in words {
+                    self.close |= word.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, BodyError> {
+        parse_head(&mut BytesMut::from(text.as_ref()))
+    }
+
+    #[test]
+    fn a_head_is_taken_once_it_is_there_and_nothing_behind_it() {
+        let text = "HTTP/1.1 200 OK\r\ncontent-type: a\r\ncontent-length: 5\r\n\r\nhello";
+        for size in 0..text.len() - 5 {
+            assert!(read(&text.as_bytes()[..size]).unwrap().is_none(), "{size}");
+        }
+        let mut bytes = BytesMut::from(text);
+        let head = parse_head(&mut bytes).unwrap().unwrap();
+        assert_eq!((head.status, head.framing, head.keep_alive), (200, Framing::Length(5), true));
+        assert_eq!(bytes.as_ref(), b"hello");
+    }
+
+    #[test]
+    fn where_the_body_ends_and_whether_the_connection_stays() {
+        let until = (Framing::UntilClose, false);
+        for (head, want) in [
+            ("1.1 200 OK\r\n", until),
+            ("1.1 204 No\r\ncontent-length: 5\r\n", (Framing::Done, true)),
+            ("1.1 200 OK\r\ncontent-length: 0\r\n", (Framing::Done, true)),
+            (
+                "1.1 200 OK\r\ncontent-length: 7\r\nconnection: Close\r\n",
+                (Framing::Length(7), false),
+            ),
+            ("1.0 200 OK\r\ncontent-length: 7\r\n", (Framing::Length(7), false)),
+            (
+                "1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive\r\n",
+                (Framing::Length(7), true),
+            ),
+            ("1.1 200 OK\r\ntransfer-encoding: chunked\r\n", (Framing::chunked(MAX_TRAILER_BYTES), true)),
+            (
+                "1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n",
+                (Framing::chunked(MAX_TRAILER_BYTES), true),
+            ),
+            ("1.1 200 OK\r\ntransfer-encoding: gzip\r\n", until),
+            (
+                "1.1 200 OK\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n",
+                (Framing::chunked(MAX_TRAILER_BYTES), false),
+            ),
+        ] {
+            let read = read(format!("HTTP/{head}\r\n")).unwrap().unwrap();
+            assert_eq!((read.framing, read.keep_alive), want, "{head}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for head in [
+            "HTTP/1.1 099 No\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\n",
+            "HTTP/1.1 abc\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: +5\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n",
+            "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n",
+            "HTTP/1.1 200 OK\r\na b: c\r\n",
+            "hello\r\n",
+        ] {
+            assert!(read(format!("{head}\r\n")).is_err(), "{head}");
+        }
+        let many = "a: b\r\n".repeat(MAX_RESPONSE_HEADERS + 1);
+        assert!(read(format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! Compressed bodies: one coding, undone piece by piece, never beyond what is allowed.
+
+use brotli_decompressor::DecompressorWriter;
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use std::fmt;
+use std::io::{self, Write};
+use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation as _, OutBuffer};
+
+/// How much may come out whatever went in.
+const FREE_OUTPUT_BYTES: usize = 1 << 20;
+/// Beyond that, how many bytes may come out for one that went in.
+const MAX_EXPANSION: usize = 100;
+/// The largest window, as a power of two, that a zstd body may want; HTTP allows no more.
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+/// How much is undone at once.
+const STEP_BYTES: usize = 16 << 10;
+
+/// A way a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentCoding {
+    /// `gzip`, also called `x-gzip`.
+    Gzip,
+    /// `deflate`, with the wrapping of zlib or, as some send it, without.
+    Deflate,
+    /// `br`.
+    Brotli,
+    /// `zstd`.
+    Zstd,
+}
+
+/// The codings that can be undone, for whoever must be told.
+pub const SUPPORTED_CODINGS: &str = "gzip, deflate, br, zstd";
+
+impl ContentCoding {
+    /// The coding of a body by its headers. `Err` names what cannot be undone: an unknown coding, or
+    /// more than one.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, String> {
+        if !headers.contains_key(CONTENT_ENCODING) {
+            return Ok(None);
+        }
+        let mut found = None;
+        for value in headers.get_all(CONTENT_ENCODING) {
+            let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+            for word in text.split(',').map(str::trim) {
+                let coding = match word {
+                    "" | "identity" => continue,
+                    "gzip" | "x-gzip" => Self::Gzip,
+                    "deflate" => Self::Deflate,
+                    "br" => Self::Brotli,
+                    "zstd" => Self::Zstd,
+                    _ => return Err(word.chars().take(64).collect()),
+                };
+                if found.replace(coding).is_some() {
+                    return Err(text.chars().take(64).collect());
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Why a body cannot be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// More comes out than is allowed.
+    TooLarge,
+    /// It is not what it says it is, or not all of it.
+    Broken(String),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => f.write_str("the body is too large once it is decompressed"),
+            Self::Broken(why) => write!(f, "the body cannot be decompressed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Undoes one body.
+pub struct BodyDecoder {
+    inner: DecoderState,
+    max_bytes: usize,
+    bytes_in: usize,
+    bytes_out: usize,
+}
+
+enum DecoderState {
+    /// A deflate body whose first byte must tell what it is.
+    UnknownDeflate,
+    Gzip(Box<MultiGzDecoder<LimitedSink>>),
+    /// With whether it is complete.
+    Deflate(Box<Decompress>, bool),
+    Brotli(Box<DecompressorWriter<LimitedSink>>),
+    /// With whether a frame is complete.
+    Zstd(Box<Zstd<'static>>, bool),
+}
+
+impl BodyDecoder {
+    /// A decoder that gives `most` bytes at most.
+    pub fn new(coding: ContentCoding, most: usize) -> Result<Self, DecodeError> {
+        let inner = match coding {
+            ContentCoding::Gzip => DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default()))),
+            ContentCoding::Deflate => DecoderState::UnknownDeflate,
+            ContentCoding::Brotli => {
+                DecoderState::Brotli(Box::new(DecompressorWriter::new(LimitedSink::default(), STEP_BYTES)))
+            }
+            ContentCoding::Zstd => {
+                let mut zstd = Zstd::new().map_err(corrupt_body)?;
+                zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(corrupt_body)?;
+                DecoderState::Zstd(Box::new(zstd), true)
+            }
+        };
+        Ok(Self { inner, max_bytes: most, bytes_in: 0, bytes_out: 0 })
+    }
+
+    /// Takes a piece; gives everything that can be told from the pieces so far.
+    pub fn push(&mut self, piece: &[u8]) -> Result<Bytes, DecodeError> {
+        let Some(first) = piece.first() else { return Ok(Bytes::new()) };
+        if matches!(self.inner, DecoderState::UnknownDeflate) {
+            // A zlib header names deflate in its low half; a raw block of that look is no use.
+            self.inner = DecoderState::Deflate(Box::new(Decompress::new(first & 0x0f == 8)), false);
+        }
+        self.bytes_in += piece.len();
+        let room = self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes) - self.bytes_out;
+        let out = match &mut self.inner {
+            DecoderState::UnknownDeflate => Ok(Vec::new()),
+            DecoderState::Gzip(gzip) => decode_writer(&mut **gzip, piece, room, MultiGzDecoder::get_mut),
+            DecoderState::Deflate(deflate, complete) => decode_deflate(deflate, complete, piece, room),
+            DecoderState::Brotli(brotli) => {
+                decode_writer(&mut **brotli, piece, room, DecompressorWriter::get_mut)
+            }
+            DecoderState::Zstd(zstd, complete) => decode_zstd(zstd, complete, piece, room),
+        }?;
+        self.bytes_out += out.len();
+        Ok(Bytes::from(out))
+    }
+
+    /// The body has ended. `Err` when it should not have.
+    pub fn finish(&mut self) -> Result<(), DecodeError> {
+        let cut = || DecodeError::Broken("it ends too early".to_owned());
+        match &mut self.inner {
+            // Nothing at all is nothing, in every coding.
+            _ if self.bytes_in == 0 => Ok(()),
+            DecoderState::UnknownDeflate => Err(cut()),
+            DecoderState::Gzip(gzip) => gzip.try_finish().map_err(|_| cut()),
+            DecoderState::Brotli(brotli) => brotli.close().map_err(|_| cut()),
+            DecoderState::Deflate(_, complete) | DecoderState::Zstd(_, complete) => {
+                complete.then_some(()).ok_or_else(cut)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for BodyDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").field("taken", &self.bytes_in).field("given", &self.bytes_out).finish()
+    }
+}
+
+/// Where a decoder writes, and how much it may.
+#[derive(Default)]
+struct LimitedSink {
+    out: Vec<u8>,
+    max_bytes: usize,
+    is_full: bool,
+}
+
+impl Write for LimitedSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.out.len() + bytes.len() > self.max_bytes {
+            self.is_full = true;
+            return Err(io::Error::other("too large"));
+        }
+        self.out.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a piece through a decoder, and has it give everything it can.
+fn decode_writer<W: Write>(
+    decoder: &mut W,
+    piece: &[u8],
+    room: usize,
+    sink: fn(&mut W) -> &mut LimitedSink,
+) -> Result<Vec<u8>, DecodeError> {
+    sink(decoder).max_bytes = room;
+    let written = decoder.write_all(piece).and_then(|()| decoder.flush());
+    let sink = sink(decoder);
+    match written {
+        _ if sink.is_full => Err(DecodeError::TooLarge),
+        Ok(()) => Ok(std::mem::take(&mut sink.out)),
+        Err(e) => Err(corrupt_body(e)),
+    }
+}
+
+fn decode_deflate(
+    deflate: &mut Decompress,
+    complete: &mut bool,
+    piece: &[u8],
+    room: usize,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::new();
+    let start = deflate.total_in();
+    loop {
+        let used = usize::try_from(deflate.total_in() - start).unwrap_or(usize::MAX);
+        let rest = piece.get(used..).unwrap_or_default();
+        if *complete && !rest.is_empty() {
+            return Err(DecodeError::Broken("something follows its end".to_owned()));
+        }
+        if *complete {
+            return Ok(out);
+        }
+        if out.capacity() - out.len() < STEP_BYTES {
+            out.reserve(STEP_BYTES.max(out.len()));
+        }
+        let status = deflate.decompress_vec(rest, &mut out, FlushDecompress::None);
+        *complete = status.map_err(|e| corrupt_body(e.into()))? == Status::StreamEnd;
+        if out.len() > room {
+            return Err(DecodeError::TooLarge);
+        }
+        // Room left over means that everything that could be said was said.
+        if !*complete && out.len() < out.capacity() {
+            return Ok(out);
+        }
+    }
+}
+
+fn decode_zstd(
+    zstd: &mut Zstd<'static>,
+    complete: &mut bool,
+    piece: &[u8],
+    room: usize,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::new();
+    let mut step = vec![0; STEP_BYTES];
+    let mut from = InBuffer::around(piece);
+    loop {
+        let mut into = OutBuffer::around(step.as_mut_slice());
+        let hint = zstd.run(&mut from, &mut into).map_err(corrupt_body)?;
+        let (given, full) = (into.as_slice(), into.pos() == STEP_BYTES);
+        *complete = hint == 0;
+        if out.len() + given.len() > room {
+            return Err(DecodeError::TooLarge);
+        }
+        out.extend_from_slice(given);
+        if *complete && from.pos < piece.len() {
+            // Another frame follows.
+            zstd.reinit().map_err(corrupt_body)?;
+        } else if from.pos >= piece.len() && !full {
+            return Ok(out);
+        }
+    }
+}
+
+fn corrupt_body(error: io::Error) -> DecodeError {
+    DecodeError::Broken(error.to_string())
+}

@@ -1,0 +1,344 @@
+//! Google access tokens: earned with a service account's key, a user's refresh token or by being
+//! on one of Google's machines; kept while they last and renewed before they end.
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use canon::{ApiError, ErrorKind};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Uri};
+use http_body_util::{BodyExt as _, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+use crate::credential::ClockFn;
+use transport::HttpClient;
+use transport::RequestBody;
+
+const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
+const JWT_GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// How long an assertion is good; the longest Google takes.
+const ASSERTION_SECONDS: i64 = 3600;
+/// How long the fetching of a token may take.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer of a token endpoint.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
+const SECOND_MICROS: i64 = 1_000_000;
+/// How long before its end a token is renewed, if it lives long enough for that.
+const RENEW_AHEAD_MICROS: i64 = 300 * SECOND_MICROS;
+/// How long a token is not trusted before its end: clocks differ, and a request takes its time.
+const CLOCK_SKEW_MICROS: i64 = 10 * SECOND_MICROS;
+/// How long a failed renewal rests while the old token is still good.
+const RENEW_RETRY_MICROS: i64 = 10 * SECOND_MICROS;
+/// No token is believed to live longer.
+const MAX_TOKEN_SECONDS: i64 = 12 * 3600;
+
+/// Where access tokens come from, and the one at hand. Never printed.
+pub struct GoogleAuth {
+    source: TokenSource,
+    project: Option<String>,
+    now: ClockFn,
+    token: ArcSwapOption<AccessToken>,
+    /// Held by whoever fetches; holds how the last round failed.
+    fetching: Mutex<Option<ApiError>>,
+    /// How many rounds of fetching have ended.
+    rounds: AtomicU64,
+    renewing: AtomicBool,
+    renew_not_before: AtomicI64,
+}
+
+enum TokenSource {
+    ServiceAccount { email: String, key_id: Option<String>, key: Box<RsaKeyPair>, endpoint: Uri },
+    User { form: Bytes, endpoint: Uri },
+    Metadata { endpoint: Uri },
+}
+
+struct AccessToken {
+    value: HeaderValue,
+    renew_at: i64,
+    expires_at: i64,
+}
+
+impl GoogleAuth {
+    /// From the JSON of a service account's key or of a user's own credentials, as Google hands
+    /// them out. `Err` says what is wrong with it, and nothing of what is in it.
+    pub fn from_json(text: &str, now: ClockFn) -> Result<Self, String> {
+        let json: Value = serde_json::from_str(text)
+            .map_err(|e| format!("is not JSON (line {}, column {})", e.line(), e.column()))?;
+        let field = |name: &str| {
+            let value = json.get(name).and_then(Value::as_str).filter(|value| !value.is_empty());
+            value.ok_or_else(|| format!("has no `{name}`"))
+        };
+        let endpoint = match json.get("token_uri").and_then(Value::as_str).unwrap_or(TOKEN_URI) {
+            uri if uri.starts_with("https://") || uri.starts_with("http://") => {
+                uri.parse().map_err(|_| "has a `token_uri` that is no address".to_owned())?
+            }
+            _ => return Err("has a `token_uri` that is no address".to_owned()),
+        };
+        let source = match field("type")? {
+            "service_account" => TokenSource::ServiceAccount {
+                email: field("client_email")?.to_owned(),
+                key_id: field("private_key_id").ok().map(str::to_owned),
+                key: Box::new(parse_private_key(field("private_key")?)?),
+                endpoint,
+            },
+            "authorized_user" => {
+                let mut form = "grant_type=refresh_token".to_owned();
+                for name in ["client_id", "client_secret", "refresh_token"] {
+                    let value = utf8_percent_encode(field(name)?, NON_ALPHANUMERIC);
+                    form.push_str(&format!("&{name}={value}"));
+                }
+                TokenSource::User { form: Bytes::from(form), endpoint }
+            }
+            other => {
+                let other: String = other.chars().take(40).collect();
+                return Err(format!(
+                    "is of the type `{other}`; a `service_account` or an `authorized_user` is \
+                     needed"
+                ));
+            }
+        };
+        let project = ["project_id", "quota_project_id"].iter().find_map(|name| field(name).ok());
+        Ok(Self::new(source, project.map(str::to_owned), now))
+    }
+
+    /// The account of the machine we run on, which a server at that host knows.
+    pub fn from_metadata_server(host: &str, now: ClockFn) -> Result<Self, String> {
+        const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
+        let endpoint = format!("http://{host}{PATH}");
+        let endpoint = endpoint.parse().map_err(|_| format!("`{host}` is not a host"))?;
+        Ok(Self::new(TokenSource::Metadata { endpoint }, None, now))
+    }
+
+    fn new(source: TokenSource, project: Option<String>, now: ClockFn) -> Self {
+        Self {
+            source,
+            project,
+            now,
+            token: ArcSwapOption::empty(),
+            fetching: Mutex::new(None),
+            rounds: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
+            renew_not_before: AtomicI64::new(0),
+        }
+    }
+
+    /// Whether the other one is the same account.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        match (&self.source, &other.source) {
+            (
+                TokenSource::ServiceAccount { email, key_id, key: _, endpoint },
+                TokenSource::ServiceAccount { email: other, key_id: known, key: _, endpoint: at },
+            ) => email == other && key_id == known && endpoint == at,
+            (TokenSource::User { form, endpoint }, TokenSource::User { form: other, endpoint: at }) => {
+                form == other && endpoint == at
+            }
+            (TokenSource::Metadata { endpoint }, TokenSource::Metadata { endpoint: at }) => endpoint == at,
+            (TokenSource::ServiceAccount { .. } | TokenSource::User { .. } | TokenSource::Metadata { .. }, _) => false,
+        }
+    }
+
+    /// The project the account belongs to, where it says so.
+    pub(crate) fn project(&self) -> Option<&str> {
+        self.project.as_deref()
+    }
+
+    /// The value of the `Authorization` header.
+    pub(crate) async fn token(self: &Arc<Self>, client: &HttpClient) -> Result<HeaderValue, ApiError> {
+        let now = (self.now)();
+        let Some(token) = self.token.load_full().filter(|token| now < token.expires_at) else {
+            // Boxed: it is rare, and every call carries its future along.
+            return Box::pin(self.fetch(client)).await;
+        };
+        if now >= token.renew_at {
+            self.renew_in_background(client, now);
+        }
+        Ok(token.value.clone())
+    }
+
+    /// The token at hand was not accepted.
+    pub(crate) fn forget(&self) {
+        self.token.store(None);
+    }
+
+    /// Renews the token while calls go on with the old one.
+    fn renew_in_background(self: &Arc<Self>, client: &HttpClient, now: i64) {
+        if now < self.renew_not_before.load(Ordering::Relaxed)
+            || self.renewing.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let (own, client) = (Arc::clone(self), client.clone());
+        tokio::spawn(async move {
+            let mut failed = own.fetching.lock().await;
+            let outcome = own.request_token(&client).await;
+            *failed = outcome.err();
+            if let Some(fault) = &*failed {
+                own.renew_not_before.store((own.now)() + RENEW_RETRY_MICROS, Ordering::Relaxed);
+                tracing::warn!(
+                    "a Google access token could not be renewed before its end: {}",
+                    fault.log_note().unwrap_or_default()
+                );
+            }
+            own.rounds.fetch_add(1, Ordering::Relaxed);
+            own.renewing.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Fetches a token, or waits for whoever does, and shares the outcome.
+    async fn fetch(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
+        let before = self.rounds.load(Ordering::Relaxed);
+        let mut failed = self.fetching.lock().await;
+        let now = (self.now)();
+        if let Some(token) = self.token.load_full().filter(|token| now < token.expires_at) {
+            return Ok(token.value.clone());
+        }
+        if let Some(fault) = &*failed
+            && self.rounds.load(Ordering::Relaxed) != before
+        {
+            return Err(fault.clone());
+        }
+        let outcome = self.request_token(client).await;
+        *failed = outcome.as_ref().err().cloned();
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        outcome
+    }
+
+    /// One round to the token endpoint.
+    async fn request_token(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
+        let began = (self.now)();
+        let answer = match tokio::time::timeout(TOKEN_TIMEOUT, self.call_token_endpoint(client, began)).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(token_error(format!("no answer within {TOKEN_TIMEOUT:?}"))),
+        };
+        let token = answer.get("access_token").and_then(Value::as_str);
+        let token = token.ok_or_else(|| token_error("the answer holds no `access_token`"))?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| token_error("the token cannot stand in a header"))?;
+        value.set_sensitive(true);
+        let life = answer.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
+        let life = life.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
+        let ends = began + life - CLOCK_SKEW_MICROS;
+        let token = AccessToken { value: value.clone(), renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4), expires_at: ends };
+        self.token.store(Some(Arc::new(token)));
+        Ok(value)
+    }
+
+    async fn call_token_endpoint(&self, client: &HttpClient, now: i64) -> Result<Value, ApiError> {
+        let request = self.source.request(now)?;
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let answer = client
+            .send(request, false)
+            .await
+            .map_err(|lost| token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause))))?;
+        let body = Limited::new(answer.body, MAX_RESPONSE_BYTES).collect().await;
+        let body = body.map_err(|e| token_error(format!("{host}: the answer broke off: {e}")))?;
+        let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
+        match json {
+            Some(json) if answer.status == 200 => Ok(json),
+            Some(json) => {
+                let word = |name: &str| {
+                    let text = json.get(name).and_then(Value::as_str).unwrap_or_default();
+                    text.chars().take(200).collect::<String>()
+                };
+                let (error, why) = (word("error"), word("error_description"));
+                Err(token_error(format!("{host} answered {}: {error} {why}", answer.status)))
+            }
+            None => Err(token_error(format!("{host} answered {} without JSON", answer.status))),
+        }
+    }
+}
+
+impl TokenSource {
+    /// What the token endpoint is asked.
+    fn request(&self, now: i64) -> Result<Request<RequestBody>, ApiError> {
+        let form = |body: Bytes, endpoint: &Uri| {
+            let mut request = Request::new(RequestBody::new(vec![body]));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = endpoint.clone();
+            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+            request.headers_mut().insert(CONTENT_TYPE, kind);
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+            request
+        };
+        Ok(match self {
+            Self::ServiceAccount { email, key_id, key, endpoint } => {
+                let assertion = sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
+                let grant = utf8_percent_encode(JWT_GRANT_TYPE, NON_ALPHANUMERIC);
+                form(Bytes::from(format!("grant_type={grant}&assertion={assertion}")), endpoint)
+            }
+            Self::User { form: body, endpoint } => form(body.clone(), endpoint),
+            Self::Metadata { endpoint } => {
+                let mut request = Request::new(RequestBody::default());
+                *request.uri_mut() = endpoint.clone();
+                let flavor = HeaderValue::from_static("Google");
+                request.headers_mut().insert("metadata-flavor", flavor);
+                request
+            }
+        })
+    }
+}
+
+/// A signed statement that we are that account.
+fn sign_assertion(
+    email: &str,
+    key_id: Option<&str>,
+    key: &RsaKeyPair,
+    audience: &Uri,
+    now: i64,
+) -> Result<String, ApiError> {
+    let mut head = json!({ "alg": "RS256", "typ": "JWT" });
+    if let (Some(id), Some(head)) = (key_id, head.as_object_mut()) {
+        head.insert("kid".to_owned(), id.into());
+    }
+    let claims = json!({
+        "iss": email,
+        "scope": SCOPE,
+        "aud": audience.to_string(),
+        "iat": now,
+        "exp": now + ASSERTION_SECONDS,
+    });
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let text = format!("{}.{}", part(&head), part(&claims));
+    let mut signature = vec![0; key.public_modulus_len()];
+    key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
+        .map_err(|_| token_error("the private key does not sign"))?;
+    Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
+}
+
+fn parse_private_key(pem: &str) -> Result<RsaKeyPair, String> {
+    const WRONG: &str = "has a `private_key` that is no RSA key in PEM form";
+    let key = match PrivateKeyDer::from_pem_slice(pem.as_bytes()) {
+        Ok(PrivateKeyDer::Pkcs8(key)) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
+        Ok(PrivateKeyDer::Pkcs1(key)) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
+        Ok(_) | Err(_) => return Err(WRONG.to_owned()),
+    };
+    key.map_err(|_| WRONG.to_owned())
+}
+
+/// Our own credential failed, which is no business of the caller's.
+fn token_error(note: impl fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment")
+        .with_log_note(format!("no Google access token: {note}"))
+}
+
+impl fmt::Debug for GoogleAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.source {
+            TokenSource::ServiceAccount { .. } => "Google(service account …)",
+            TokenSource::User { .. } => "Google(user …)",
+            TokenSource::Metadata { .. } => "Google(machine)",
+        })
+    }
+}
