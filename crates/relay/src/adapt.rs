@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Loss, Lossy, WireFormat};
-use catalog::{FieldQuirks, Endpoints};
+use catalog::{Endpoints, FieldQuirks};
 use dialects::ProviderRequest;
 use dialects::json::{self, BodyEdit, BodySegments};
 use http::HeaderMap;
@@ -35,7 +35,10 @@ pub(super) fn adapt(
 }
 
 /// The body without fields that only the gateway was told.
-pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
+pub(super) fn remove_fields(
+    fields: &[&str],
+    outgoing: ProviderRequest,
+) -> Result<ProviderRequest, ApiError> {
     let needless = fields.iter().map(|name| (*name).to_owned()).collect();
     let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
     let (body, _) = edit_body(&quirks, None, outgoing.body)?;
@@ -59,7 +62,8 @@ pub(super) fn set_path(
     let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
     // A segment of dots climbs, in whatever spelling; no model is named so.
     let dots = model.chars().all(|c| c == '.');
-    let model = if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
+    let model =
+        if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
     let mut path = own.replace("{model}", &model).replace("{op}", op);
     // Embeddings stand beside the chat completions wherever those stand.
     if usual.ends_with("/embeddings") {
@@ -184,7 +188,10 @@ fn edit_body(
         } else {
             kept_before = true;
             if let Some(name) = renames.get(&field.name) {
-                edits.push(BodyEdit { range: field.key.clone(), replacement: json::to_json_string(name) });
+                edits.push(BodyEdit {
+                    range: field.key.clone(),
+                    replacement: json::to_json_string(name),
+                });
             }
             if field.name == "messages" && !roles.is_empty() {
                 edits.extend(rename_roles(text, field.value, roles));
@@ -309,7 +316,8 @@ mod tests {
 
     #[test]
     fn the_path_is_the_providers_own() {
-        let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
+        let path =
+            |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
         let ways = Endpoints {
             paths: vec![
                 (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),

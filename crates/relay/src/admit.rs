@@ -1,14 +1,14 @@
 //! Admission: money is set aside before the first byte goes to a provider.
 
-use canon::{ApiError, Money, ErrorKind};
+use canon::{ApiError, ErrorKind, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
-use ledger::{HoldRecord, OverBudget, HoldRefusal, BudgetShare, HoldTicket};
+use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
 use std::sync::Arc;
 
 use super::Call;
 use super::media_refs::MediaRefs;
-use super::settle::{BYTES_PER_TOKEN, CallAccount, BoxedAccount};
+use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use config::Route;
 
 /// An answer shorter than this is of no use to anyone.
@@ -51,7 +51,8 @@ pub(super) async fn admit(
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     let input = max_input_tokens(call, peek, route, named);
-    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let asked =
+        peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
     let candidates = u64::from(peek.candidates.max(1));
     let units = max_units(peek, route);
     // Any lane may be the one that answers, so the dearest counts.
@@ -114,12 +115,19 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
 
 /// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
 /// purse, whose leases are of both their caps.
-async fn reserve(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
+async fn reserve(
+    call: &Call,
+    held: Arc<HoldRecord>,
+    full: Money,
+    least: Money,
+) -> Result<HoldTicket, ApiError> {
     let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
     match call.engine.funds.reserve(&call.key.balance, held, full, least).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
-        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => {
+            Err(over_cap(call, left))
+        }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
@@ -167,7 +175,10 @@ fn over_budget(over: OverBudget, whose: &str) -> ApiError {
 pub(super) async fn check_token_rate(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
     let Some(pass) = &call.rate_permit else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = peek.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(peek.candidates.max(1).into());
+    let output = peek
+        .max_output_tokens
+        .unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        .saturating_mul(peek.candidates.max(1).into());
     pass.estimate_tokens(input.saturating_add(output)).await
 }
 
@@ -190,7 +201,12 @@ fn cannot_account() -> ApiError {
 
 /// The most tokens a call can have the model read: no tokeniser makes more of them than there are
 /// bytes, media named by address come on top, and so does what searches find.
-pub(super) fn max_input_tokens(call: &Call, peek: &RequestFacts, route: &Route, named: &MediaRefs) -> u64 {
+pub(super) fn max_input_tokens(
+    call: &Call,
+    peek: &RequestFacts,
+    route: &Route,
+    named: &MediaRefs,
+) -> u64 {
     let named = route.lanes.iter().map(|lane| named.max_tokens(&lane.served_model)).max();
     let found = peek.max_searches.saturating_mul(TOKENS_PER_SEARCH);
     let found = route.model.context_window.map_or(found, |window| found.min(window));

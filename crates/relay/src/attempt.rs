@@ -2,19 +2,19 @@
 //! and the next one only before the caller saw a byte.
 
 use axum::response::Response;
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use dialects::RequestFacts;
 use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
 use super::media_refs::MediaRefs;
+use super::prepare::{PreparedRequest, choose_dialect, prepare};
 use super::retry_plan::RetryPlan;
-use super::prepare::{PreparedRequest, prepare, choose_dialect};
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, streamed_reply, route, whole_reply};
+use super::{Call, route, streamed_reply, whole_reply};
 use config::Route;
 
 /// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
@@ -61,10 +61,13 @@ where
     F: Fn(Candidate, BoxedAccount) -> A,
     A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
-    let mut journey = RetryPlan::new(route::ordered_candidates(call, found, call.engine.monotonic_micros()));
+    let mut journey =
+        RetryPlan::new(route::ordered_candidates(call, found, call.engine.monotonic_micros()));
     let mut next = match journey.first_candidate(call).await {
         Ok(pick) => pick,
-        Err(fault) => return Err(close_failed(tab, call, fault.unwrap_or_else(|| no_lane_error(model)))),
+        Err(fault) => {
+            return Err(close_failed(tab, call, fault.unwrap_or_else(|| no_lane_error(model))));
+        }
     };
     next.lane.retry_budget.record_call();
     loop {
@@ -100,7 +103,13 @@ where
 }
 
 /// A lane failed: its health, the record and the log are told.
-fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, tab: &mut BoxedAccount) {
+fn record_failure(
+    call: &Call,
+    model: &str,
+    pick: &Candidate,
+    fault: &ApiError,
+    tab: &mut BoxedAccount,
+) {
     let name = pick.lane.name.as_str();
     let why = fault.log_note().unwrap_or_default();
     if !tab.has_attempt() && fault.kind() == ErrorKind::Overloaded {
@@ -156,10 +165,18 @@ pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
     match (fault.progress(), fault.kind()) {
         (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
         (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
-        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => AttemptFailure::NotNow,
-        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => AttemptFailure::RateLimited(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => AttemptFailure::Overloaded(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => AttemptFailure::Overloaded(fault.retry_after()),
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => {
+            AttemptFailure::NotNow
+        }
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => {
+            AttemptFailure::RateLimited(fault.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => {
+            AttemptFailure::Overloaded(fault.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => {
+            AttemptFailure::Overloaded(fault.retry_after())
+        }
         (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
         _ => AttemptFailure::Down,
     }
@@ -168,7 +185,12 @@ pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
 /// Whether the provider may have done work that nobody will see.
 pub(super) fn may_have_run(fault: &ApiError) -> bool {
     match fault.progress() {
-        Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
+        Some(
+            UpstreamProgress::NotSent
+            | UpstreamProgress::StaleConnection
+            | UpstreamProgress::Refused
+            | UpstreamProgress::Answered(_),
+        ) => false,
         Some(UpstreamProgress::Sent) | None => true,
     }
 }
@@ -200,7 +222,9 @@ async fn send_to_lane(
     };
     let lane = &pick.lane;
     match speech {
-        speech if peek.stream => streamed_reply::relay_stream(call, peek, lane, dialect, speech, answer, tab).await,
+        speech if peek.stream => {
+            streamed_reply::relay_stream(call, peek, lane, dialect, speech, answer, tab).await
+        }
         Some(speech) if speech.stop_enforcer.is_some() => {
             Box::pin(whole_reply::gather_stream(call, lane, dialect, speech, answer, tab)).await
         }

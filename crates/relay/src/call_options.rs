@@ -39,13 +39,18 @@ impl CallOptions {
                 return Err(ApiError::invalid(ROUTE_HEADER.as_str(), say));
             }
         };
-        Ok(Self { timeout: client_timeout(headers), cheapest_first: cheapest, hops: append_hop(headers, own)? })
+        Ok(Self {
+            timeout: client_timeout(headers),
+            cheapest_first: cheapest,
+            hops: append_hop(headers, own)?,
+        })
     }
 }
 
 /// The shortest wait told. What is no time is no wish: some clients write a word there.
 fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let told = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
+    let told =
+        TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
     told.filter(|seconds: &f64| *seconds > 0.0)
         .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .min()
@@ -55,7 +60,12 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
     if !headers.contains_key(HOPS_HEADER) {
         return Ok(own.clone());
     }
-    let wrong = || ApiError::invalid(HOPS_HEADER.as_str(), format!("the header `{HOPS_HEADER}` cannot be read"));
+    let wrong = || {
+        ApiError::invalid(
+            HOPS_HEADER.as_str(),
+            format!("the header `{HOPS_HEADER}` cannot be read"),
+        )
+    };
     let mut passed = String::new();
     let mut count = 0;
     for value in headers.get_all(HOPS_HEADER) {

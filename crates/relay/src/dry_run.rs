@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
 use super::{Call, admit, prepare, route};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// What a dry run found.

@@ -2,10 +2,10 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Loss, Losses, WireFormat, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
-use dialects::embeddings::{EmbeddingRequest, EmbeddingReply, EmbeddingEndpoint, EmbeddingFacts};
-use dialects::{ProviderRequest, RequestFacts, ReplyMeter};
+use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
+use dialects::{ProviderRequest, ReplyMeter, RequestFacts};
 use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
@@ -14,8 +14,8 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, attempt, adapt, prepare, route, whole_reply};
-use crate::json_response::json_response as json_response;
+use super::{Call, adapt, attempt, prepare, route, whole_reply};
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Serves one call for embeddings, asked in that shape.
@@ -29,13 +29,19 @@ pub async fn serve_embeddings(call: Call, form: EmbeddingEndpoint) -> Result<Res
         return dry_run(&call, &asked, &found);
     }
     // Vectors are not billed, so there is no output to set money aside for.
-    let peek =
-        RequestFacts { model: model.to_owned(), max_output_tokens: Some(0), candidates: 1, ..RequestFacts::default() };
+    let peek = RequestFacts {
+        model: model.to_owned(),
+        max_output_tokens: Some(0),
+        candidates: 1,
+        ..RequestFacts::default()
+    };
     admit::check_token_rate(&call, &peek).await?;
-    let AdmittedCall { account: tab, lowered_limit: _, requested_output: _ } = admit::admit(&call, &peek, &found, &named).await?;
+    let AdmittedCall { account: tab, lowered_limit: _, requested_output: _ } =
+        admit::admit(&call, &peek, &found, &named).await?;
     admit::sync_journal(&call).await?;
     let (call, asked) = (&Arc::new(call), &asked);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, asked, &pick, tab).await };
+    let one =
+        |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, asked, &pick, tab).await };
     attempt::try_lanes(call, model, &found, tab, one).await
 }
 
@@ -62,7 +68,11 @@ struct EmbeddingTranslation {
     losses: Vec<Loss>,
 }
 
-fn prepare(call: &Call, asked: &EmbeddingCall, lane: &LiveLane) -> Result<PreparedEmbedding, ApiError> {
+fn prepare(
+    call: &Call,
+    asked: &EmbeddingCall,
+    lane: &LiveLane,
+) -> Result<PreparedEmbedding, ApiError> {
     let EmbeddingCall { endpoint: form, facts: glimpse } = asked;
     if lane.formats.contains(&form.origin()) {
         let outgoing = form.patch(&call.body, glimpse, &lane.model);
@@ -78,7 +88,12 @@ fn prepare(call: &Call, asked: &EmbeddingCall, lane: &LiveLane) -> Result<Prepar
     prepare::refuse_losses(call, &losses)?;
     let fitted = |outgoing| set_path(lane, spoken.origin(), outgoing);
     let outgoing = outgoing.into_iter().map(fitted).collect();
-    Ok(PreparedEmbedding::Translated(EmbeddingTranslation { endpoint: spoken, outgoing, request: embed, losses }))
+    Ok(PreparedEmbedding::Translated(EmbeddingTranslation {
+        endpoint: spoken,
+        outgoing,
+        request: embed,
+        losses,
+    }))
 }
 
 fn set_path(lane: &LiveLane, origin: WireFormat, outgoing: ProviderRequest) -> ProviderRequest {
@@ -102,7 +117,9 @@ async fn try_lane(
     // Providers that do not count bill by the text, whatever JSON is around it.
     let estimate = tab.estimate_input(asked.facts.input_bytes);
     let outcome = match prepared {
-        PreparedEmbedding::PassThrough(outgoing) => pass_through(call, pick, asked.endpoint, outgoing).await,
+        PreparedEmbedding::PassThrough(outgoing) => {
+            pass_through(call, pick, asked.endpoint, outgoing).await
+        }
         PreparedEmbedding::Translated(other) => translate(call, asked, pick, other, estimate).await,
     };
     match outcome {
@@ -124,7 +141,12 @@ struct EmbeddingOutcome {
 }
 
 /// Caller and lane have the same shape: the answer goes on as it is.
-async fn pass_through(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<EmbeddingOutcome, ApiError> {
+async fn pass_through(
+    call: &Call,
+    pick: &Candidate,
+    form: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, pick, form, outgoing).await?;
     Ok(EmbeddingOutcome { usage: form.read_usage(&body)?, body, losses: Vec::new() })
 }
@@ -152,7 +174,12 @@ async fn translate(
 }
 
 /// One request to the lane, and its whole answer.
-async fn request_lane(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<Bytes, ApiError> {
+async fn request_lane(
+    call: &Call,
+    pick: &Candidate,
+    form: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<Bytes, ApiError> {
     let dialect = dialects::get(form.origin())
         .ok_or_else(|| ApiError::internal(format!("nobody speaks {}", form.origin())))?;
     let answer = send(call, pick, dialect, outgoing).await?;
@@ -169,6 +196,7 @@ fn dry_run(call: &Call, asked: &EmbeddingCall, found: &Route) -> Result<Response
     };
     let bound = lane.prices.max_cost(call.body.len() as u64, 0);
     let dialect = form.origin();
-    let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: Vec::new() };
+    let told =
+        DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: Vec::new() };
     Ok(dry_run::dry_run_response(model, told))
 }

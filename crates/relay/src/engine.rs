@@ -66,8 +66,17 @@ pub struct EngineParts {
 impl Engine {
     /// Puts the parts together.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { config, keys, funds, clock, request_ids: ids, files, telemetry, tasks, instance } =
-            parts;
+        let EngineParts {
+            config,
+            keys,
+            funds,
+            clock,
+            request_ids: ids,
+            files,
+            telemetry,
+            tasks,
+            instance,
+        } = parts;
         Self {
             config: ArcSwap::from_pointee(config),
             keys,

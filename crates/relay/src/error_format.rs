@@ -119,7 +119,8 @@ fn plain_body(fault: &ApiError) -> (u16, Vec<u8>) {
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let mut body = serde_json::json!({ "success": false, "message": fault.message(), "code": code });
+    let mut body =
+        serde_json::json!({ "success": false, "message": fault.message(), "code": code });
     if let (Some(field), Some(told)) = (fault.param(), body.as_object_mut()) {
         told.insert("field".to_owned(), field.into());
     }

@@ -2,7 +2,10 @@
 //! and the store together.
 
 use canon::Money;
-use ledger::{MAX_BATCH_CALLS, LeaseStoreError, OpenCalls, HoldRecord, KeyBalance, HoldRefusal, SpendStatus, LeaseClient, HoldTicket, TryHold};
+use ledger::{
+    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient, LeaseStoreError, MAX_BATCH_CALLS,
+    OpenCalls, SpendStatus, TryHold,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +37,12 @@ pub struct NodeFunds {
 
 impl NodeFunds {
     /// Funds of a node whose name is kept in that folder.
-    pub fn new(book: Arc<OpenCalls>, teller: LeaseClient<Store>, store: Store, data: PathBuf) -> Self {
+    pub fn new(
+        book: Arc<OpenCalls>,
+        teller: LeaseClient<Store>,
+        store: Store,
+        data: PathBuf,
+    ) -> Self {
         Self { open_calls: book, lease_client: teller, store, data_folder: data }
     }
 
@@ -61,7 +69,9 @@ impl NodeFunds {
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {
-                    return Err(HoldRefusal::Unreachable("the store did not answer in time".to_owned()));
+                    return Err(HoldRefusal::Unreachable(
+                        "the store did not answer in time".to_owned(),
+                    ));
                 }
             }
         }

@@ -2,7 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Blame, ChatRequest, ApiError, PartKind, Media, MediaKind, WireFormat, Part, MediaSource, ErrorKind};
+use canon::{
+    ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
+    WireFormat,
+};
 use catalog::{MediaFetch, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
@@ -85,7 +88,13 @@ impl MediaRefs {
                 .map_err(|e| ApiError::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
             let (url, places) = (found.url, vec![found.path]);
             named.index.insert(url.clone(), named.items.len());
-            named.items.push(MediaRef { url, paths: places, target, hint: None, inlined: OnceCell::new() });
+            named.items.push(MediaRef {
+                url,
+                paths: places,
+                target,
+                hint: None,
+                inlined: OnceCell::new(),
+            });
         }
         if !named.items.is_empty()
             && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
@@ -196,7 +205,9 @@ impl MediaRefs {
             ),
             (_, Some((item, _))) => refuse(
                 item,
-                &format!("is one too many: at most {MAX_FETCHES} addresses are fetched for a request"),
+                &format!(
+                    "is one too many: at most {MAX_FETCHES} addresses are fetched for a request"
+                ),
             ),
             (_, None) => Ok(wanted),
         }
@@ -214,7 +225,8 @@ impl MediaRefs {
             }
             Err(FetchError::Busy) => {
                 let say = "too much is being fetched at this moment, retry later";
-                let fault = ApiError::new(ErrorKind::Overloaded, say).with_retry_after(Duration::from_secs(1));
+                let fault = ApiError::new(ErrorKind::Overloaded, say)
+                    .with_retry_after(Duration::from_secs(1));
                 // No lane is to blame, and another one would not help.
                 Err(fault.with_blame(Blame::Caller))
             }
@@ -233,11 +245,18 @@ impl MediaRef {
 }
 
 /// What must be brought to a lane, if this must.
-fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
+fn needs_inlining(
+    item: &MediaRef,
+    own: WireFormat,
+    spoken: WireFormat,
+    fetches: MediaFetch,
+) -> Option<MediaHint> {
     let what = item.hint?;
     let takes = match (spoken, what.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
-        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
+        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => {
+            true
+        }
         // The translation tells that there is no place for it, wherever its bytes are.
         (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
         | (WireFormat::Images, _) => false,

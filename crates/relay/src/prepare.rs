@@ -1,11 +1,13 @@
 //! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
 
-use canon::{ChatRequest, ApiError, Loss, Losses, WireFormat, ThinkingDisplay, ConversationState};
-use dialects::{StopEnforcer, Dialect, LaneSettings, ProviderRequest, RequestFacts, UsageEstimator};
+use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay, WireFormat};
+use dialects::{
+    Dialect, LaneSettings, ProviderRequest, RequestFacts, StopEnforcer, UsageEstimator,
+};
 
 use super::Call;
-use super::media_refs::InlinedMedia;
 use super::adapt::adapt;
+use super::media_refs::InlinedMedia;
 use crate::token_estimate;
 use config::LiveLane;
 
@@ -49,7 +51,8 @@ pub(super) fn prepare(
     };
     let WrittenRequest { outgoing, stream, translation: speech, losses } = written;
     let given = same.then_some(&call.forwarded_headers);
-    let (outgoing, more) = adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, given, outgoing)?;
+    let (outgoing, more) =
+        adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, given, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
     Ok(PreparedRequest { outgoing, dialect, translation: speech, losses })
@@ -65,7 +68,11 @@ struct WrittenRequest {
 }
 
 /// The caller's own bytes with a few edits.
-fn patch_body(call: &Call, peek: &RequestFacts, words: &LaneSettings<'_>) -> Result<WrittenRequest, ApiError> {
+fn patch_body(
+    call: &Call,
+    peek: &RequestFacts,
+    words: &LaneSettings<'_>,
+) -> Result<WrittenRequest, ApiError> {
     let outgoing = if call.edits.is_empty() {
         call.dialect.patch(&call.body, peek, words)
     } else {
@@ -85,14 +92,20 @@ fn patch_body(call: &Call, peek: &RequestFacts, words: &LaneSettings<'_>) -> Res
 }
 
 /// The caller's own format written anew: what was brought does not fit into the caller's bytes.
-fn rewrite_body(call: &Call, words: &LaneSettings<'_>, brought: &InlinedMedia) -> Result<WrittenRequest, ApiError> {
+fn rewrite_body(
+    call: &Call,
+    words: &LaneSettings<'_>,
+    brought: &InlinedMedia,
+) -> Result<WrittenRequest, ApiError> {
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.replace_urls(&mut chat, call.dialect.origin());
     let state = std::mem::take(&mut chat.state);
     let (outgoing, losses) = call.dialect.write_request(&chat, words)?;
     chat.state = state;
     let stream = chat.stream;
-    let speech = call.rewrite_reply.then(|| Box::new(LaneTranslation { request: chat, stop_enforcer: None }));
+    let speech = call
+        .rewrite_reply
+        .then(|| Box::new(LaneTranslation { request: chat, stop_enforcer: None }));
     Ok(WrittenRequest { outgoing, stream, translation: speech, losses })
 }
 
@@ -113,7 +126,10 @@ fn translate_request(
     // for thinking is shown it; the other formats must be asked.
     let thinking = &mut chat.thinking;
     let thinks = thinking.dynamic || thinking.effective_budget().is_some_and(|tokens| tokens > 0);
-    if matches!(own, WireFormat::Messages | WireFormat::Chat) && thinks && thinking.display.is_none() {
+    if matches!(own, WireFormat::Messages | WireFormat::Chat)
+        && thinks
+        && thinking.display.is_none()
+    {
         thinking.display = Some(ThinkingDisplay::Auto);
     }
     // What is kept between calls is kept here, and what the lane cannot end is ended here, so no
@@ -121,11 +137,19 @@ fn translate_request(
     let asked = (chat.state.clone(), chat.sampling.clone(), chat.stream);
     chat.state = ConversationState::default();
     let ends = (dialect.origin(), dialect.stop_support());
-    let brake = StopEnforcer::take_from(&mut chat, words.max_payable_output, call.dialect.stop_support(), ends);
+    let brake = StopEnforcer::take_from(
+        &mut chat,
+        words.max_payable_output,
+        call.dialect.stop_support(),
+        ends,
+    );
     let (outgoing, losses) = dialect.write_request(&chat, words)?;
     let stream = chat.stream;
     (chat.state, chat.sampling, chat.stream) = asked;
-    let scale = || UsageEstimator { input_tokens: token_estimate::estimate_request(&chat), count_tokens: token_estimate::estimate_text };
+    let scale = || UsageEstimator {
+        input_tokens: token_estimate::estimate_request(&chat),
+        count_tokens: token_estimate::estimate_text,
+    };
     let brake = brake.map(|brake| brake.with_estimator(scale()));
     let speech = Some(Box::new(LaneTranslation { request: chat, stop_enforcer: brake }));
     Ok(WrittenRequest { outgoing, stream, translation: speech, losses })
@@ -142,7 +166,10 @@ pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError
 }
 
 /// The format a lane is spoken to in: the caller's own if it can, else its preferred one.
-pub(super) fn choose_dialect(lane: &LiveLane, own: WireFormat) -> Result<&'static dyn Dialect, ApiError> {
+pub(super) fn choose_dialect(
+    lane: &LiveLane,
+    own: WireFormat,
+) -> Result<&'static dyn Dialect, ApiError> {
     let mut spoken = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
     let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
     same.or_else(|| spoken.next()).ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! One call's way through the lanes: which is tried first, which next, and when it is given up.
 
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use std::time::Duration;
 use upstream::{AttemptFailure, LaneState};
 
@@ -31,7 +31,13 @@ pub(super) struct RetryPlan {
 
 impl RetryPlan {
     pub(super) fn new(picks: Vec<Candidate>) -> Self {
-        Self { candidates: picks, considered: 0, retries: 0, used_new_connection: false, has_waited: false }
+        Self {
+            candidates: picks,
+            considered: 0,
+            retries: 0,
+            used_new_connection: false,
+            has_waited: false,
+        }
     }
 
     /// Whether more than one try was paid for.
@@ -41,7 +47,10 @@ impl RetryPlan {
 
     /// The first lane to try, whatever its state: the last one is never given up. Only those that
     /// asked to be left alone are, if that takes longer than a caller should wait.
-    pub(super) async fn first_candidate(&mut self, call: &Call) -> Result<Candidate, Option<ApiError>> {
+    pub(super) async fn first_candidate(
+        &mut self,
+        call: &Call,
+    ) -> Result<Candidate, Option<ApiError>> {
         let pick = self.candidates.first().cloned().ok_or(None)?;
         self.considered = 1;
         let LaneState::Busy(left) = pick.standing(call.engine.monotonic_micros()) else {
@@ -56,7 +65,9 @@ impl RetryPlan {
             (ErrorKind::Overloaded, "the model is overloaded, retry later")
         };
         let note = format!("lane {} asked to be left alone", pick.lane.name);
-        let fault = ApiError::new(trouble, say).with_blame(Blame::Upstream).with_retry_after(to_duration(left));
+        let fault = ApiError::new(trouble, say)
+            .with_blame(Blame::Upstream)
+            .with_retry_after(to_duration(left));
         Err(Some(fault.with_log_note(note)))
     }
 
@@ -68,7 +79,9 @@ impl RetryPlan {
         fault: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if fault.progress() == Some(UpstreamProgress::StaleConnection) && !std::mem::replace(&mut self.used_new_connection, true) {
+        if fault.progress() == Some(UpstreamProgress::StaleConnection)
+            && !std::mem::replace(&mut self.used_new_connection, true)
+        {
             return Some(Candidate { new_connection: true, ..last.clone() });
         }
         if may_have_run(fault) && !call.config.resend_uncertain_calls {
@@ -102,12 +115,17 @@ impl RetryPlan {
         fault: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if attempts >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS)) {
+        if attempts
+            >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS))
+        {
             return None;
         }
         let now = call.engine.monotonic_micros();
         // Only a time that was named is waited for.
-        if matches!(classify_failure(fault), AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))) {
+        if matches!(
+            classify_failure(fault),
+            AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))
+        ) {
             let left = |pick: &Candidate| match pick.standing(now) {
                 LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
                 LaneState::Good | LaneState::Probing => 0,
@@ -119,17 +137,24 @@ impl RetryPlan {
             };
         }
         let repeats = match fault.progress() {
-            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => {
-                !matches!(classify_failure(fault), AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_))
-            }
+            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => !matches!(
+                classify_failure(fault),
+                AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_)
+            ),
             Some(UpstreamProgress::NotSent) => fault.kind() != ErrorKind::Timeout,
             Some(UpstreamProgress::Refused) => true,
-            Some(UpstreamProgress::Answered(_) | UpstreamProgress::StaleConnection | UpstreamProgress::Sent) | None => false,
+            Some(
+                UpstreamProgress::Answered(_)
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Sent,
+            )
+            | None => false,
         };
         if !repeats || last.standing(now) != LaneState::Good {
             return None;
         }
-        let pick = self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
+        let pick =
+            self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
         // Callers that failed together should not come back together.
         let spread = u32::try_from(request_id::random_from_id(&call.id) % 100).unwrap_or(0);
         let pause = FIRST_RETRY_PAUSE.saturating_mul(self.retries) * (100 + spread) / 150;

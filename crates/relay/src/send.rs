@@ -1,16 +1,16 @@
 //! One request to a lane, and what comes back instead of an answer.
 
-use canon::{ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
 use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
-use transport::{ClientResponse, ClientBody};
+use transport::{ClientBody, ClientResponse};
 use upstream::{SendOptions, suggested_wait};
 
 use super::Call;
-use super::route::Candidate;
 use super::call_options::HOPS_HEADER;
+use super::route::Candidate;
 
 /// How much of a provider's error is read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -65,7 +65,11 @@ fn send_options(call: &Call, pick: &Candidate) -> SendOptions {
 }
 
 /// The answer, if it is a good one.
-async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: ClientResponse) -> Result<ClientResponse, ApiError> {
+async fn check_status(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    answer: ClientResponse,
+) -> Result<ClientResponse, ApiError> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);

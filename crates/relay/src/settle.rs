@@ -1,14 +1,16 @@
 //! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
 
-use canon::{Blame, Charge, ApiError, Loss, Losses, Money, UpstreamProgress, ServiceTier, ErrorKind, Usage};
-use catalog::{ModelKind, Model, ImageSpec, ModelPrices, BilledTier, BilledUnits};
-use dialects::{RequestFacts, ReplyMeter};
+use canon::{
+    ApiError, Blame, Charge, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
+};
+use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
+use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{EndedBy, LedgerEntry, CallOutcome, CallProgress, HoldTicket, FailedAttempt};
+use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
-use upstream::{AttemptFailure, InFlightSlot, AttemptGuard};
+use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
 use super::route::Candidate;
@@ -118,7 +120,12 @@ impl CallAccount {
 
     /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
     /// than was asked for.
-    pub(super) fn attach_hold(mut self: BoxedAccount, ticket: HoldTicket, input: u64, lowered: Option<u64>) -> BoxedAccount {
+    pub(super) fn attach_hold(
+        mut self: BoxedAccount,
+        ticket: HoldTicket,
+        input: u64,
+        lowered: Option<u64>,
+    ) -> BoxedAccount {
         self.max_input_tokens = input;
         self.engine.metrics.running_calls.inc();
         self.hold = Some(ticket);
@@ -143,7 +150,9 @@ impl CallAccount {
     pub(super) fn begin_attempt(&mut self, pick: &Candidate) -> Result<(), ApiError> {
         let lane = &pick.lane;
         let place = lane.in_flight.admit(lane.provider.max_in_flight);
-        let place = place.map_err(|fault| fault.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
+        let place = place.map_err(|fault| {
+            fault.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
+        })?;
         self.attempt = Some((pick.health.begin_attempt(self.engine.monotonic_micros()), place));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
@@ -218,12 +227,23 @@ impl CallAccount {
 
     /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
     /// that is the operator's loss. True when the operator should hear of the lane.
-    pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, fault: &ApiError, spent: bool) -> bool {
+    pub(super) fn attempt_failed(
+        &mut self,
+        failure: AttemptFailure,
+        fault: &ApiError,
+        spent: bool,
+    ) -> bool {
         let Some((mut turn, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_micros();
         let status = match fault.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
-            Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Sent) | None => None,
+            Some(
+                UpstreamProgress::NotSent
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Refused
+                | UpstreamProgress::Sent,
+            )
+            | None => None,
         };
         self.entry.failed.push(FailedAttempt {
             lane: self.entry.lane.clone(),
@@ -344,7 +364,8 @@ impl CallAccount {
     fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
         let ReplyMeter { usage, output_bytes, .. } = &self.meter;
         let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
-        let told = usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
+        let told =
+            usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimated_usage();
         // A provider that forgot to count the prompt did not answer without one.
         let whole = |usage: Usage| match usage.input {
@@ -411,7 +432,9 @@ impl CallAccount {
         if !nothing && self.prices.per_second.is_some() {
             usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
-        if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|told| !self.is_plausible(&told)) {
+        if outcome == CallOutcome::Done
+            && self.meter.usage.is_some_and(|told| !self.is_plausible(&told))
+        {
             self.report_bad_count("tells counts that cannot be");
         }
         let told = self.price_of(&usage);

@@ -6,7 +6,8 @@
 //! these return without it. The keep is bounded in number and size; the oldest go first.
 
 use canon::{
-    ChatRequest, Event, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Thought, ToolCall, Turn,
+    ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, Role, Thought,
+    ToolCall, Turn, WireFormat,
 };
 use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
 use parking_lot::Mutex;
@@ -55,7 +56,13 @@ struct CacheEntry {
 
 impl SignatureCache {
     /// Remembers what a caller of that format may leave out of an answer to that conversation.
-    pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
+    pub(super) fn keep_reply(
+        &self,
+        account: &str,
+        caller: WireFormat,
+        chat: &ChatRequest,
+        reply: &ChatReply,
+    ) {
         let asked = self.prompt_hash(chat.turns.last());
         for candidate in &reply.candidates {
             self.keep_parts(account, caller, asked, &candidate.parts);
@@ -69,7 +76,9 @@ impl SignatureCache {
         signature_cache::collect_signatures(parts, caller, |name, keepsake| {
             if keepsake.size_bytes() <= MAX_SCANNED_BYTES {
                 let key = (account.to_owned(), self.lookup_id(name));
-                self.table.lock().insert(key, CacheEntry { prompt_hash: asked, signatures: keepsake });
+                self.table
+                    .lock()
+                    .insert(key, CacheEntry { prompt_hash: asked, signatures: keepsake });
             }
         });
     }
@@ -103,7 +112,9 @@ impl SignatureCache {
         let parts = turn.into_iter().flat_map(|turn| &turn.parts);
         let texts = parts.map(|part| match &part.kind {
             PartKind::Text { text, .. } => self.hasher.hash_one(text),
-            PartKind::ToolResult(result) => self.hasher.hash_one((&result.call_id, result.as_text())),
+            PartKind::ToolResult(result) => {
+                self.hasher.hash_one((&result.call_id, result.as_text()))
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::Thought(_)
@@ -170,11 +181,20 @@ pub(super) struct SignatureCollector {
 impl SignatureCollector {
     /// A watch over the answer to that conversation; `None` where the caller's format has a place
     /// of its own for every seal.
-    pub(super) fn for_request(keep: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
+    pub(super) fn for_request(
+        keep: &SignatureCache,
+        caller: WireFormat,
+        chat: &ChatRequest,
+    ) -> Option<Self> {
         match caller {
             WireFormat::Chat | WireFormat::Messages => {
                 let asked = keep.prompt_hash(chat.turns.last());
-                Some(Self { caller, prompt_hash: asked, parts: BTreeMap::new(), collected_bytes: 0 })
+                Some(Self {
+                    caller,
+                    prompt_hash: asked,
+                    parts: BTreeMap::new(),
+                    collected_bytes: 0,
+                })
             }
             WireFormat::Responses | WireFormat::Native | WireFormat::Images => None,
         }
@@ -186,7 +206,9 @@ impl SignatureCollector {
             Event::PartStart(place, opening) => {
                 self.parts.insert(*place, started_part(opening));
             }
-            Event::PartDelta(place, PartDelta::Text(text)) if self.collected_bytes <= MAX_SCANNED_BYTES => {
+            Event::PartDelta(place, PartDelta::Text(text))
+                if self.collected_bytes <= MAX_SCANNED_BYTES =>
+            {
                 let Some(part) = self.parts.get_mut(place) else { return };
                 if let PartKind::Text { text: grown, .. }
                 | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
@@ -239,7 +261,9 @@ fn started_part(opening: &PartStart) -> Part {
             Part::new(PartKind::ToolCall(call))
         }
         PartStart::Complete(part) => match &part.kind {
-            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => (**part).clone(),
+            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => {
+                (**part).clone()
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::ToolResult(_)
@@ -304,7 +328,8 @@ mod tests {
     #[test]
     fn the_same_words_said_twice_keep_two_seals() {
         let keep = SignatureCache::default();
-        let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
+        let said =
+            |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
         for (asked, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
             turns.push(user(asked));
@@ -326,7 +351,12 @@ mod tests {
     fn the_keep_is_bounded() {
         let keep = SignatureCache::default();
         for n in 0..MAX_ENTRIES + 10 {
-            keep.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
+            keep.keep_parts(
+                "a",
+                WireFormat::Chat,
+                0,
+                &[call(&format!("c{n}")).with_signature(seal("s"))],
+            );
         }
         {
             let kept = keep.table.lock();
@@ -340,10 +370,16 @@ mod tests {
             assert!(keep.table.lock().total_bytes <= MAX_TOTAL_BYTES);
         }
         for n in 0..3 * MAX_PER_TEXT as u64 {
-            keep.keep_parts("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
+            keep.keep_parts(
+                "a",
+                WireFormat::Messages,
+                n,
+                &[Part::text("Done.").with_signature(seal("s"))],
+            );
         }
         let kept = keep.table.lock();
-        let all: usize = kept.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
+        let all: usize =
+            kept.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
         assert_eq!((kept.total_bytes, kept.entries.len()), (all, kept.order.len()));
         assert!(kept.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
     }

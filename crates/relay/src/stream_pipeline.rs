@@ -1,10 +1,10 @@
 //! The two roads a stream can take: its own pieces handed on, or events between two formats.
 
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
+use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, PartDelta, ReplyBuilder, Usage};
 use dialects::{
-    StopEnforcer, CustomToolCalls, SseDecoder, Dialect, StreamFrame, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, FrameAction,
-    StreamWriter, event_tier,
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, event_tier,
 };
 
 use super::Call;
@@ -72,7 +72,13 @@ impl StreamPipeline {
                 let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
                 let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
                 let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
-                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), brake, writer)
+                StreamMode::translated(
+                    dialect,
+                    CustomToolCalls::for_request(&chat),
+                    signature_collector(call, &chat),
+                    brake,
+                    writer,
+                )
             }
         };
         let route = call.config.routes.get(&*peek.model);
@@ -83,7 +89,11 @@ impl StreamPipeline {
 
     /// For a stream of pictures, which its own watcher hands on or rewrites.
     pub(super) fn passing_through(sniffer: Box<dyn StreamMeter>) -> Self {
-        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(sniffer), is_truncated: false }
+        Self {
+            decoder: SseDecoder::for_images(),
+            mode: StreamMode::PassThrough(sniffer),
+            is_truncated: false,
+        }
     }
 
     /// The last words of a stream that broke, where they are not those of the caller's format.
@@ -101,10 +111,15 @@ impl StreamPipeline {
         speech: Box<LaneTranslation>,
     ) -> Self {
         let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
-        let (custom, seals) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
+        let (custom, seals) =
+            (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
         let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
-        let gather =
-            ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
+        let gather = ReplyGatherer {
+            builder: ReplyBuilder::default(),
+            dialect: call.dialect,
+            request: chat,
+            stamp: reply_stamp(call),
+        };
         let lane = StreamMode::translated(dialect, custom, seals, brake, Box::new(gather));
         Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
     }
@@ -113,7 +128,9 @@ impl StreamPipeline {
     pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
         match &mut self.mode {
             // Nothing is translated here, so there is nothing to take apart.
-            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole answer came instead of a stream")),
+            StreamMode::PassThrough(_) => {
+                StreamProgress::Broken(cut_short_error("a whole answer came instead of a stream"))
+            }
             StreamMode::Translated(translated) => {
                 translated.events.extend(canon::into_events(reply));
                 translated.write(out);
@@ -213,7 +230,11 @@ impl StreamPipeline {
 
 impl StreamMode {
     /// What ends the answer where the lane cannot, or else lets it pass.
-    fn stop_enforcer(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
+    fn stop_enforcer(
+        chat: &ChatRequest,
+        brake: Option<StopEnforcer>,
+        dialect: &'static dyn Dialect,
+    ) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
         brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
     }
@@ -247,7 +268,9 @@ impl StreamMode {
                 FrameAction::Drop => StreamProgress::Ongoing,
                 FrameAction::Last => {
                     if !sniffer.totals().is_finished {
-                        return StreamProgress::Broken(cut_short_error("the end came without a finish reason"));
+                        return StreamProgress::Broken(cut_short_error(
+                            "the end came without a finish reason",
+                        ));
                     }
                     sniffer.write(frame, out);
                     StreamProgress::Complete
@@ -265,7 +288,9 @@ impl StreamMode {
                 sniffer.write_end(out);
                 StreamProgress::Complete
             }
-            Self::PassThrough(_) => StreamProgress::Broken(cut_short_error("the body ended without a finish reason")),
+            Self::PassThrough(_) => {
+                StreamProgress::Broken(cut_short_error("the body ended without a finish reason"))
+            }
             Self::Translated(translated) => translated.finish(out),
         }
     }
@@ -276,7 +301,8 @@ impl TranslatedStream {
         if let Err(fault) = self.reader.push(frame, &mut self.events) {
             return StreamProgress::Broken(fault);
         }
-        self.meter.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
+        self.meter.is_finished |=
+            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
         if self.was_stopped() {
             self.complete(out)
@@ -318,7 +344,16 @@ impl TranslatedStream {
 
     /// Hands what was read to the writer, past the brake or behind it.
     fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
-        let Self { reader: _, writer, stop_enforcer: brake, custom_calls: custom, signatures: seals, events, meter: said, losses: _ } = self;
+        let Self {
+            reader: _,
+            writer,
+            stop_enforcer: brake,
+            custom_calls: custom,
+            signatures: seals,
+            events,
+            meter: said,
+            losses: _,
+        } = self;
         let mut write = |event: Event| {
             meter_event(&event, said);
             if let Some(seals) = seals {

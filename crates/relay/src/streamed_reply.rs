@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Blame, ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, WireFormat};
 use dialects::{Dialect, RequestFacts};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use transport::ClientResponse;
 
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use super::{Call, whole_reply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
@@ -155,9 +155,9 @@ impl StreamedReply {
                     Err(_) => continue,
                 },
                 Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
-                Ok(None) if empty => {
-                    StreamProgress::Broken(whole_reply::unusable_answer("nothing came instead of a stream"))
-                }
+                Ok(None) if empty => StreamProgress::Broken(whole_reply::unusable_answer(
+                    "nothing came instead of a stream",
+                )),
                 Ok(None) => self.pipeline.finish(&mut self.out),
             };
             match course {
@@ -268,7 +268,8 @@ impl StreamedReply {
             return self.abort(&fault.with_blame(Blame::Caller).without_retry());
         }
         if self.call.engine.must_end_calls() {
-            let fault = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            let fault =
+                ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
             return self.abort(&fault.with_blame(Blame::Gateway));
         }
         if self.last_received.elapsed() >= END_MARKER_TIMEOUT
@@ -399,9 +400,11 @@ pub(super) fn before_first_byte(fault: ApiError) -> ApiError {
 }
 
 fn stalled_error() -> ApiError {
-    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled").with_log_note("silence in a stream")
+    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
+        .with_log_note("silence in a stream")
 }
 
 fn broken_error(error: &transport::BodyError) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off").with_log_note(error.to_string())
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off")
+        .with_log_note(error.to_string())
 }

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, UpstreamProgress, ErrorKind};
-use dialects::{CustomToolCalls, Dialect, RequestFacts, ReplyMeter};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
+use dialects::{CustomToolCalls, Dialect, ReplyMeter, RequestFacts};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -14,9 +14,9 @@ use transport::ClientResponse;
 
 use super::Call;
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
-use crate::json_response::json_response as json_response;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
+use crate::json_response::json_response;
 use config::LiveLane;
 
 /// The largest answer taken from a provider.
@@ -71,10 +71,12 @@ pub(super) async fn stream_whole(
         Err(fault) => return Err((fault, tab)),
     };
     let speech = match speech {
-        None if is_json_object(&body) => match call.dialect.read_request(&call.target, &call.body) {
-            Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
-            Err(fault) => return Err((fault, tab)),
-        },
+        None if is_json_object(&body) => {
+            match call.dialect.read_request(&call.target, &call.body) {
+                Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
+                Err(fault) => return Err((fault, tab)),
+            }
+        }
         speech => speech,
     };
     let mut road = StreamPipeline::new(call, peek, dialect, speech);
@@ -107,7 +109,9 @@ pub(super) async fn gather_stream(
     let outcome = if is_stream(&answer.headers) {
         loop {
             let course = match next_chunk(&mut answer.body, lane, call).await {
-                Ok(Some(data)) if came + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
+                Ok(Some(data)) if came + data.len() > MAX_REPLY_BYTES => {
+                    break Err(too_large_error());
+                }
                 Ok(Some(data)) => {
                     came += data.len();
                     road.push_bytes(data, &mut out)
@@ -196,13 +200,18 @@ fn translate_reply(
     CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
     let account = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account, call.dialect.origin(), &chat, &reply);
-    let (body, losses) = call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
+    let (body, losses) =
+        call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
     tab.add_losses(losses);
     Ok((said, Bytes::from(body)))
 }
 
 /// The whole body of an answer, within the limits of size and time.
-pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Call) -> Result<Bytes, ApiError> {
+pub(super) async fn read_body(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(unusable_answer("a web page came instead of an answer"));
@@ -257,7 +266,10 @@ async fn next_chunk(
         let left = call.time_left(&lane.timeouts);
         // `timeout` prefers a frame that is ready to a deadline that has passed.
         if left.is_zero() {
-            return Err(ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed"));
+            return Err(ApiError::new(
+                ErrorKind::Timeout,
+                "the answer took longer than is allowed",
+            ));
         }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
@@ -266,14 +278,20 @@ async fn next_chunk(
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer broke off")
-                    .with_log_note(e.to_string()));
+                return Err(ApiError::new(
+                    ErrorKind::Unavailable,
+                    "the provider's answer broke off",
+                )
+                .with_log_note(e.to_string()));
             }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) if frame.trailers_ref().is_some_and(reports_failure) => {
-                    return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer failed")
-                        .with_log_note("the trailers of a whole answer report a failure"));
+                    return Err(ApiError::new(
+                        ErrorKind::Unavailable,
+                        "the provider's answer failed",
+                    )
+                    .with_log_note("the trailers of a whole answer report a failure"));
                 }
                 Err(_) => {}
             },

@@ -86,7 +86,11 @@ struct CollectorClient {
     clock: Arc<dyn Clock>,
 }
 
-async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>, stop: CancellationToken) {
+async fn run_reporter(
+    reporter: CollectorClient,
+    mut ended: Receiver<EndedCall>,
+    stop: CancellationToken,
+) {
     let mut counted = otlp::CallHistograms::new(reporter.clock.now());
     let mut last = false;
     while !last {

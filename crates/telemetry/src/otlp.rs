@@ -2,11 +2,11 @@
 //! the GenAI conventions. Never a prompt, never an answer.
 
 use catalog::ModelKind;
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
 
 use super::EndedCall;
-use super::histogram::{LabelledHistogram, LabelSet};
+use super::histogram::{LabelSet, LabelledHistogram};
 
 /// Bounds the GenAI conventions ask for.
 const TOKEN_BOUNDS: &[f64] = &[
@@ -44,8 +44,16 @@ impl CallHistograms {
         Self {
             since,
             tokens: LabelledHistogram::new("gen_ai.client.token.usage", "{token}", TOKEN_BOUNDS),
-            duration: LabelledHistogram::new("gen_ai.client.operation.duration", "s", DURATION_BOUNDS),
-            first_token: LabelledHistogram::new("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_BOUNDS),
+            duration: LabelledHistogram::new(
+                "gen_ai.client.operation.duration",
+                "s",
+                DURATION_BOUNDS,
+            ),
+            first_token: LabelledHistogram::new(
+                "gen_ai.server.time_to_first_token",
+                "s",
+                FIRST_TOKEN_BOUNDS,
+            ),
         }
     }
 

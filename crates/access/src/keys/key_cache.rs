@@ -5,8 +5,8 @@
 //! cannot become a load on the database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, Money, ErrorKind};
-use ledger::{Budget, Clock, Micros, KeyBalance};
+use canon::{ApiError, ErrorKind, Money};
+use ledger::{Budget, Clock, KeyBalance, Micros};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -142,7 +142,8 @@ impl KeyCache {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.refreshed_at.lock();
         let now = self.clock.now();
-        let changed = self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
+        let changed =
+            self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
         // Read behind the keys and in force before them: none is ever taken for freer than it is.
         self.refresh_accounts().await?;
         for record in changed {
@@ -248,7 +249,10 @@ impl KeyCache {
                 key.rate_window.set_limits(record.limits);
                 (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
             }
-            None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(RateWindow::new(record.limits))),
+            None => (
+                KeyBalance::new(&record.id, cap, record.spent),
+                Arc::new(RateWindow::new(record.limits)),
+            ),
         };
         let old = old.and_then(|key| key.budget.as_ref());
         let budget = record.budget.map(|BudgetTerms { limit: most, period }| match old {
@@ -259,7 +263,14 @@ impl KeyCache {
             Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
         });
         let places = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key = Arc::new(ApiKey { balance: purse, budget, account, rate_window: pace, allowed_networks: places, record });
+        let key = Arc::new(ApiKey {
+            balance: purse,
+            budget,
+            account,
+            rate_window: pace,
+            allowed_networks: places,
+            record,
+        });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }
@@ -300,7 +311,8 @@ impl KeyCache {
             }
             lookups.count += 1;
             if lookups.count > MAX_LOOKUPS_PER_SECOND {
-                return Err(invalid_key().with_log_note("too many unknown keys in this second to look them up"));
+                return Err(invalid_key()
+                    .with_log_note("too many unknown keys in this second to look them up"));
             }
         }
         match self.store.key(id).await {

@@ -7,13 +7,13 @@
 
 mod allowed_networks;
 mod headers;
+mod minute_window;
 mod rate_window;
 mod shared_limits;
-mod minute_window;
 
 pub use allowed_networks::check as check_address;
 pub use headers::add_limit_headers;
-pub use rate_window::{RemainingLimits, RemainingLimit, RateWindow};
+pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
 use canon::{ApiError, ErrorKind};
@@ -124,7 +124,12 @@ impl RateLimiter {
         Ok(Some(Arc::new(pass)))
     }
 
-    async fn admit_one(&self, pace: &RateWindow, limits: RateLimits, name: &str) -> Result<Option<i64>, LimitExceeded> {
+    async fn admit_one(
+        &self,
+        pace: &RateWindow,
+        limits: RateLimits,
+        name: &str,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
         let step = pace.admit(self.clock.now(), nodes, alone)?;
         let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
@@ -132,7 +137,9 @@ impl RateLimiter {
             return Ok(step);
         }
         // Boxed: calls without shared limits are not to carry it along.
-        let told = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
+        let told =
+            Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit }))
+                .await;
         let now = self.clock.now();
         match told {
             TakeOutcome::Allowed(_, used) => {
@@ -191,7 +198,14 @@ impl RatePermit {
             let limit = pace.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
-            match Box::pin(shared.take(&SharedTake { owner: &name, limit_name: "tpm", amount, limit })).await {
+            match Box::pin(shared.take(&SharedTake {
+                owner: &name,
+                limit_name: "tpm",
+                amount,
+                limit,
+            }))
+            .await
+            {
                 TakeOutcome::Allowed(step, used) => {
                     pace.set_shared_tokens(self.clock.now(), used);
                     if let Some(entered) = self.admissions.lock().get_mut(place) {
@@ -212,7 +226,9 @@ impl RatePermit {
     /// The call has ended and used so many tokens. The first word counts.
     pub fn close(&self, used: u64) {
         let now = self.clock.now();
-        for RateAdmission { window: pace, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
+        for RateAdmission { window: pace, name, local_tokens: tokens, shared_tokens } in
+            self.admissions.lock().drain(..)
+        {
             pace.release();
             if let Some((step, counted)) = tokens {
                 pace.correct_tokens(now, step, counted, used);
@@ -238,9 +254,10 @@ fn limit_error(excess: LimitExceeded, whose: &str) -> ApiError {
         LimitExceeded::Tokens(limit, wait) => {
             (format!("this {whose} may use {limit} tokens per minute; retry later"), wait)
         }
-        LimitExceeded::Calls(limit) => {
-            (format!("this {whose} may have {limit} calls running at once; retry shortly"), BUSY_RETRY_AFTER)
-        }
+        LimitExceeded::Calls(limit) => (
+            format!("this {whose} may have {limit} calls running at once; retry shortly"),
+            BUSY_RETRY_AFTER,
+        ),
     };
     ApiError::new(ErrorKind::RateLimited, say).with_retry_after(wait)
 }

@@ -115,7 +115,12 @@ impl RateWindow {
     /// One more call, of which nothing but its being a request is known. Tells the step it is
     /// counted in. Of calls at once this node may have its share, and of requests as well when
     /// it cannot ask the others.
-    pub fn admit(&self, now: Micros, nodes: u32, alone: bool) -> Result<Option<i64>, LimitExceeded> {
+    pub fn admit(
+        &self,
+        now: Micros,
+        nodes: u32,
+        alone: bool,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let mut state = self.state.lock();
         let RateState { limits, requests, tokens, running, .. } = &mut *state;
         if let Some(most) = limits.concurrency
@@ -167,7 +172,12 @@ impl RateWindow {
     /// Whether a call that was let in is within this node's share of requests, now that the others
     /// cannot be asked. If not, it counts as never made from this very moment: of many that look at
     /// once no more are refused than have to be.
-    pub fn check_share(&self, now: Micros, nodes: u32, step: Option<i64>) -> Result<(), LimitExceeded> {
+    pub fn check_share(
+        &self,
+        now: Micros,
+        nodes: u32,
+        step: Option<i64>,
+    ) -> Result<(), LimitExceeded> {
         let mut state = self.state.lock();
         let Some(limit) = state.limits.rpm else { return Ok(()) };
         let allowed = u64::from(node_share(limit, nodes));
@@ -209,8 +219,14 @@ impl RateWindow {
             return RemainingLimits::default();
         }
         let mut state = self.state.lock();
-        let RateState { limits, requests, tokens, running, remote_requests: requests_elsewhere, remote_tokens: tokens_elsewhere } =
-            &mut *state;
+        let RateState {
+            limits,
+            requests,
+            tokens,
+            running,
+            remote_requests: requests_elsewhere,
+            remote_tokens: tokens_elsewhere,
+        } = &mut *state;
         let left = |window: &mut MinuteWindow, elsewhere: RemoteUse, limit: u32| {
             let limit = u64::from(limit);
             let used = window.used(now).saturating_add(elsewhere.current(now));

@@ -63,7 +63,11 @@ pub enum TakeOutcome {
 
 impl SharedLimits {
     /// A connection to be made when it is first needed.
-    pub fn open(valkey: &ValkeySettings, node: String, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Self>> {
+    pub fn open(
+        valkey: &ValkeySettings,
+        node: String,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<Self>> {
         let ValkeySettings { url, timeout: patience } = valkey;
         let client = Client::open(url.as_str())?;
         let config = ConnectionManagerConfig::new()
@@ -100,24 +104,25 @@ impl SharedLimits {
         let mut manager = self.manager.clone();
         let mut invocation = self.take_script.key(format!("portunus:{what}:{name}"));
         invocation.arg(*amount).arg(*limit);
-        let asked =
-            tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
+        let asked = tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
         let told: Result<(i64, i64, u64), _> = match asked {
             Ok(told) => told,
             Err(_) => return self.pause("no answer in time"),
         };
         match told {
             Ok((1, step, used)) => TakeOutcome::Allowed(step, used),
-            Ok((_, millis, used)) => {
-                TakeOutcome::Refused(Duration::from_millis(u64::try_from(millis).unwrap_or(1)), used)
-            }
+            Ok((_, millis, used)) => TakeOutcome::Refused(
+                Duration::from_millis(u64::try_from(millis).unwrap_or(1)),
+                used,
+            ),
             Err(e) => self.pause(&e.to_string()),
         }
     }
 
     fn pause(&self, why: &str) -> TakeOutcome {
         let now = self.clock.now();
-        let before = self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
+        let before =
+            self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
         if before.saturating_add(RETRY_PAUSE_MICROS) < now {
             tracing::warn!(
                 nodes = self.nodes(),
@@ -153,7 +158,9 @@ impl SharedLimits {
         let mut manager = self.manager.clone();
         let mut command = redis::cmd("PUBLISH");
         command.arg(KEYS_CHANNEL).arg(&self.node);
-        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager)).await {
+        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager))
+            .await
+        {
             Ok(Ok(_)) => {}
             // They poll; it only takes a second longer.
             Ok(Err(e)) => tracing::debug!("news of keys could not be told: {e}"),

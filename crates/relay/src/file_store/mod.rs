@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Config, BlobStore};
+use config::{BlobStore, Config};
 
 /// How long a file may take to be written or read whole.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -109,7 +109,8 @@ impl FileStore {
         }
         let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
         let expires = self.now_seconds().saturating_add(lives);
-        let name = file_name::new_name(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
+        let name = file_name::new_name(expires, content_type)
+            .map_err(|e| ApiError::internal(e.to_string()))?;
         let path = Path::from(name.as_str());
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
             Ok(Ok(_)) => {}
@@ -122,7 +123,8 @@ impl FileStore {
 
     /// A link to a file that is kept until that second.
     pub fn link(&self, name: &str, expires_at: i64) -> FileLink {
-        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
+        let signature =
+            URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
         let base = &self.settings.load().public_url;
         let url = format!("{base}/files/{name}?expires={expires_at}&signature={signature}");
         FileLink { name: name.to_owned(), url, expires_at }

@@ -2,14 +2,14 @@
 //! than the provider's.
 
 use bytes::Bytes;
-use canon::{ImageDelivery, ApiError, GeneratedImage, MediaKind, MediaSource, ErrorKind};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
 use super::super::route::Candidate;
 use super::super::{Call, send, whole_reply};
 use super::DeliveredImages;
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
+use super::lane_requests::{self, LaneImages};
 
 /// The most bytes of pictures that are got for one order.
 const MAX_FETCHED_BYTES: usize = 256 << 20;
@@ -35,11 +35,14 @@ pub(super) async fn deliver(
         }
         let (mime, bytes) = match &*source {
             MediaSource::Inline { mime, data } => {
-                let bytes = dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
+                let bytes =
+                    dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
             MediaSource::Url { url, .. } => fetch_image(call, pick, url, &allowance).await?,
-            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("its place")),
+            MediaSource::File { .. } | MediaSource::Text(_) => {
+                return Err(unreadable_image("its place"));
+            }
         };
         // What was only named stays an address where the caller does not care, but one that lasts.
         *source = match wished {
@@ -73,11 +76,15 @@ async fn fetch_image(
         let got = fetcher.fetch(url, MediaKind::Image, allowance).await;
         Bytes::from(got.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("what is behind it"))?;
+    let seen = dialects::images::image_info(&bytes)
+        .ok_or_else(|| unreadable_image("what is behind it"))?;
     Ok((seen.mime(), bytes))
 }
 
 fn unreadable_image(what: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's picture could not be fetched, retry later")
-        .with_log_note(format!("a made picture cannot be read: {what}"))
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "the provider's picture could not be fetched, retry later",
+    )
+    .with_log_note(format!("a made picture cannot be read: {what}"))
 }

@@ -3,19 +3,23 @@
 
 use axum::response::Response;
 use canon::{
-    ImageDelivery, ImageFamily, ApiError, Loss, Losses, Money, WireFormat, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
+    ApiError, ErrorKind, ImageDelivery, ImageFamily, ImageReply, ImageRequest, Loss, Losses,
+    MediaSource, Money, Usage, WireFormat,
 };
-use catalog::{ModelKind, ImageCapabilities, ModelPrices};
-use dialects::images::{ImageRequestForm, AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest, ImageProtocol, ImageProviderRequest};
-use dialects::{RequestFacts, ReplyMeter};
+use catalog::{ImageCapabilities, ModelKind, ModelPrices};
+use dialects::images::{
+    AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageRequestForm,
+    ParsedImageRequest,
+};
+use dialects::{ReplyMeter, RequestFacts};
 use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
 use super::super::dry_run::{self, DryRun};
 use super::super::settle::BoxedAccount;
-use super::super::{Call, admit, adapt, prepare, route};
+use super::super::{Call, adapt, admit, prepare, route};
 use super::validate;
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// More tokens than any model makes of one picture it is given.
@@ -89,7 +93,8 @@ impl ImageCall {
     /// How many bytes count as input where a lane does not count.
     pub(super) fn input_bytes(&self) -> u64 {
         let given = self.request().inputs.len() as u64;
-        (self.request().prompt.len() as u64).saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
+        (self.request().prompt.len() as u64)
+            .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
     /// Gets what is only named by address, and sets the money aside. First the one, because what
@@ -98,7 +103,9 @@ impl ImageCall {
         let peek = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
-            max_output_tokens: Some(self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default())),
+            max_output_tokens: Some(
+                self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default()),
+            ),
             candidates: 1,
             ..RequestFacts::default()
         };
@@ -154,9 +161,12 @@ impl ImageCall {
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let picture = self.request();
         let palette = self.route.model.images.clone().unwrap_or_default();
-        let converses = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
+        let converses =
+            self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
         let words = match (converses, self.route.model.max_output_tokens) {
-            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into()),
+            (true, most) => {
+                most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into())
+            }
             (false, _) => 0,
         };
         let size = picture.size.to_string();
@@ -164,11 +174,14 @@ impl ImageCall {
         let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
         let input = (picture.prompt.len() as u64)
             .saturating_mul(picture.count.into())
-            .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()))
+            .saturating_add(
+                given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()),
+            )
             // Providers add a few words of their own around a prompt.
             .saturating_add(1_024);
         let images = picture.count.into();
-        let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
+        let units =
+            catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
         let bounds = prices.map(|prices| {
             // The price list may know how many tokens such a picture is, and counts them itself.
             let known = prices.image_rate(which).tokens > 0;
@@ -192,7 +205,12 @@ impl ImageCall {
         };
         let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
         let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
-        ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
+        ReplyMeter {
+            usage: Some(usage),
+            is_finished: true,
+            is_estimated: estimated,
+            ..ReplyMeter::default()
+        }
     }
 
     /// What a lane is sent. A stream is asked for where the lane has one.
@@ -224,7 +242,8 @@ impl ImageCall {
                 None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
                 // A form has no fields to rename in place.
                 Some(_) => {
-                    let at = adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
+                    let at =
+                        adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
                     (at, Vec::new())
                 }
             };
@@ -254,14 +273,16 @@ impl ImageCall {
         let bound = self.max_cost(std::iter::once(&lane.prices));
         let outgoing = written.into_iter().map(|written| written.outgoing).collect();
         let dialect = spoken.origin();
-        let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
+        let told =
+            DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
         Ok(dry_run::dry_run_response(self.model(), told))
     }
 }
 
 /// How a lane is asked for pictures: at the images address if it has one, else in a conversation.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
-    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
+    let family =
+        || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
     if lane.formats.contains(&WireFormat::Images) {
         return Ok(ImageProtocol::Images(family()));
     }
@@ -296,8 +317,8 @@ fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
             ApiError::new(ErrorKind::Overloaded, "too much is being fetched at this moment")
                 .with_retry_after(std::time::Duration::from_secs(1))
         }
-        FetchError::NotPublic | FetchError::Failed(_) => {
-            ApiError::invalid(place, say).with_code("failed_to_download_image").with_log_note(error.to_string())
-        }
+        FetchError::NotPublic | FetchError::Failed(_) => ApiError::invalid(place, say)
+            .with_code("failed_to_download_image")
+            .with_log_note(error.to_string()),
     }
 }

@@ -32,8 +32,13 @@ pub(super) struct LaneImages {
 }
 
 /// Sends everything an order needs and puts the answers together.
-pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
-    let PreparedImages { protocol: spoken, requests: written, losses: _, is_pass_through: same } = prepared;
+pub(super) async fn request_all(
+    call: &Call,
+    pick: &Candidate,
+    prepared: PreparedImages,
+) -> Result<LaneImages, ApiError> {
+    let PreparedImages { protocol: spoken, requests: written, losses: _, is_pass_through: same } =
+        prepared;
     let several = written.len() > 1;
     let asking = written.into_iter().map(|written| request_one(call, pick, spoken, written));
     let answers: Vec<_> = iter(asking).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
@@ -63,7 +68,8 @@ pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: Prepare
 
 /// Adds an answer to those before it.
 fn append_reply(all: &mut ImageReply, more: ImageReply) {
-    let ImageReply { created, images: made, usage, background, format, quality, size, extras } = more;
+    let ImageReply { created, images: made, usage, background, format, quality, size, extras } =
+        more;
     let first = all.images.is_empty();
     all.images.extend(made);
     // A sum with a gap in it would be too small a bill.
@@ -159,5 +165,9 @@ async fn request_one(
 
 /// Whether a made picture stands in the answer itself.
 pub(super) const fn is_inline(made: &GeneratedImage) -> bool {
-    matches!(made, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
+    matches!(
+        made,
+        GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. }
+            | GeneratedImage::Failed { .. }
+    )
 }

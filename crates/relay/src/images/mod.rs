@@ -2,16 +2,16 @@
 //!
 //! `read → route → judge → fetch → admit → attempt (prepare, ask, poll, deliver) → settle`
 
-mod lane_requests;
 mod deliver;
 mod image_call;
-mod validate;
+mod lane_requests;
 mod stream;
+mod validate;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Money, ImageReply, ErrorKind};
+use canon::{ApiError, ErrorKind, ImageReply, Money};
 use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
 use http::HeaderValue;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use image_call::ImageCall;
 
 /// Pictures that were made. They are paid for when they are handed over; dropped before that, the
@@ -85,7 +85,11 @@ pub struct ImageTask {
 }
 
 /// Serves one image request. With `async_delivery`, or if the body says so, it is only checked.
-pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
+pub async fn serve_images(
+    call: Call,
+    form: ImageRequestForm,
+    later: bool,
+) -> Result<ImageOutcome, ApiError> {
     let job = ImageCall::read(&call, form)?;
     if call.dry_run {
         return job.dry_run(&call).map(ImageOutcome::Response);
@@ -103,7 +107,9 @@ pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Re
     }
     let (job, tab) = job.admit(&call).await?;
     let (call, job) = (&Arc::new(call), &job);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { stream::try_lane(call, job, &pick, tab).await };
+    let one = |pick: Candidate, tab: BoxedAccount| async move {
+        stream::try_lane(call, job, &pick, tab).await
+    };
     let streamed = attempt::try_lanes(call, job.model(), job.route(), tab, one).await?;
     streamed.map(ImageOutcome::Response)
 }
@@ -131,7 +137,8 @@ pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<Image
 async fn generate(call: Call, job: ImageCall) -> Result<ImageResult, ApiError> {
     let (job, tab) = job.admit(&call).await?;
     let (call, job) = (&call, &job);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, job, &pick, tab).await };
+    let one =
+        |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, job, &pick, tab).await };
     // What was held back is an answer of the lane's, and no other lane is asked for it.
     attempt::try_lanes(call, job.model(), job.route(), tab, one).await?
 }
@@ -173,7 +180,12 @@ struct DeliveredImages {
 }
 
 /// Has the lane make the pictures, and brings them into the form the caller wants.
-async fn request_and_deliver(call: &Call, job: &ImageCall, pick: &Candidate, tab: &mut BoxedAccount) -> Result<DeliveredImages, ApiError> {
+async fn request_and_deliver(
+    call: &Call,
+    job: &ImageCall,
+    pick: &Candidate,
+    tab: &mut BoxedAccount,
+) -> Result<DeliveredImages, ApiError> {
     let prepared = job.prepare(call, &pick.lane, false)?;
     tab.begin_attempt(pick)?;
     tab.estimate_input(job.input_bytes());
@@ -195,7 +207,11 @@ fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
         Some((code, say)) => {
             let policy = code.contains("policy") || code.contains("oderation");
             let sensitive = code.contains("ensitive") || code.contains("nspection");
-            let trouble = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+            let trouble = if policy || sensitive {
+                ErrorKind::ContentPolicy
+            } else {
+                ErrorKind::InvalidRequest
+            };
             let fault = ApiError::new(trouble, say.clone());
             if policy || sensitive { fault.with_code("content_policy_violation") } else { fault }
         }

@@ -6,13 +6,13 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
-use super::super::stream_pipeline::StreamPipeline;
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
+use super::super::stream_pipeline::StreamPipeline;
 use super::super::{Call, streamed_reply, whole_reply};
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
-use super::{DeliveredImages, deliver, request_and_deliver, withheld_error, settle_withheld};
+use super::lane_requests::{self, LaneImages};
+use super::{DeliveredImages, deliver, request_and_deliver, settle_withheld, withheld_error};
 
 /// One lane. The tab comes back with a fault, because the next lane goes on with it.
 pub(super) async fn try_lane(
@@ -25,7 +25,9 @@ pub(super) async fn try_lane(
         Ok(spoken) => spoken,
         Err(fault) => return Err((fault, tab)),
     };
-    let ImageProtocol::Images(family) = spoken else { return try_whole(call, job, pick, tab).await };
+    let ImageProtocol::Images(family) = spoken else {
+        return try_whole(call, job, pick, tab).await;
+    };
     if !spoken.can_stream() {
         return try_whole(call, job, pick, tab).await;
     }
@@ -47,8 +49,11 @@ pub(super) async fn try_lane(
     };
     if whole_reply::is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
-        let road = StreamPipeline::passing_through(images::stream_meter(family, job.request(), now));
-        return streamed_reply::begin_stream(call, &pick.lane, road, false, answer, tab).await.map(Ok);
+        let road =
+            StreamPipeline::passing_through(images::stream_meter(family, job.request(), now));
+        return streamed_reply::begin_stream(call, &pick.lane, road, false, answer, tab)
+            .await
+            .map(Ok);
     }
     // A whole answer, though a stream was asked for.
     let drawn = async {

@@ -1,7 +1,7 @@
 //! What the model asked for can make: everything else is refused with what it can.
 
-use canon::{ImageSize, ApiError, ImageRequest};
-use catalog::{Model, ImageCapabilities};
+use canon::{ApiError, ImageRequest, ImageSize};
+use catalog::{ImageCapabilities, Model};
 
 /// Judges an order by what the directory knows of the model.
 pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
