@@ -41,8 +41,11 @@ impl AccountAdmin {
 
     /// Writes a line of the audit log. A failure is logged and does not undo the change.
     pub async fn audit(&self, actor: &Actor, action: &str, subject: &str, detail: &str) {
-        let written =
-            self.store.add_audit(self.now(), actor.audit_name(), action, subject, detail).await;
+        let name = match actor {
+            Actor::FirstStart => return,
+            Actor::Operator | Actor::Person(_) | Actor::Key { .. } => actor.audit_name(),
+        };
+        let written = self.store.add_audit(self.now(), name, action, subject, detail).await;
         if let Err(error) = written {
             tracing::error!(action, subject, "the audit log could not be written: {error}");
         }

@@ -8,6 +8,8 @@ use crate::error::AdminError;
 /// log.
 #[derive(Clone, Debug)]
 pub enum Actor {
+    /// The gateway itself, at its first start. Leaves no line in the audit log.
+    FirstStart,
     /// The operator on the machine, through the command line. May do everything.
     Operator,
     /// Somebody signed in to the console.
@@ -28,7 +30,7 @@ impl Actor {
     /// The account that acts; `None` for the operator.
     pub const fn account(&self) -> Option<&Account> {
         match self {
-            Self::Operator => None,
+            Self::FirstStart | Self::Operator => None,
             Self::Person(account) | Self::Key { account, .. } => Some(account),
         }
     }
@@ -36,7 +38,7 @@ impl Actor {
     /// The key that acts, where it is one.
     pub fn key(&self) -> Option<&KeyRecord> {
         match self {
-            Self::Operator | Self::Person(_) => None,
+            Self::FirstStart | Self::Operator | Self::Person(_) => None,
             Self::Key { record, .. } => Some(record),
         }
     }
@@ -49,7 +51,7 @@ impl Actor {
     /// Returns true if the actor administrates the gateway.
     pub const fn is_admin(&self) -> bool {
         match self {
-            Self::Operator => true,
+            Self::FirstStart | Self::Operator => true,
             Self::Person(account) | Self::Key { account, .. } => match account.role {
                 AccountRole::Owner | AccountRole::Admin => !account.disabled,
                 AccountRole::Member | AccountRole::Viewer => false,

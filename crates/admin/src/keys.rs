@@ -142,7 +142,8 @@ impl AccountAdmin {
             KeyScope::Admin => {
                 // `null` for the cap of an admin key means the only one it can have.
                 record.cap = record.cap.or(Some(Money::ZERO));
-                if record.expires.is_none() || record.expires > end {
+                // `None` is less than any end and is refused by `check` below.
+                if record.expires > end {
                     require_may_issue_admin_key(actor, &record)?;
                 }
             }
@@ -229,7 +230,7 @@ impl AccountAdmin {
             return Err(not_permitted());
         }
         match actor {
-            Actor::Operator | Actor::Key { .. } => Ok(()),
+            Actor::FirstStart | Actor::Operator | Actor::Key { .. } => Ok(()),
             Actor::Person(_) => {
                 let own = self.store.keys_of(owner.id()).await?;
                 if own.iter().filter(|key| key.revoked.is_none()).count() < MAX_KEYS {

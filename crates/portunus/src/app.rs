@@ -231,7 +231,7 @@ impl App {
             budget: None,
         };
         let owner = KeyOwner::Person(owner);
-        let made = self.admin.accounts.create_key(&Actor::Operator, &owner, draft).await?;
+        let made = self.admin.accounts.create_key(&Actor::FirstStart, &owner, draft).await?;
         Ok(Some(FirstStart { key: made.secret }))
     }
 

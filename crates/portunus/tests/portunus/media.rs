@@ -1,19 +1,22 @@
 //! Media named by address: judged in every field of every format, fetched for lanes that cannot.
 
 #[path = "../../../upstream/tests/upstream/support/mod.rs"]
-mod ground;
+mod support;
 
 use admin::NewKey;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream::{StreamExt as _, iter};
-use ground::{Authority, Book, Canary, INNER, PNG, Server, forbidden, picture};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use support::{
+    CanaryServer, INNER_ADDRESSES, PNG, ScriptedResolver, TestAuthority, TestServer,
+    forbidden_urls, png_response,
+};
 use testkit::{
     AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply, sse,
 };
@@ -134,7 +137,7 @@ fn answer(format: &str) -> Vec<AnswerStep> {
 async fn gateway(
     fetches: &str,
     media: &str,
-    names: &Arc<Book>,
+    names: &Arc<ScriptedResolver>,
 ) -> (TestGateway, Vec<ScriptedProvider>) {
     let mut providers = Vec::new();
     let mut config = format!("[media]\n{media}\n");
@@ -152,12 +155,12 @@ async fn gateway(
 }
 
 /// A host that has a picture, a paper and a film.
-async fn host() -> Server {
-    Server::start("127.0.0.1", None, |request: &Request<Incoming>| {
+async fn host() -> TestServer {
+    TestServer::start("127.0.0.1", None, |request: &Request<Incoming>| {
         let (kind, bytes) = match request.uri().path() {
             "/Paper" => ("application/pdf", PDF),
             "/Film" => ("video/mp4", &b"\0\0\0\x18ftypisom and so on"[..]),
-            _ => return picture(),
+            _ => return png_response(),
         };
         let body = Full::new(Bytes::from_static(bytes));
         Response::builder().header("content-type", kind).body(body).unwrap()
@@ -178,9 +181,9 @@ async fn send(gateway: &TestGateway, model: &str, field: usize, url: &str) -> Te
     gateway.post(&path, &body).send().await
 }
 
-fn names() -> Arc<Book> {
-    let names = Arc::new(Book::default());
-    names.put("media.test", &[&["127.0.0.1"]]);
+fn names() -> Arc<ScriptedResolver> {
+    let names = Arc::new(ScriptedResolver::default());
+    names.set_answers("media.test", &[&["127.0.0.1"]]);
     names
 }
 
@@ -207,7 +210,7 @@ async fn a_lane_that_cannot_fetch_is_given_the_very_bytes() {
             given += 1;
         }
     }
-    assert_eq!((given, host.asked().len()), (46, 46));
+    assert_eq!((given, host.requests().len()), (46, 46));
 }
 
 #[tokio::test]
@@ -254,7 +257,7 @@ async fn a_native_file_of_no_told_type_is_what_its_bytes_are() {
 async fn a_lane_that_wants_types_is_given_bytes_where_none_is_told() {
     let (names, host) = (names(), host().await);
     let (gateway, providers) = gateway("typed", "allow = [\"media.test\"]", &names).await;
-    names.put("public.example.com", &[&["127.0.0.1"]]);
+    names.set_answers("public.example.com", &[&["127.0.0.1"]]);
     let url = "https://public.example.com/a.png";
     // A caller of the same format knows what it may leave out; another's address has no type.
     for (field, passes) in [(9, true), (10, true), (0, false), (3, false), (6, false)] {
@@ -279,7 +282,7 @@ async fn a_lane_that_wants_types_is_given_bytes_where_none_is_told() {
 
 #[tokio::test]
 async fn a_lane_that_can_fetch_is_given_the_address() {
-    let names = Arc::new(Book::default());
+    let names = Arc::new(ScriptedResolver::default());
     let (gateway, providers) = gateway("all", "", &names).await;
     let url = "https://pictures.example.com/a.png?b=c";
     for (field, (format, place, thing)) in FIELDS.into_iter().enumerate() {
@@ -305,19 +308,19 @@ async fn a_lane_that_can_fetch_is_given_the_address() {
             }
         }
     }
-    assert_eq!(names.asked(), 0);
+    assert_eq!(names.lookups(), 0);
 }
 
 #[tokio::test]
 async fn chat_lanes_get_papers_inline_because_the_format_has_no_address_for_them() {
-    let (names, authority) = (names(), Authority::new());
+    let (names, authority) = (names(), TestAuthority::new());
     let config = authority.server("papers.example.com", false, &[]);
-    let host = Server::start("127.0.0.1", Some(config), |_| {
+    let host = TestServer::start("127.0.0.1", Some(config), |_| {
         let body = Full::new(Bytes::from_static(PDF));
         Response::builder().header("content-type", "application/pdf").body(body).unwrap()
     })
     .await;
-    names.put("papers.example.com", &[&["127.0.0.1"]]);
+    names.set_answers("papers.example.com", &[&["127.0.0.1"]]);
     let file = std::env::temp_dir().join(format!("portunus-test-ca-{}.pem", std::process::id()));
     std::fs::write(&file, &authority.pem[0]).unwrap();
     let more =
@@ -335,15 +338,15 @@ async fn chat_lanes_get_papers_inline_because_the_format_has_no_address_for_them
             assert_eq!(STANDARD.decode(data).unwrap(), PDF);
         }
     }
-    assert_eq!(host.asked().len(), 3);
+    assert_eq!(host.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
-    let (names, canary) = (names(), Canary::start().await);
-    let list = Arc::new(forbidden(canary.port));
+    let (names, canary) = (names(), CanaryServer::start().await);
+    let list = Arc::new(forbidden_urls(canary.port));
     let places = Arc::clone(&list);
-    let host = Server::start("127.0.0.1", None, move |request: &Request<Incoming>| {
+    let host = TestServer::start("127.0.0.1", None, move |request: &Request<Incoming>| {
         let (status, place) = request.uri().path().trim_start_matches('/').split_once('/').unwrap();
         let place = place.parse().ok().and_then(|place: usize| places.get(place));
         let place = place.filter(|place| place.parse::<http::HeaderValue>().is_ok());
@@ -357,9 +360,9 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
     let media = format!("allow = [\"media.test\"]\nports = [443, {}]", canary.port);
     let (gateway, providers) = gateway("nothing", &media, &names).await;
     let mut tries: Vec<(usize, String, bool)> = Vec::new();
-    for (inner, address) in INNER.iter().enumerate() {
-        names.put(&format!("only{inner}.example.com"), &[&[address]]);
-        names.put(&format!("also{inner}.example.com"), &[&["8.8.8.8", address]]);
+    for (inner, address) in INNER_ADDRESSES.iter().enumerate() {
+        names.set_answers(&format!("only{inner}.example.com"), &[&[address]]);
+        names.set_answers(&format!("also{inner}.example.com"), &[&["8.8.8.8", address]]);
     }
     for (field, (_, place, _)) in FIELDS.into_iter().enumerate() {
         for (at, url) in list.iter().enumerate() {
@@ -372,7 +375,7 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
                 tries.push((field, url, true));
             }
         }
-        for inner in 0..INNER.len() {
+        for inner in 0..INNER_ADDRESSES.len() {
             for name in ["only", "also"] {
                 let url = format!("https://{name}{inner}.example.com:{}/", canary.port);
                 tries.push((field, url, true));
@@ -403,7 +406,7 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
             }
         })
         .await;
-    assert_eq!(canary.seen().await, 0);
+    assert_eq!(canary.connection_count().await, 0);
     assert!(providers.iter().all(|provider| provider.requests().is_empty()));
     gateway.wait_until_settled().await;
     let key = gateway.get("/v1/key").send().await.json();
@@ -430,7 +433,7 @@ async fn a_dry_run_fetches_nothing_and_says_so() {
         let at_least = if thing == Picture { 0.016 } else { 1.048 };
         assert!(most > at_least && (thing != Picture || most < 0.1), "{place}: {most}");
     }
-    assert!(host.asked().is_empty());
+    assert!(host.requests().is_empty());
     let (path, body) = request("chat", 0, "data:image/png;base64,AA");
     let got = gateway.post(&path, &body).header("x-portunus-dry-run", "true").send().await;
     assert!(got.json().get("fetches").is_none());
@@ -450,7 +453,10 @@ async fn what_is_named_is_covered_by_the_hold() {
     let (path, body) = request("chat", 4, &url);
     let got = gateway.post(&path, &body).key(&key).send().await;
     assert_eq!(got.status, 429, "{}", got.text());
-    assert!(host.asked().is_empty() && providers[0].requests().is_empty(), "no money, no errand");
+    assert!(
+        host.requests().is_empty() && providers[0].requests().is_empty(),
+        "no money, no errand"
+    );
     let (path, body) = request("chat", 3, &url.replace("Paper", "Picture"));
     let got = gateway.post(&path, &body).key(&key).send().await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -476,9 +482,9 @@ async fn fetching_can_be_switched_off_and_is_bounded() {
     let got = ask((0..21).map(|at| image(&format!("{url}?{at}"))).collect()).await;
     assert_eq!(got.status, 400);
     assert_eq!(got.json()["error"]["param"], "messages[0].content[20].image_url.url");
-    assert!(host.asked().is_empty());
+    assert!(host.requests().is_empty());
     assert_eq!(ask(vec![image(&url); 30]).await.status, 200);
-    assert_eq!(host.asked().len(), 1, "the same address is fetched once");
+    assert_eq!(host.requests().len(), 1, "the same address is fetched once");
 }
 
 #[tokio::test]
@@ -511,7 +517,7 @@ async fn a_caller_that_leaves_ends_the_errand() {
 
 #[tokio::test]
 async fn a_provider_that_redirects_is_unavailable_and_not_followed() {
-    let canary = Canary::start().await;
+    let canary = CanaryServer::start().await;
     for status in [301, 302, 303, 307, 308] {
         let head = format!(
             "HTTP/1.1 {status} X\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\n\r\n",
@@ -524,5 +530,5 @@ async fn a_provider_that_redirects_is_unavailable_and_not_followed() {
         assert_eq!(got.status, 503, "{}", got.text());
         assert_eq!(provider.requests().len(), 1);
     }
-    assert_eq!(canary.seen().await, 0);
+    assert_eq!(canary.connection_count().await, 0);
 }

@@ -158,9 +158,9 @@ async fn the_file_wins_and_what_does_not_fit_it_is_left_out_and_told() {
 #[tokio::test]
 async fn what_moves_what_the_environment_switched_on_does_not_get_its_credential() {
     let provider = good().await;
-    let (file, listen) = (None, Some("127.0.0.1:0".to_owned()));
+    let (file, listen_address) = (None, Some("127.0.0.1:0".to_owned()));
     let gateway = TestGateway::with_config(OPEN).await;
-    let data = gateway.data_folder().to_owned();
+    let data_folder = gateway.data_folder().to_owned();
     let given = config::LoadOptions { file, listen_address, data_folder };
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-of-the-environment".to_owned());
     let config = config::Config::parse(OPEN, std::path::Path::new("t"), &given, &env).unwrap();
