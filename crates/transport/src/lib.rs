@@ -7,6 +7,8 @@
 pub mod client;
 mod content_coding;
 mod framing;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod server;
 
 pub use client::{

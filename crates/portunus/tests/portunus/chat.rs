@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`, as a caller sees it.
+//! `/v1/chat/completions`.
 
 use serde_json::{Value, json};
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, reply, sse};

@@ -1,4 +1,4 @@
-//! The configuration: what is accepted, and how what is not is refused.
+//! The configuration: accepted forms, and the errors of refused ones.
 
 use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn variables_override_the_file() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_a_remedy() {
+fn configuration_errors_name_the_field_and_a_remedy() {
     let cases = [
         ("[server]\nlisen = \"x\"", "p.toml:2: unknown field `lisen`", "did you mean `listen`?"),
         ("[servr]\n", "unknown field `servr`", "did you mean `server`?"),

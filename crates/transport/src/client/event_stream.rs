@@ -76,7 +76,7 @@ impl HttpBody for EventStreamBody {
 
 /// Opens frames, however their bytes were split on their way.
 #[derive(Debug, Default)]
-struct FrameDecoder {
+pub(crate) struct FrameDecoder {
     buffer: BytesMut,
     /// Why nothing more is taken.
     error: Option<&'static str>,
@@ -84,7 +84,7 @@ struct FrameDecoder {
 
 impl FrameDecoder {
     /// Takes the next bytes and gives the events that are complete.
-    fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
         if let Some(why) = self.error {
             return Err(why);
         }
@@ -107,7 +107,7 @@ impl FrameDecoder {
     }
 
     /// The body has ended.
-    fn finish(&self) -> Result<(), &'static str> {
+    pub(crate) fn finish(&self) -> Result<(), &'static str> {
         match self.error {
             Some(why) => Err(why),
             None if self.buffer.is_empty() => Ok(()),

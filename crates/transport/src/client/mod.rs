@@ -3,7 +3,7 @@
 mod body;
 mod connection_use;
 mod dialler;
-mod event_stream;
+pub(crate) mod event_stream;
 mod guard;
 mod h1;
 mod http_client;
@@ -11,7 +11,7 @@ mod outbound;
 mod pool;
 mod public_address;
 mod resolver;
-mod response_head;
+pub(crate) mod response_head;
 
 pub use body::{BodyError, ClientBody, NetworkBody, RequestBody};
 pub use event_stream::EventStreamBody;

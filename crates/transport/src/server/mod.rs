@@ -4,7 +4,7 @@
 //! time, streams, and the way all of it ends when the process stops.
 
 mod connections;
-mod h1;
+pub(crate) mod h1;
 mod h2;
 mod handler;
 mod limits;

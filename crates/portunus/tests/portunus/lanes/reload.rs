@@ -1,9 +1,9 @@
-//! What a reload of the configuration forgets, and what it does not.
+//! State that a reload of the configuration keeps, and state that it drops.
 
 use super::*;
 use upstream::LaneState;
 
-/// How a lane stands with its first credential.
+/// Health of a lane with its first credential.
 fn standing(gateway: &TestGateway, lane: &str) -> LaneState {
     let health = gateway.app.config().lane_health(gateway.app.ticks());
     health.iter().find(|one| one.lane == lane).unwrap().health.state

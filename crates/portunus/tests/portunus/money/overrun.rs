@@ -1,5 +1,5 @@
-//! A provider that ignores the output limit it was given: the answer ends well-formed in every
-//! format when its money is used up, and no cap is passed.
+//! A provider that ignores its output limit: the answer ends well-formed in every format when the
+//! hold is used up, and no cap is exceeded.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::money::{capped, receipt};
 const FORMATS: [&str; 4] = ["chat", "messages", "responses", "native"];
 const WORDS: &str = "and on and on it goes ";
 
-/// What a provider of that format says before it goes on for ever.
+/// The first events of a provider of that format that never ends its stream.
 fn opening(speaks: &str) -> Vec<String> {
     let events = match speaks {
         "chat" => return chat_stream(&["Well, "], 9, 9).drain(..2).collect(),

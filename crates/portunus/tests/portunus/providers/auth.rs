@@ -1,9 +1,9 @@
-//! Every wrong form of `auth` is told by its field, and no secret is ever repeated or printed.
+//! Errors in `auth` name their field, and no secret is ever repeated or printed.
 
 use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
-use crate::providers::account::Account;
+use crate::providers::service_account::Account;
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

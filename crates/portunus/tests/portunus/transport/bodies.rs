@@ -1,6 +1,6 @@
-//! Bodies: how large, how slow, how compressed; the caller's and the provider's.
+//! Bodies of callers and providers: size, speed and compression.
 
-use super::caller::{CHAT, Caller, call, hello};
+use super::raw_client::{CHAT, Caller, call, hello};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
@@ -79,7 +79,7 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let zeros = vec![b' '; 64 << 20];
     let plain = hello("m", false);
-    // Beyond the first MiB, a hundred to one is enough.
+    // Beyond the first MiB a ratio of 100 to 1 is refused.
     let small_bomb = gzip(&zeros[..8 << 20]);
     let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
     let rows = [
@@ -196,7 +196,7 @@ async fn a_caller_that_waits_is_told_to_go_ahead() {
         caller.send(&body).await;
         assert_eq!(caller.answer().await.unwrap().status, 200);
     }
-    // One that does not wait needs no word.
+    // A caller that sends its body at once gets no `100 Continue`.
     caller.send(call(&gateway, &length, &body)).await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
 }
@@ -210,7 +210,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let answer = silent.answer().await.unwrap();
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
     assert!(silent.is_closed().await);
-    // One byte now and then is no progress.
+    // Single bytes do not count as progress.
     let mut slow = Caller::to(&gateway).await;
     slow.send(&bytes).await;
     let answer = loop {
@@ -221,7 +221,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         slow.send(" ").await;
     };
     assert_eq!(answer.status, 408);
-    // One that ends too early is told so, if it listens.
+    // A body that ends too early gets an error, if the caller still reads.
     let mut short = Caller::to(&gateway).await;
     short.send(&bytes).await;
     tokio::io::AsyncWriteExt::shutdown(&mut short.stream).await.unwrap();
@@ -296,7 +296,7 @@ async fn a_compressed_stream_flows_event_by_event_and_breaks_loudly() {
             chunk(encoder.finish().unwrap());
             steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
         } else {
-            // What was said must have arrived before the connection breaks.
+            // The bytes must have arrived before the connection breaks.
             steps.push(AnswerStep::Wait(std::time::Duration::from_millis(300)));
             steps.push(AnswerStep::Close);
         }

@@ -4,6 +4,7 @@
 //! write, every limit and every refusal is our own, and a refusal speaks like any other answer.
 
 mod body;
+pub(crate) mod fuzz;
 mod head;
 mod reply;
 mod wire;
