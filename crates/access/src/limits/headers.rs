@@ -1,4 +1,7 @@
-//! What of the limits is left, in the headers of the caller's format.
+//! Rate-limit response headers in the caller's format.
+//!
+//! OpenAI: <https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers>. Anthropic:
+//! <https://docs.anthropic.com/en/api/rate-limits#response-headers>.
 
 use canon::WireFormat;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,7 +11,7 @@ use std::time::Duration;
 
 use super::rate_window::{RemainingLimits, RemainingLimit};
 
-/// Adds the headers of that format; a format without such headers gets none.
+/// Adds the headers of the caller's format. The native format has none.
 pub fn add_limit_headers(left: &RemainingLimits, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
     let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
@@ -47,7 +50,7 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A span as clients of the chat format read it: `20ms`, `1.5s`, `1m0.25s`.
+/// Formats a duration as OpenAI does, in Go notation: `20ms`, `1.5s`, `1m0.25s`.
 fn format_span(time: Duration) -> String {
     let millis = time.as_millis();
     if millis < 1_000 {
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_written_as_go_writes_them() {
+    fn durations_use_go_notation() {
         let cases = [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_500, "1.5s"), (60_000, "1m0s")];
         for (millis, text) in cases {
             assert_eq!(format_span(Duration::from_millis(millis)), text);

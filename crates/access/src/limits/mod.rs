@@ -1,9 +1,10 @@
-//! How fast keys and accounts may be used: requests and tokens per minute, calls at once, from
-//! where. What may be spent is the ledger's business.
+//! Rate limits of keys and accounts: requests per minute, tokens per minute, concurrent calls, and
+//! allowed networks. Spending limits are in the ledger.
 //!
-//! A call is let in before anything of it is read ([`RateLimiter::admit`]), its tokens are estimated
-//! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled ([`RatePermit::close`]).
-//! Several nodes ask each other through Valkey ([`shared_limits`]), as long as it answers.
+//! A call is admitted before its body is read ([`RateLimiter::admit`]). Its tokens are estimated
+//! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled
+//! ([`RatePermit::close`]). Nodes share their counts through Valkey (`shared_limits`) while it is
+//! reachable.
 
 mod allowed_networks;
 mod headers;
@@ -27,31 +28,31 @@ use crate::keys::ApiKey;
 use rate_window::LimitExceeded;
 use shared_limits::{SharedTake, TakeOutcome};
 
-/// When to come back if all places are taken: nobody knows when one comes free.
+/// `Retry-After` for the concurrency limit. The time until a running call ends is unknown.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The paces of accounts, and the way to the other nodes.
+/// Rate windows of all accounts, and the counts shared with other nodes.
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
     shared: Option<Arc<SharedLimits>>,
 }
 
-/// A call that was let in. Closed with what it used, or when dropped.
+/// Permit of an admitted call. Closed with the tokens the call used, or with none when dropped.
 pub struct RatePermit {
     clock: Arc<dyn Clock>,
     shared: Option<Arc<SharedLimits>>,
     admissions: Mutex<Vec<RateAdmission>>,
 }
 
-/// Where a call was let in: its key's pace, or its account's.
+/// Admission of a call to one window: its key's or its account's.
 struct RateAdmission {
     window: Arc<RateWindow>,
-    /// The name the other nodes know it by.
+    /// Name of the window in the shared counts.
     name: String,
-    /// Tokens counted here: in which step, how many.
+    /// Step and amount of the tokens counted on this node.
     local_tokens: Option<(i64, u64)>,
-    /// Tokens counted by all nodes together.
+    /// Step and amount of the tokens in the shared count.
     shared_tokens: Option<(i64, u64)>,
 }
 
@@ -60,7 +61,7 @@ impl RateLimiter {
         Self { clock, accounts: papaya::HashMap::new(), shared }
     }
 
-    /// Fetches the limits of accounts.
+    /// Fetches the limits of all accounts.
     pub async fn refresh(&self, store: &Store) -> Result<(), StoreError> {
         let told = store.account_limits().await?;
         let accounts = self.accounts.pin();
@@ -76,12 +77,13 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// The way to the other nodes, if there is one.
+    /// Returns the connection to the shared counts, if configured.
     pub fn shared(&self) -> Option<&Arc<SharedLimits>> {
         self.shared.as_ref()
     }
 
-    /// Lets a call in, or says when to come back. `None` when nothing limits it.
+    /// Admits a call, or returns an error with the time to retry after. Returns `None` if no limit
+    /// applies.
     pub async fn admit(&self, key: &ApiKey) -> Result<Option<Arc<RatePermit>>, ApiError> {
         let account = self.account(&key.record.account_id);
         let own = key.rate_window.limits().map(|limits| {
@@ -94,7 +96,8 @@ impl RateLimiter {
         if own.is_none() && theirs.is_none() {
             return Ok(None);
         }
-        // Made first, so that whatever was entered is left again when a later door is shut.
+        // Created before the checks, so that dropping it releases the key's window if the account
+        // refuses.
         let pass = RatePermit {
             clock: Arc::clone(&self.clock),
             shared: self.shared.clone(),
@@ -131,7 +134,7 @@ impl RateLimiter {
         if alone {
             return Ok(step);
         }
-        // Boxed: calls without shared limits are not to carry it along.
+        // Boxed, so that calls without shared limits do not carry this future.
         let told = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
         let now = self.clock.now();
         match told {
@@ -148,7 +151,7 @@ impl RateLimiter {
         }
     }
 
-    /// How fast all keys of an account together may be used; `None` for no limit.
+    /// Limits of all keys of an account together; `None` for no limit.
     pub fn account_limits(&self, id: &str) -> Option<RateLimits> {
         self.account(id)?.limits()
     }
@@ -157,7 +160,7 @@ impl RateLimiter {
         self.accounts.pin().get(id).cloned()
     }
 
-    /// What of a key's limits is left, its account's included.
+    /// Returns the remaining limits of a key, the account's included.
     pub fn remaining(&self, key: &ApiKey) -> RemainingLimits {
         let now = self.clock.now();
         let own = key.rate_window.remaining(now);
@@ -168,13 +171,13 @@ impl RateLimiter {
     }
 }
 
-/// How many nodes there are, and whether this one cannot ask them.
+/// Returns the number of nodes, and true if the shared counts are unreachable.
 fn cluster_state(shared: Option<&Arc<SharedLimits>>) -> (u32, bool) {
     shared.map_or((1, false), |shared| (shared.nodes(), shared.is_unreachable()))
 }
 
 impl RatePermit {
-    /// Counts the tokens the call will use, by estimate, or says when to come back.
+    /// Counts an estimate of the call's tokens, or returns an error with the time to retry after.
     pub async fn estimate_tokens(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
         let paces: Vec<(Arc<RateWindow>, String)> = {
@@ -202,14 +205,14 @@ impl RatePermit {
                     pace.set_shared_tokens(self.clock.now(), used);
                     return Err(limit_error(LimitExceeded::Tokens(limit, wait), whose));
                 }
-                // The node's own count, made above, has to do.
+                // The local count above applies alone.
                 TakeOutcome::Unknown => {}
             }
         }
         Ok(())
     }
 
-    /// The call has ended and used so many tokens. The first word counts.
+    /// Ends the call and replaces the estimate by the tokens used. Later calls have no effect.
     pub fn close(&self, used: u64) {
         let now = self.clock.now();
         for RateAdmission { window: pace, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
