@@ -1,6 +1,7 @@
-//! A request made to fit one provider: its own path, its own names for fields, without what it does
-//! not take. The one step behind both roads: it edits the bytes that are about to leave, whether
-//! they are the caller's own or a translation.
+//! Adapts a request to one provider: its path, its field names, its unsupported fields.
+//!
+//! This step follows both pass-through and translation. It edits the bytes that are about to be
+//! sent.
 
 use bytes::Bytes;
 use canon::{ApiError, Loss, Lossy, WireFormat};
@@ -13,12 +14,12 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::ops::Range;
 
-/// What stays as it is in a part of a path. A model's name is one part, whatever is in it.
+/// Characters left unescaped in a path segment. A model name is always one segment.
 const PATH_SEGMENT: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'@');
 
-/// A request in a format to a provider with these ways. `given` are the caller's headers that
-/// belong to the body.
+/// Adapts a request to the endpoints and quirks of a provider. `given` are the caller's headers
+/// that belong to the body.
 pub(super) fn adapt(
     ways: &Endpoints,
     origin: WireFormat,
@@ -34,7 +35,7 @@ pub(super) fn adapt(
     Ok((outgoing, losses))
 }
 
-/// The body without fields that only the gateway was told.
+/// Removes fields that are meant for the gateway.
 pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
     let needless = fields.iter().map(|name| (*name).to_owned()).collect();
     let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
@@ -42,7 +43,7 @@ pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Resul
     Ok(ProviderRequest { body, ..outgoing })
 }
 
-/// The request at the path the provider has for it.
+/// Replaces the path by the provider's own.
 pub(super) fn set_path(
     ways: &Endpoints,
     origin: WireFormat,
@@ -57,15 +58,16 @@ pub(super) fn set_path(
         None => (outgoing.path.as_str(), None),
     };
     let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
-    // A segment of dots climbs, in whatever spelling; no model is named so.
+    // Segments of dots are resolved by URL parsers, even percent-encoded
+    // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has such a name.
     let dots = model.chars().all(|c| c == '.');
     let model = if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
     let mut path = own.replace("{model}", &model).replace("{op}", op);
-    // Embeddings stand beside the chat completions wherever those stand.
+    // The embeddings endpoint is a sibling of the chat completions endpoint.
     if usual.ends_with("/embeddings") {
         path = path.replacen("/chat/completions", "/embeddings", 1);
     }
-    // And edits beside the generations.
+    // The edits endpoint is a sibling of the generations endpoint.
     if usual.ends_with("/images/edits") {
         path = path.replacen("/images/generations", "/images/edits", 1);
     }
@@ -77,7 +79,7 @@ pub(super) fn set_path(
     outgoing
 }
 
-/// A field of the body: where its name and its value stand.
+/// A field of the body with the positions of its name and value.
 struct BodyField<'a> {
     name: String,
     key: Range<usize>,
@@ -85,7 +87,7 @@ struct BodyField<'a> {
     end: usize,
 }
 
-/// The fields of an object with the places of their names, in order.
+/// Names and values of an object in order.
 struct BodyFields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for BodyFields<'de> {
@@ -125,7 +127,7 @@ fn edit_body(
         }
     };
     let defect = |why: &dyn std::fmt::Display| {
-        ApiError::internal(format!("a body about to leave cannot be read: {why}"))
+        ApiError::internal(format!("a provider request cannot be parsed: {why}"))
     };
     let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
     let BodyFields(found) = serde_json::from_str(text).map_err(|e| defect(&e))?;
@@ -152,8 +154,8 @@ fn edit_body(
             added.push(format!("{}:[{}]", json_string(field), words.join(",")));
         }
     }
-    // A name that another field is given takes that other's place. Found once: a body may repeat a
-    // name as often as it likes.
+    // A field that receives a renamed name replaces the field of that name. Computed once, because
+    // a body may repeat a name any number of times.
     let taken: Vec<&String> =
         renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
     let goes = |field: &BodyField<'_>| {
@@ -172,12 +174,12 @@ fn edit_body(
     let mut last_end = open;
     for (at, field) in fields.iter().enumerate() {
         if goes(field) {
-            // `false` and `null` ask for nothing, so nothing is lost with them.
+            // `false` and `null` request nothing, so removing them is no loss.
             let asks = !matches!(field.value.get(), "false" | "null");
             if asks && refuses.contains(&field.name) {
                 losses.push(Loss::new(&*field.name, "this provider does not take it"));
             }
-            // One comma goes with the field: the one before it, or for the first ones the next.
+            // The comma before the field is removed with it, or the next one for leading fields.
             let next = fields.get(at + 1).map_or(field.end, |next| next.key.start);
             let range = if kept_before { last_end..field.end } else { field.key.start..next };
             edits.push(BodyEdit { range, replacement: Bytes::new() });
@@ -195,7 +197,7 @@ fn edit_body(
     Ok((BodySegments::with_edits(&body, edits), losses))
 }
 
-/// Edits that give messages the roles the provider knows.
+/// Returns edits that replace message roles by those the provider knows.
 fn rename_roles(
     text: &str,
     messages: &RawValue,
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_body_is_left_alone() {
+    fn other_bytes_stay_unchanged() {
         let before = r#"{ "model" : "m","store":true , "a":[ 1 ], "max_new":7,"z":null }"#;
         let text = "renames = { max_new = \"max_old\" }\nrefuses = [\"store\"]";
         let (after, losses) = fitted(text, before);
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_go_wherever_they_stand() {
+    fn fields_are_removed_at_any_position() {
         let all = ["model", "a", "stream", "b", "c"];
         for set in 0_u32..32 {
             let gone: Vec<&str> = all
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_limit_takes_the_place_of_the_old_one() {
+    fn renamed_field_replaces_existing_one() {
         let text = "renames = { max_completion_tokens = \"max_tokens\" }";
         let (after, _) = fitted(text, r#"{"max_tokens":9,"max_completion_tokens":3,"x":1}"#);
         assert_eq!(after, r#"{"max_tokens":3,"x":1}"#);
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_no_loss() {
+    fn false_and_null_are_no_loss() {
         let (after, losses) =
             fitted("refuses = [\"store\", \"user\"]", r#"{"store":false,"user":null}"#);
         assert_eq!((after.as_str(), losses.len()), ("{}", 0));
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_the_providers_own() {
+    fn path_is_replaced_by_the_providers_own() {
         let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
         let ways = Endpoints {
             paths: vec![

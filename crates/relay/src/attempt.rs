@@ -1,5 +1,6 @@
-//! Lanes are tried until one answers: in their order, within the retry budget and the deadline,
-//! and the next one only before the caller saw a byte.
+//! Tries lanes until one answers, in order, within the retry budget and the deadline.
+//!
+//! Another lane is tried only while the caller has received no byte.
 
 use axum::response::Response;
 use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
@@ -17,7 +18,7 @@ use super::settle::BoxedAccount;
 use super::{Call, streamed_reply, route, whole_reply};
 use config::Route;
 
-/// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
+/// Answers a chat call through one of its lanes. On failure the account is closed as failed.
 pub(super) async fn attempt(
     call: &Arc<Call>,
     peek: &RequestFacts,
@@ -30,7 +31,8 @@ pub(super) async fn attempt(
     let origin = call.dialect.origin();
     let one = |pick: Candidate, mut tab: BoxedAccount| async move {
         let lane = &pick.lane;
-        // Money was set aside for the output of the model asked for; another may not say more.
+        // The reservation covers the output of the requested model, so a fallback model gets the
+        // same limit.
         let own = pick.lane.served_model.id == found.model.id || peek.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(asked)) };
         let ready = async {
@@ -49,7 +51,7 @@ pub(super) async fn attempt(
     try_lanes(call, &peek.model, found, tab, one).await
 }
 
-/// Tries the lanes, whatever is asked of them. On failure the tab is closed as failed.
+/// Tries the lanes with `one`, which sends the request. On failure the account is closed as failed.
 pub(super) async fn try_lanes<T, F, A>(
     call: &Call,
     model: &str,
@@ -83,11 +85,11 @@ where
                 }
                 let tried = tab.has_attempt();
                 record_failure(call, model, &next, &fault, &mut tab);
-                // Boxed: it is rare, and every call carries its future along.
+                // Boxed because it is rare: the future of every call would grow by its size.
                 let onward = if tried {
                     Box::pin(journey.next_candidate(call, &next, &fault, tab.attempts())).await
                 } else {
-                    // It could not even be asked, and that will not change.
+                    // The lane could not be asked at all, and a retry would not change that.
                     Box::pin(journey.next_lane(call)).await
                 };
                 match onward {
@@ -99,12 +101,12 @@ where
     }
 }
 
-/// A lane failed: its health, the record and the log are told.
+/// Records a failed lane in its health, in the ledger entry and in the log.
 fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, tab: &mut BoxedAccount) {
     let name = pick.lane.name.as_str();
     let why = fault.log_note().unwrap_or_default();
     if !tab.has_attempt() && fault.kind() == ErrorKind::Overloaded {
-        tracing::debug!(lane.name = name, "there is no room for more at `{name}`: {why}");
+        tracing::debug!(lane.name = name, "lane `{name}` is at its `max_in_flight`: {why}");
         return;
     }
     if !tab.has_attempt() {
@@ -113,7 +115,7 @@ fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, 
     }
     if fault.progress() == Some(UpstreamProgress::StaleConnection) {
         tab.cancel_attempt();
-        tracing::debug!(lane.name = name, "a kept connection to `{name}` was closed meanwhile");
+        tracing::debug!(lane.name = name, "an idle connection to `{name}` was closed by the provider");
         return;
     }
     let failure = classify_failure(fault);
@@ -123,7 +125,7 @@ fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, 
         AttemptFailure::CredentialRefused if alarm => tracing::error!(
             lane.name = name,
             credential,
-            "`{}` refuses credential {credential}, which rests now; check key and balance [{why}]",
+            "`{}` refuses credential {credential}, which is paused now; check its key and balance [{why}]",
             pick.lane.provider.name
         ),
         AttemptFailure::ModelGone if alarm => tracing::error!(
@@ -134,7 +136,7 @@ fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, 
         AttemptFailure::Down | AttemptFailure::TimedOut if alarm => tracing::warn!(
             lane.name = name,
             model.id = model,
-            "lane `{name}` keeps failing and rests now: {fault} [{why}]"
+            "lane `{name}` keeps failing and is paused now: {fault} [{why}]"
         ),
         AttemptFailure::Down
         | AttemptFailure::TimedOut
@@ -151,7 +153,7 @@ fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, 
     }
 }
 
-/// What a fault says of the lane it came from.
+/// Classifies an error for the health of the lane.
 pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
     match (fault.progress(), fault.kind()) {
         (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
@@ -165,7 +167,7 @@ pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
     }
 }
 
-/// Whether the provider may have done work that nobody will see.
+/// Returns true if the provider may have done work whose result is lost.
 pub(super) fn may_have_run(fault: &ApiError) -> bool {
     match fault.progress() {
         Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
@@ -184,7 +186,7 @@ fn close_failed(tab: BoxedAccount, call: &Call, fault: ApiError) -> ApiError {
     fault
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends a request to one lane. An error returns the account for the next lane.
 async fn send_to_lane(
     call: &Arc<Call>,
     peek: &RequestFacts,

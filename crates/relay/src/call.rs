@@ -1,4 +1,4 @@
-//! One client call, everything explicit.
+//! One client call with everything it needs.
 
 use access::keys::ApiKey;
 use access::limits::RatePermit;
@@ -23,68 +23,69 @@ use super::call_options::CallOptions;
 use crate::engine::Engine;
 use crate::request_id::RequestId;
 
-/// Refuse what cannot be carried.
+/// Refuses translations that lose anything.
 const STRICT_HEADER: HeaderName = HeaderName::from_static("x-portunus-strict");
-/// Tell what would be sent, and send nothing.
+/// Returns the provider request instead of sending it.
 const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("x-portunus-dry-run");
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
-/// How many bytes a second a body has to bring, once its patience is used up.
+/// Minimum rate of a request body after its time limit.
 const MIN_BODY_BYTES_PER_SECOND: u64 = 1 << 10;
 
-/// Size above which a body is parsed where other tasks of the runtime need not wait for it.
+/// Larger bodies are parsed outside the async workers.
 const LARGE_BODY_BYTES: usize = 256 << 10;
 
-/// A request for a call, whose key is known and whose body is still to be read.
+/// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
-    /// Everything a call uses.
+    /// Parts of the gateway that a call uses.
     pub engine: Arc<Engine>,
-    /// The caller's key.
+    /// Key of the caller.
     pub key: Arc<ApiKey>,
-    /// The id of the request.
+    /// Id of the request.
     pub id: RequestId,
-    /// Its permit within the rate limits of its key and account, where there are any.
+    /// Permit of the rate limits, if any limit applies.
     pub rate_permit: Option<Arc<RatePermit>>,
-    /// The request itself.
+    /// HTTP request.
     pub request: Request<Body>,
 }
 
-/// A call: who asks, in which format, for what.
+/// A call: the caller's key, format and request.
 pub struct Call {
     pub engine: Arc<Engine>,
-    /// The configuration in force when the call arrived; it stays in force for this call.
+    /// Configuration at arrival. A reload does not affect a running call.
     pub config: Arc<Config>,
     pub key: Arc<ApiKey>,
     pub id: Arc<str>,
-    /// Its place within the limits of its key and account, where there are any.
+    /// Permit of the rate limits, if any limit applies.
     pub rate_permit: Option<Arc<RatePermit>>,
     pub dialect: &'static dyn Dialect,
     pub target: RequestTarget,
     pub body: Bytes,
-    /// Changes to the body that only a provider of the caller's own format needs.
+    /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
-    /// Whether the answer must be written by us even where the formats agree.
+    /// True if the reply is parsed and rewritten even where the formats agree.
     pub rewrite_reply: bool,
-    /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
+    /// Progress in percent as reported by the provider, for a task that is polled.
     pub progress: Option<Arc<AtomicU8>>,
-    /// The caller's headers that a provider of its own format is given.
+    /// Headers of the caller that go to providers of the same format.
     pub forwarded_headers: HeaderMap,
-    /// Whether a translation that loses anything is refused.
+    /// True if a translation that loses anything is refused.
     pub strict: bool,
-    /// Whether only to tell what would be sent.
+    /// True if the provider request is returned instead of sent.
     pub dry_run: bool,
-    /// Its place in a trace, where there is one.
+    /// Position in a trace, if the call is traced.
     pub trace: Option<TraceContext>,
-    /// What other tracers on the way have to say, handed on unread.
+    /// `tracestate` of the caller, forwarded unread
+    /// (<https://www.w3.org/TR/trace-context/#tracestate-header>).
     pub trace_state: Option<HeaderValue>,
-    /// What the headers ask of the gateway itself.
+    /// Options for the gateway from the request headers.
     pub options: CallOptions,
     pub arrived: Instant,
-    /// Its place among the running calls, free again when it ends.
+    /// Freed when the call ends.
     _in_flight_slot: InFlightSlot,
 }
 
 impl Call {
-    /// Reads a request's body within the limits.
+    /// Reads a JSON request within the limits of size and time.
     pub async fn read(
         asked: CallRequest,
         dialect: &'static dyn Dialect,
@@ -93,7 +94,7 @@ impl Call {
         Self::read_as(asked, dialect, target, BodyKind::Json).await
     }
 
-    /// Reads a request's body of that kind within the limits.
+    /// Reads a request with this kind of body within the limits of size and time.
     pub async fn read_as(
         asked: CallRequest,
         dialect: &'static dyn Dialect,
@@ -135,11 +136,11 @@ impl Call {
         })
     }
 
-    /// Does work in proportion to the body. With a large body that takes up to seconds, during which
-    /// this thread's other tasks, health checks among them, are handed to another thread.
+    /// Runs work whose duration grows with the body. For a large body it can take seconds, so other
+    /// tasks of this thread move to another one.
     pub fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> T {
         use tokio::runtime::{Handle, RuntimeFlavor};
-        // A runtime of one thread, as in tests, has no other to hand them to.
+        // A single-threaded runtime, as in tests, has no other thread.
         let many = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         if self.body.len() > LARGE_BODY_BYTES && many() {
             return tokio::task::block_in_place(work);
@@ -147,17 +148,17 @@ impl Call {
         work()
     }
 
-    /// How long there is left until the answer must have begun, or have come if it is whole: ours
-    /// and the caller's own time, whichever is shorter.
+    /// Returns the time left until the reply must have begun, or be complete if it is not streamed.
+    /// The caller's own timeout counts if it is shorter.
     pub(super) fn time_left(&self, timeouts: &Timeouts) -> Duration {
         let total = self.options.timeout.map_or(timeouts.total, |time| time.min(timeouts.total));
         total.saturating_sub(self.arrived.elapsed())
     }
 }
 
-/// The caller's trace goes on; one of our own begins only when somebody records it.
+/// Continues the caller's trace. A new trace starts only if a collector is configured.
 fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
-    // Most calls have none, and then no word is drawn for it.
+    // Most calls have no header, and then no span id is generated.
     let told = headers.contains_key(TRACEPARENT_HEADER);
     let trace = told.then(|| TraceContext::from_headers(headers, engine.request_ids.next_word())).flatten();
     if trace.is_some() || !engine.telemetry.is_on() {
@@ -181,7 +182,8 @@ fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 
-/// Reads a body. It must keep coming: so much time beyond what its bytes are worth, and no more.
+/// Reads a body. The deadline is `patience` after the start, extended by one second for every
+/// `MIN_BODY_BYTES_PER_SECOND` bytes received.
 async fn read_body(
     request: Request<Body>,
     takes: BodyKind,
@@ -197,7 +199,7 @@ async fn read_body(
     }
     let mut decoder = match ContentCoding::from_headers(&head.headers) {
         Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
-        // Like any wrong header, it is told when the body was read.
+        // Reported after the body was read, like any wrong header.
         Err(_) => Ok(None),
     }
     .map_err(|why| undecodable_error(why, limit))?;
@@ -228,7 +230,8 @@ async fn read_body(
             }
         }
     }
-    // Told only now: a connection closed with bytes unread looks like a failure of the network.
+    // Reported only now: closing a connection with unread bytes can reset it, and the client would
+    // see a network failure (RFC 9112, section 9.6).
     if let Some(fault) = wrong {
         return Err(fault);
     }
@@ -238,7 +241,7 @@ async fn read_body(
     Ok(all.into_bytes())
 }
 
-/// The pieces of a body. One piece is the usual case and is not copied.
+/// Chunks of a body. A single chunk, the usual case, is not copied.
 struct BodyBuffer {
     first: Bytes,
     all: BytesMut,
@@ -267,12 +270,12 @@ impl BodyBuffer {
     }
 }
 
-/// What kind of body is taken.
+/// Accepted content type of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// JSON.
+    /// `application/json`.
     Json,
-    /// A form with files, whose boundary the surface has read.
+    /// `multipart/form-data`; the handler has read its boundary.
     Form,
 }
 
@@ -292,7 +295,7 @@ fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiErr
     match ContentCoding::from_headers(headers) {
         Ok(_) => Ok(()),
         Err(unknown) => {
-            let say = format!("the body is encoded as `{unknown}`; accepted is one of: {SUPPORTED_CODINGS}");
+            let say = format!("the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}");
             Err(ApiError::new(ErrorKind::UnsupportedMediaType, say).with_param("content-encoding"))
         }
     }
@@ -307,7 +310,7 @@ fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
             ApiError::new(ErrorKind::BodyTooLarge, say)
         }
         DecodeError::Broken(why) => {
-            let say = "the body is not what `Content-Encoding` says";
+            let say = "the body does not match its `Content-Encoding`";
             ApiError::invalid("content-encoding", say).with_log_note(why)
         }
     }

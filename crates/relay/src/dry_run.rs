@@ -1,4 +1,5 @@
-//! `x-portunus-dry-run: true`: what would be sent and what it could cost, calling no one.
+//! `x-portunus-dry-run: true`: returns the provider request and its maximum cost without sending
+//! it.
 
 use axum::response::Response;
 use canon::{ApiError, Loss, Money, WireFormat};
@@ -10,20 +11,19 @@ use super::{Call, admit, prepare, route};
 use crate::json_response::json_response as json_response;
 use config::{LiveLane, Route};
 
-/// What a dry run found.
+/// Result of a dry run.
 pub(super) struct DryRun<'a> {
     pub(super) lane: &'a LiveLane,
     pub(super) dialect: WireFormat,
-    /// What the lane would be sent, one after the other.
+    /// Requests that the lane would receive, in order.
     pub(super) outgoing: Vec<ProviderRequest>,
     pub(super) losses: Vec<Loss>,
-    /// The most it could cost.
     pub(super) max_cost: Money,
-    /// Where the addresses stand that would be fetched.
+    /// JSON paths of the URLs that would be fetched.
     pub(super) fetched_paths: Vec<String>,
 }
 
-/// Tells the lane, its body, the losses and the price of a conversation.
+/// Dry run of a chat call.
 pub(super) fn dry_run(
     call: &Call,
     peek: &RequestFacts,
@@ -50,7 +50,7 @@ pub(super) fn dry_run(
     Ok(dry_run_response(&peek.model, told))
 }
 
-/// Tells what was found.
+/// Writes the result as JSON.
 pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
     let DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches } = found;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
@@ -74,7 +74,7 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
     if !fetches.is_empty()
         && let Some(told) = told.as_object_mut()
     {
-        // No one is called, so what would be fetched stands in the body as nothing.
+        // Nothing is fetched, so the media are empty in the body.
         told.insert("fetches".to_owned(), json!(fetches));
         told.insert("fetched".to_owned(), Value::Bool(false));
     }

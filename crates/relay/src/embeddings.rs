@@ -1,4 +1,4 @@
-//! The life of one call for embeddings: the steps of a conversation, without a stream.
+//! One embeddings call: the steps of a chat call, without a stream.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use super::{Call, attempt, adapt, prepare, route, whole_reply};
 use crate::json_response::json_response as json_response;
 use config::{LiveLane, Route};
 
-/// Serves one call for embeddings, asked in that shape.
+/// Serves one embeddings call for this endpoint.
 pub async fn serve_embeddings(call: Call, form: EmbeddingEndpoint) -> Result<Response, ApiError> {
     let glimpse = call.run_blocking(|| form.read_facts(&call.target, &call.body))?;
     let asked = EmbeddingCall { endpoint: form, facts: glimpse };
@@ -28,7 +28,7 @@ pub async fn serve_embeddings(call: Call, form: EmbeddingEndpoint) -> Result<Res
     if call.dry_run {
         return dry_run(&call, &asked, &found);
     }
-    // Vectors are not billed, so there is no output to set money aside for.
+    // Vectors are not billed, so no output is reserved.
     let peek =
         RequestFacts { model: model.to_owned(), max_output_tokens: Some(0), candidates: 1, ..RequestFacts::default() };
     admit::check_token_rate(&call, &peek).await?;
@@ -39,24 +39,23 @@ pub async fn serve_embeddings(call: Call, form: EmbeddingEndpoint) -> Result<Res
     attempt::try_lanes(call, model, &found, tab, one).await
 }
 
-/// What is asked for, and in which shape.
 struct EmbeddingCall {
     endpoint: EmbeddingEndpoint,
     facts: EmbeddingFacts,
 }
 
-/// What a lane is sent.
+/// A request ready for a lane.
 enum PreparedEmbedding {
-    /// It has the caller's shape: the caller's own bytes.
+    /// The lane has the caller's format and receives the caller's bytes.
     PassThrough(ProviderRequest),
-    /// It has another one, and its answer has to be translated back.
+    /// The lane has another format, and its reply is translated back.
     Translated(EmbeddingTranslation),
 }
 
 struct EmbeddingTranslation {
-    /// The shape the lane answers in.
+    /// Format of the lane's replies.
     endpoint: EmbeddingEndpoint,
-    /// What it is sent, one after the other.
+    /// Sent one after the other.
     outgoing: Vec<ProviderRequest>,
     request: EmbeddingRequest,
     losses: Vec<Loss>,
@@ -71,7 +70,7 @@ fn prepare(call: &Call, asked: &EmbeddingCall, lane: &LiveLane) -> Result<Prepar
     let spoken = lane.formats.iter().find_map(|origin| EmbeddingEndpoint::for_provider(*origin));
     let spoken = spoken.ok_or_else(|| {
         ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
-            .with_log_note(format!("lane {} speaks no format that has embeddings", lane.name))
+            .with_log_note(format!("lane {} has no format with embeddings", lane.name))
     })?;
     let embed = form.read_request(&call.target, &call.body)?;
     let (outgoing, losses) = spoken.write_requests(&embed, &lane.model)?;
@@ -85,7 +84,7 @@ fn set_path(lane: &LiveLane, origin: WireFormat, outgoing: ProviderRequest) -> P
     adapt::set_path(&lane.endpoints, origin, &lane.model, false, outgoing)
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 async fn try_lane(
     call: &Call,
     asked: &EmbeddingCall,
@@ -99,7 +98,7 @@ async fn try_lane(
     if let Err(fault) = tab.begin_attempt(pick) {
         return Err((fault, tab));
     }
-    // Providers that do not count bill by the text, whatever JSON is around it.
+    // Providers without usage figures bill by the text, without the JSON around it.
     let estimate = tab.estimate_input(asked.facts.input_bytes);
     let outcome = match prepared {
         PreparedEmbedding::PassThrough(outgoing) => pass_through(call, pick, asked.endpoint, outgoing).await,
@@ -115,21 +114,20 @@ async fn try_lane(
     }
 }
 
-/// The caller's answer.
 struct EmbeddingOutcome {
     body: Bytes,
-    /// What the provider counted.
+    /// Usage as counted by the provider.
     usage: Option<Usage>,
     losses: Vec<Loss>,
 }
 
-/// Caller and lane have the same shape: the answer goes on as it is.
+/// Forwards the reply unchanged.
 async fn pass_through(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, pick, form, outgoing).await?;
     Ok(EmbeddingOutcome { usage: form.read_usage(&body)?, body, losses: Vec::new() })
 }
 
-/// They have not: the answers are read, put together and written anew.
+/// Merges the replies and writes them in the caller's format.
 async fn translate(
     call: &Call,
     asked: &EmbeddingCall,
@@ -144,17 +142,17 @@ async fn translate(
     }
     embedded.check_count(&embed)?;
     let usage = embedded.usage;
-    // The caller is told what it is billed for.
+    // The caller sees the usage it is billed for.
     embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
     let (body, more) = asked.endpoint.write_reply(&embedded, &embed);
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }
 
-/// One request to the lane, and its whole answer.
+/// Sends one request and reads the whole reply.
 async fn request_lane(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<Bytes, ApiError> {
     let dialect = dialects::get(form.origin())
-        .ok_or_else(|| ApiError::internal(format!("nobody speaks {}", form.origin())))?;
+        .ok_or_else(|| ApiError::internal(format!("no dialect for the format {}", form.origin())))?;
     let answer = send(call, pick, dialect, outgoing).await?;
     whole_reply::read_body(answer, &pick.lane, call).await
 }

@@ -1,6 +1,7 @@
-//! The life of one call, on one screen. The file names are the steps.
+//! One call from request to settlement. The modules are the steps.
 //!
-//! `peek → route → admit → attempt (fetch, prepare, send, receive) → pump → settle`
+//! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → whole_reply or
+//! streamed_reply → settle`
 
 mod admit;
 mod attempt;
@@ -46,7 +47,7 @@ use axum::response::Response;
 use canon::ApiError;
 use std::sync::Arc;
 
-/// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
+/// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
     let (peek, route, named) = call.run_blocking(|| {
@@ -68,10 +69,9 @@ pub async fn serve(call: Call) -> Result<Response, ApiError> {
 mod tests {
     use super::*;
 
-    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
-    /// to be boxed.
+    /// Futures are moved as a whole from step to step, so rare and large parts must be boxed.
     #[test]
-    fn the_future_of_a_call_is_small() {
+    fn serve_future_is_small() {
         fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
             size_of::<F>()
         }

@@ -1,4 +1,5 @@
-//! Media named by address: every address is judged, and what a lane cannot get is got for it.
+//! Media that a request names by URL. Every URL is checked, and media that a lane cannot fetch
+//! itself are inlined.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,31 +17,31 @@ use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 use super::Call;
 use config::LiveLane;
 
-/// How many things are fetched for one call.
+/// Limit per call.
 const MAX_FETCHES: usize = 20;
-/// How many of them at once.
 const MAX_CONCURRENT_FETCHES: usize = 4;
-/// More tokens than any model makes of one picture.
+/// Upper bound of the tokens of one image.
 const MAX_IMAGE_TOKENS: u64 = 16_384;
-/// The window of a model of which the directory tells none; there is hardly a larger one.
+/// Assumed context window of a model without one in the catalogue.
 const DEFAULT_CONTEXT_TOKENS: u64 = 1 << 20;
 
-/// What a request names by address.
+/// Media URLs of a request.
 pub(super) struct MediaRefs {
     items: Vec<MediaRef>,
-    /// Places in `items` by address: a request may name hundreds of thousands.
+    /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
-    /// What may still be fetched, shared by all lanes that are tried.
+    /// Bytes that may still be fetched, shared by all lanes that are tried.
     allowance: FetchAllowance,
 }
 
-/// One address, however often it is named.
+/// One URL, with every place it is used at.
 struct MediaRef {
     url: String,
-    /// Where it stands.
+    /// JSON paths of its uses.
     paths: Vec<String>,
     target: FetchTarget,
-    /// What is behind it, as far as the request tells; `None` where only its own format knows.
+    /// Kind of the media as far as the request tells; `None` if the parsed request does not contain
+    /// the URL.
     hint: Option<MediaHint>,
     inlined: OnceCell<Arc<InlineData>>,
 }
@@ -51,23 +52,23 @@ struct MediaHint {
     has_mime: bool,
 }
 
-/// Media as it stands in a request.
+/// Media as base64.
 #[derive(Debug)]
 struct InlineData {
     mime: String,
     data: String,
 }
 
-/// What was brought for a lane: addresses, and what takes their place.
+/// Inlined media of one lane by URL.
 #[derive(Default)]
 pub(super) struct InlinedMedia(Vec<(String, Arc<InlineData>)>);
 
 impl MediaRefs {
-    /// Finds what the request names and judges every address, whoever would have to go there.
-    /// A request that holds only text names nothing.
+    /// Finds the media URLs of a request and checks every one, even those that a provider would
+    /// fetch. A text-only request is not searched.
     pub(super) fn find_in(call: &Call, only_text: bool) -> Result<Self, ApiError> {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
-        // In base64 four bytes stand for three.
+        // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
         let mut named = Self { items: Vec::new(), index: HashMap::new(), allowance };
         let guard = call.config.media.fetcher.guard();
@@ -102,15 +103,17 @@ impl MediaRefs {
     fn note_kind(&mut self, media: &Media) {
         let MediaSource::Url { url, mime } = &media.source else { return };
         let item = self.item(url);
-        // What is a picture here and a file there is bounded and fetched as the file.
+        // A URL used both as image and as file is fetched and bounded as the file.
         let file = |what: &MediaHint| what.kind != MediaKind::Image;
         if let Some(item) = item.filter(|item| !item.hint.as_ref().is_some_and(file)) {
             item.hint = Some(MediaHint { kind: media.kind, has_mime: mime.is_some() });
         }
     }
 
-    /// More tokens than the model makes of all that is named. How large it is, is not known when
-    /// money is set aside, and the bytes of a paper do not bound its pages: its window does.
+    /// Upper bound of the tokens that the model makes of all media.
+    ///
+    /// The sizes are unknown when money is reserved, and the bytes of a document do not bound its
+    /// pages. The context window does.
     pub(super) fn max_tokens(&self, model: &Model) -> u64 {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
@@ -121,7 +124,7 @@ impl MediaRefs {
         tokens.fold(0, u64::saturating_add)
     }
 
-    /// Brings what the lane cannot get by itself.
+    /// Fetches the media that the lane cannot fetch itself.
     pub(super) async fn inline(
         &self,
         call: &Call,
@@ -138,7 +141,7 @@ impl MediaRefs {
             return Ok(InlinedMedia::default());
         }
         let all = iter(fetches).buffer_unordered(MAX_CONCURRENT_FETCHES).try_collect();
-        // Boxed: most calls bring nothing and are not to carry it along.
+        // Boxed because most calls fetch nothing: the future of every call would grow by its size.
         Box::pin(all).await.map(InlinedMedia)
     }
 
@@ -152,7 +155,7 @@ impl MediaRefs {
         Ok((item.url.clone(), Arc::clone(got)))
     }
 
-    /// What would be brought, with nothing in it, and where it stands.
+    /// Returns empty media for a dry run, with the JSON paths of the URLs that would be fetched.
     pub(super) fn inline_placeholders(
         &self,
         call: &Call,
@@ -196,7 +199,7 @@ impl MediaRefs {
             ),
             (_, Some((item, _))) => refuse(
                 item,
-                &format!("is one too many: at most {MAX_FETCHES} addresses are fetched for a request"),
+                &format!("is one too many: at most {MAX_FETCHES} URLs are fetched for a request"),
             ),
             (_, None) => Ok(wanted),
         }
@@ -215,7 +218,7 @@ impl MediaRefs {
             Err(FetchError::Busy) => {
                 let say = "too much is being fetched at this moment, retry later";
                 let fault = ApiError::new(ErrorKind::Overloaded, say).with_retry_after(Duration::from_secs(1));
-                // No lane is to blame, and another one would not help.
+                // No lane is at fault, and another one would not help.
                 Err(fault.with_blame(Blame::Caller))
             }
             Err(e @ (FetchError::NotPublic | FetchError::Failed(_))) => {
@@ -226,23 +229,23 @@ impl MediaRefs {
 }
 
 impl MediaRef {
-    /// The first place it stands at.
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
 }
 
-/// What must be brought to a lane, if this must.
+/// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
 fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
     let what = item.hint?;
     let takes = match (spoken, what.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
         | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
-        // The translation tells that there is no place for it, wherever its bytes are.
+        // The translation reports these as losses, inlined or not.
         (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
         | (WireFormat::Images, _) => false,
     };
-    // A film on such a site is no file behind an address: only a model that knows the site sees it.
+    // A YouTube URL is not a file: only models that support the site can use it
+    // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
     let site = what.kind == MediaKind::Video
         && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
     if !takes || site {
@@ -262,20 +265,21 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches:
         };
     let cannot = match fetches {
         MediaFetch::All => false,
-        // A caller in the provider's own format knows what it may leave out.
+        // A caller in the provider's own format knows which fields it can omit.
         MediaFetch::Typed => own != spoken && !what.has_mime,
         MediaFetch::Nothing => true,
     };
-    // Where only we are let in, no provider can go.
+    // A provider cannot reach a URL that is not public.
     (wordless || cannot || !item.target.is_public()).then_some(what)
 }
 
-/// One sentence for every failure: it tells the rules, and nothing of what was found.
+/// The same message for every failure. It states the rules and reveals nothing about the fetched
+/// address.
 fn fetch_error(item: &MediaRef, what: MediaHint, fetcher: &MediaFetcher) -> ApiError {
     let thing = match what.kind {
         MediaKind::Image => "a picture",
-        MediaKind::Audio => "sound",
-        MediaKind::Video => "a film",
+        MediaKind::Audio => "an audio file",
+        MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };
     let (limits, place) = (fetcher.limits(), item.first_path());
@@ -289,7 +293,6 @@ fn fetch_error(item: &MediaRef, what: MediaHint, fetcher: &MediaFetcher) -> ApiE
     if what.kind == MediaKind::Image { fault.with_code("failed_to_download_image") } else { fault }
 }
 
-/// A size as people write it.
 fn format_size(bytes: usize) -> String {
     const MIB: usize = 1 << 20;
     if bytes.is_multiple_of(MIB) {
@@ -300,18 +303,17 @@ fn format_size(bytes: usize) -> String {
 }
 
 impl InlinedMedia {
-    /// Whether nothing had to be brought.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts what was brought in the place of its address.
+    /// Replaces URLs by their inlined media.
     pub(super) fn replace_urls(&self, chat: &mut ChatRequest, own: WireFormat) {
         for_each_media(chat, &mut |media| {
             let MediaSource::Url { url, mime: told } = &media.source else { return };
             let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
             let InlineData { mime, data } = &**inline;
-            // The native format takes a file of any kind without telling which.
+            // The native format accepts a file of any kind without a MIME type.
             if own == WireFormat::Native && told.is_none() {
                 media.kind = MediaKind::from_mime(mime);
             }
@@ -320,7 +322,7 @@ impl InlinedMedia {
     }
 }
 
-/// Every piece of media of a conversation, those that tools gave included.
+/// Visits all media of a request, including those in tool results.
 fn for_each_media(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
     fn visit_parts(parts: &mut [Part], see: &mut dyn FnMut(&mut Media)) {
         for part in parts {

@@ -1,4 +1,4 @@
-//! What a lane is sent: the caller's own bytes where the formats agree, a translation elsewhere.
+//! Request for a lane: the caller's own bytes if the formats agree, a translation otherwise.
 
 use canon::{ChatRequest, ApiError, Loss, Losses, WireFormat, ThinkingDisplay, ConversationState};
 use dialects::{StopEnforcer, Dialect, LaneSettings, ProviderRequest, RequestFacts, UsageEstimator};
@@ -12,21 +12,21 @@ use config::LiveLane;
 /// A request ready for a lane.
 pub(super) struct PreparedRequest {
     pub(super) outgoing: ProviderRequest,
-    /// The format the lane answers in.
+    /// Format of the lane's reply.
     pub(super) dialect: &'static dyn Dialect,
-    /// What the answer is translated back by, where it has to be.
-    /// Boxed: it is large, and handed from step to step.
+    /// Needed to translate the reply back; `None` for pass-through. Boxed because it is large and
+    /// moves from step to step.
     pub(super) translation: Option<Box<LaneTranslation>>,
     pub(super) losses: Vec<Loss>,
 }
 
-/// The request in canon, and where the gateway itself has to end the answer.
+/// A parsed request, and the point at which the gateway itself must end the reply.
 pub(super) struct LaneTranslation {
     pub(super) request: ChatRequest,
     pub(super) stop_enforcer: Option<StopEnforcer>,
 }
 
-/// Prepares the call for a lane, with what was brought for it.
+/// Prepares the request for a lane, with its inlined media.
 pub(super) fn prepare(
     call: &Call,
     peek: &RequestFacts,
@@ -55,16 +55,16 @@ pub(super) fn prepare(
     Ok(PreparedRequest { outgoing, dialect, translation: speech, losses })
 }
 
-/// A request in the lane's format, before it is made to fit the lane's own ways.
+/// A request in the lane's format, before it is adapted to the provider.
 struct WrittenRequest {
     outgoing: ProviderRequest,
-    /// Whether the lane is asked for a stream.
+    /// True if the lane is asked for a stream.
     stream: bool,
     translation: Option<Box<LaneTranslation>>,
     losses: Vec<Loss>,
 }
 
-/// The caller's own bytes with a few edits.
+/// Edits a few spans of the caller's bytes.
 fn patch_body(call: &Call, peek: &RequestFacts, words: &LaneSettings<'_>) -> Result<WrittenRequest, ApiError> {
     let outgoing = if call.edits.is_empty() {
         call.dialect.patch(&call.body, peek, words)
@@ -84,7 +84,8 @@ fn patch_body(call: &Call, peek: &RequestFacts, words: &LaneSettings<'_>) -> Res
     Ok(WrittenRequest { outgoing, stream: peek.stream, translation: speech, losses })
 }
 
-/// The caller's own format written anew: what was brought does not fit into the caller's bytes.
+/// Parses and rewrites a request in the caller's own format, because inlined media do not fit into
+/// the caller's bytes.
 fn rewrite_body(call: &Call, words: &LaneSettings<'_>, brought: &InlinedMedia) -> Result<WrittenRequest, ApiError> {
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     brought.replace_urls(&mut chat, call.dialect.origin());
@@ -96,7 +97,7 @@ fn rewrite_body(call: &Call, words: &LaneSettings<'_>, brought: &InlinedMedia) -
     Ok(WrittenRequest { outgoing, stream, translation: speech, losses })
 }
 
-/// Another format.
+/// Translates a request to the lane's format.
 fn translate_request(
     call: &Call,
     dialect: &'static dyn Dialect,
@@ -109,15 +110,15 @@ fn translate_request(
     if matches!(own, WireFormat::Chat | WireFormat::Messages) {
         call.engine.signatures.restore(&call.key.record.account_id, dialect.origin(), &mut chat);
     }
-    // Where a format has no word for it, or shows thinking unless told otherwise, a caller that asks
-    // for thinking is shown it; the other formats must be asked.
+    // The chat format has no field for showing thoughts, and the messages format shows them by
+    // default. So a caller of either that enables thinking is shown it. The other formats must ask.
     let thinking = &mut chat.thinking;
     let thinks = thinking.dynamic || thinking.effective_budget().is_some_and(|tokens| tokens > 0);
     if matches!(own, WireFormat::Messages | WireFormat::Chat) && thinks && thinking.display.is_none() {
         thinking.display = Some(ThinkingDisplay::Auto);
     }
-    // What is kept between calls is kept here, and what the lane cannot end is ended here, so no
-    // lane has to know of either.
+    // The gateway keeps the conversation state and enforces the stops that the lane cannot, so both
+    // are removed from the lane's request.
     let asked = (chat.state.clone(), chat.sampling.clone(), chat.stream);
     chat.state = ConversationState::default();
     let ends = (dialect.origin(), dialect.stop_support());
@@ -131,21 +132,22 @@ fn translate_request(
     Ok(WrittenRequest { outgoing, stream, translation: speech, losses })
 }
 
-/// Refuses a translation that loses anything, for a caller who wants none.
+/// Refuses a translation with losses if the caller asked for strictness.
 pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
     if !call.strict || losses.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
-    let say = format!("this model cannot be given: {}", list.join("; "));
+    let say = format!("this model does not support: {}", list.join("; "));
     Err(ApiError::invalid("", say).with_code("translation_loss"))
 }
 
-/// The format a lane is spoken to in: the caller's own if it can, else its preferred one.
+/// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred
+/// one.
 pub(super) fn choose_dialect(lane: &LiveLane, own: WireFormat) -> Result<&'static dyn Dialect, ApiError> {
     let mut spoken = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
     let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
     same.or_else(|| spoken.next()).ok_or_else(|| {
-        ApiError::internal(format!("lane {} speaks no format this gateway knows", lane.name))
+        ApiError::internal(format!("lane {} has no format known to this gateway", lane.name))
     })
 }

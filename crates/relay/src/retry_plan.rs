@@ -1,4 +1,4 @@
-//! One call's way through the lanes: which is tried first, which next, and when it is given up.
+//! Retry plan of a call: the first lane, the next lane, and the end of retries.
 
 use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use super::attempt::{classify_failure, may_have_run};
 use super::route::Candidate;
 use crate::request_id;
 
-/// How often a call is sent at most, unless there are more lanes than that.
+/// Limit of attempts, unless there are more candidates than that.
 const MAX_ATTEMPTS: u32 = 3;
-/// How long a lane that asked for it is waited for when there is no other.
+/// Longest wait for a lane that asked for a pause, if there is no other.
 const MAX_LANE_WAIT: Duration = Duration::from_secs(2);
-/// How long a retry waits for others to prove that its lane is worth it.
+/// Longest wait for the retry budget of a lane. Successful calls of others refill it.
 const MAX_BUDGET_WAIT: Duration = Duration::from_millis(300);
-/// The first pause before the same lane is tried again.
+/// First pause before a retry on the same lane.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// One call's way through the lanes.
+/// Lanes that a call may still try.
 pub(super) struct RetryPlan {
-    /// Every lane with every credential, in the order in which to try them.
+    /// Every lane with every credential, in the order to try them.
     candidates: Vec<Candidate>,
-    /// How many of them, from the front, were looked at.
+    /// Number of candidates considered so far.
     considered: usize,
     retries: u32,
     used_new_connection: bool,
@@ -34,13 +34,14 @@ impl RetryPlan {
         Self { candidates: picks, considered: 0, retries: 0, used_new_connection: false, has_waited: false }
     }
 
-    /// Whether more than one try was paid for.
+    /// Returns true if a retry was taken from a budget.
     pub(super) const fn has_retried(&self) -> bool {
         self.retries > 0
     }
 
-    /// The first lane to try, whatever its state: the last one is never given up. Only those that
-    /// asked to be left alone are, if that takes longer than a caller should wait.
+    /// Returns the first lane, even one in poor health, because the last lane is never given up.
+    ///
+    /// Fails only if the lane asked for a pause that is longer than a caller should wait.
     pub(super) async fn first_candidate(&mut self, call: &Call) -> Result<Candidate, Option<ApiError>> {
         let pick = self.candidates.first().cloned().ok_or(None)?;
         self.considered = 1;
@@ -55,12 +56,12 @@ impl RetryPlan {
         } else {
             (ErrorKind::Overloaded, "the model is overloaded, retry later")
         };
-        let note = format!("lane {} asked to be left alone", pick.lane.name);
+        let note = format!("lane {} asked for a pause", pick.lane.name);
         let fault = ApiError::new(trouble, say).with_blame(Blame::Upstream).with_retry_after(to_duration(left));
         Err(Some(fault.with_log_note(note)))
     }
 
-    /// The next lane to try after that one failed, or none.
+    /// Returns the next lane after a failure; `None` to give up.
     pub(super) async fn next_candidate(
         &mut self,
         call: &Call,
@@ -80,7 +81,7 @@ impl RetryPlan {
         }
     }
 
-    /// The next lane that is expected to answer. The others are not pushed further by retries.
+    /// Returns the next lane that is expected to answer. Retries would only add load to the others.
     pub(super) async fn next_lane(&mut self, call: &Call) -> Option<Candidate> {
         let now = call.engine.monotonic_micros();
         while let Some(pick) = self.candidates.get(self.considered) {
@@ -94,7 +95,7 @@ impl RetryPlan {
         None
     }
 
-    /// There is no other lane: the ones there are once more, if that makes sense.
+    /// Returns a lane that was tried before, if a repetition can succeed.
     async fn repeat_lane(
         &mut self,
         call: &Call,
@@ -106,7 +107,7 @@ impl RetryPlan {
             return None;
         }
         let now = call.engine.monotonic_micros();
-        // Only a time that was named is waited for.
+        // Only an announced wait is worth waiting for.
         if matches!(classify_failure(fault), AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))) {
             let left = |pick: &Candidate| match pick.standing(now) {
                 LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
@@ -130,7 +131,7 @@ impl RetryPlan {
             return None;
         }
         let pick = self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
-        // Callers that failed together should not come back together.
+        // Jitter: callers that failed together must not return together.
         let spread = u32::try_from(request_id::random_from_id(&call.id) % 100).unwrap_or(0);
         let pause = FIRST_RETRY_PAUSE.saturating_mul(self.retries) * (100 + spread) / 150;
         if pause > call.time_left(&pick.lane.timeouts) {
@@ -140,8 +141,9 @@ impl RetryPlan {
         Some(pick)
     }
 
-    /// Takes a retry from the lane's budget. A lane against which nothing is held is worth a short
-    /// wait: others may be proving at this moment that it answers.
+    /// Takes a retry from the budget of the lane.
+    ///
+    /// A healthy lane is worth a short wait: successful calls of others refill its budget.
     async fn take_retry(&mut self, call: &Call, pick: Candidate) -> Option<Candidate> {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
@@ -150,7 +152,7 @@ impl RetryPlan {
             if !pick.health.has_no_recent_failure() || waited >= patience {
                 tracing::warn!(
                     lane.name = pick.lane.name,
-                    "`{}` is not tried again: its budget of retries is used up",
+                    "`{}` is not retried: its retry budget is used up",
                     pick.lane.name
                 );
                 return None;
@@ -162,7 +164,7 @@ impl RetryPlan {
         (call.time_left(&pick.lane.timeouts) > Duration::ZERO).then_some(pick)
     }
 
-    /// Waits until a lane may be asked again, once per call, and not for long.
+    /// Waits for a lane that asked for a pause. At most once per call.
     async fn wait_for_lane(&mut self, call: &Call, pick: &Candidate, left: i64) -> bool {
         let left = to_duration(left);
         let fits = left <= MAX_LANE_WAIT && left < call.time_left(&pick.lane.timeouts);

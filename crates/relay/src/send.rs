@@ -1,4 +1,4 @@
-//! One request to a lane, and what comes back instead of an answer.
+//! One request to a lane, and the errors of its provider.
 
 use canon::{ApiError, UpstreamProgress, ErrorKind};
 use dialects::{Dialect, ProviderRequest};
@@ -12,12 +12,10 @@ use super::Call;
 use super::route::Candidate;
 use super::call_options::HOPS_HEADER;
 
-/// How much of a provider's error is read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
-/// How long a provider may take to tell its error.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends a request to a lane; anything but a 200 is a fault.
+/// Sends a request to a lane. Any status but 200 is an error.
 pub(super) async fn send(
     call: &Call,
     pick: &Candidate,
@@ -28,7 +26,7 @@ pub(super) async fn send(
     send_with_headers(call, pick, dialect, headers, outgoing).await
 }
 
-/// The same with these headers.
+/// Sends a request with these headers. Any status but 200 is an error.
 pub(super) async fn send_with_headers(
     call: &Call,
     pick: &Candidate,
@@ -42,7 +40,7 @@ pub(super) async fn send_with_headers(
     check_status(call, dialect, answer).await
 }
 
-/// Asks a lane at a path, or at an address of its provider's; anything but a 200 is a fault.
+/// Sends a GET request to a path or URL of the lane's provider. Any status but 200 is an error.
 pub(super) async fn get_from_lane(
     call: &Call,
     pick: &Candidate,
@@ -64,7 +62,7 @@ fn send_options(call: &Call, pick: &Candidate) -> SendOptions {
     }
 }
 
-/// The answer, if it is a good one.
+/// Converts an error status into an error.
 async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: ClientResponse) -> Result<ClientResponse, ApiError> {
     let status = answer.status;
     if status == 200 {
@@ -86,7 +84,7 @@ async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: Client
         .with_log_note(format!("status {status}")))
 }
 
-/// The headers of the lane's format, and on the same-dialect road the caller's own.
+/// Returns the headers of the lane's format, plus the caller's forwarded ones if the formats agree.
 pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
     let mut headers = if same { call.forwarded_headers.clone() } else { HeaderMap::new() };
@@ -103,7 +101,7 @@ pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> Hea
     headers
 }
 
-/// What a provider says of its error, as far as it says it soon and briefly.
+/// Reads an error body within its limits of size and time.
 async fn read_error_body(answer: ClientResponse) -> (HeaderMap, Vec<u8>) {
     let mut body: ClientBody = answer.body;
     let mut read = Vec::new();

@@ -1,9 +1,10 @@
-//! Keeps seals for callers who may not bring them back.
+//! Cache of signatures for callers that may not send them back.
 //!
-//! A provider that wants its seal back with the result of a tool would refuse a conversation that
-//! comes without. So what a format has no sure place for (`dialects::signature_cache`) is kept for a while
-//! under the caller's account and the id of the call or the words of the text, and put back when
-//! these return without it. The keep is bounded in number and size; the oldest go first.
+//! Some providers refuse a tool result without the signature of its call
+//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). Signatures that the caller's
+//! format has no reliable field for (`dialects::signature_cache`) are stored here under the
+//! caller's account and the call id or text. They are restored when these return without them. The
+//! cache is bounded in number and bytes and drops the oldest entries first.
 
 use canon::{
     ChatRequest, Event, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Thought, ToolCall, Turn,
@@ -14,19 +15,19 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
-/// How many keepsakes there are at most, over all accounts.
+/// Limit over all accounts.
 const MAX_ENTRIES: usize = 20_000;
-/// How many bytes they take at most.
+/// Limit over all accounts.
 const MAX_TOTAL_BYTES: usize = 64 << 20;
-/// How many bytes of one answer are looked at, and how much is kept of it.
+/// Limit of the text scanned in one reply, and of the signatures stored for it.
 const MAX_SCANNED_BYTES: usize = 256 << 10;
-/// How many answers in the same words are told apart.
+/// Limit of replies with the same text that are told apart.
 const MAX_PER_TEXT: usize = 8;
 
-/// What clients may not bring back, by account.
+/// Signatures by account.
 #[derive(Default)]
 pub struct SignatureCache {
-    /// Texts are known by their hash, which nobody outside can foresee.
+    /// Hasher of texts. Its seed is random, so that callers cannot construct collisions.
     hasher: RandomState,
     table: Mutex<SignatureTable>,
 }
@@ -40,21 +41,21 @@ struct SignatureTable {
 
 type AccountLookup = (String, LookupId);
 
-/// What a keepsake is found by.
+/// Lookup key of signatures within an account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum LookupId {
     Call(String),
     Text(u64, usize),
 }
 
-/// A keepsake, and a hash of what the answer answered: short texts are said more than once.
+/// Signatures, and a hash of the turn that the reply answers: short texts occur more than once.
 struct CacheEntry {
     prompt_hash: u64,
     signatures: CachedSignatures,
 }
 
 impl SignatureCache {
-    /// Remembers what a caller of that format may leave out of an answer to that conversation.
+    /// Stores the signatures of a reply that a caller of this format may omit.
     pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
         let asked = self.prompt_hash(chat.turns.last());
         for candidate in &reply.candidates {
@@ -74,7 +75,7 @@ impl SignatureCache {
         });
     }
 
-    /// Puts back what the caller's client left out, for a provider of that format.
+    /// Restores signatures that the caller omitted, for a provider of this format.
     pub(super) fn restore(&self, account: &str, provider: WireFormat, chat: &mut ChatRequest) {
         if self.table.lock().entries.is_empty() {
             return;
@@ -98,7 +99,7 @@ impl SignatureCache {
         }
     }
 
-    /// What tells an answer from others in the same words: the turn it answers.
+    /// Hash of the turn that a reply answers. Distinguishes replies with the same text.
     fn prompt_hash(&self, turn: Option<&Turn>) -> u64 {
         let parts = turn.into_iter().flat_map(|turn| &turn.parts);
         let texts = parts.map(|part| match &part.kind {
@@ -143,7 +144,7 @@ impl SignatureTable {
         }
     }
 
-    /// The keepsake of the answer to that turn, or else the youngest in the same words: a client
+    /// Returns the signatures of the reply to that turn, or the latest with the same text: a client
     /// may have changed the turn since.
     fn get(&self, key: &AccountLookup, asked: impl FnOnce() -> u64) -> Option<CachedSignatures> {
         let same = self.entries.get(key)?;
@@ -158,18 +159,17 @@ impl SignatureTable {
     }
 }
 
-/// Gathers from a stream what is to be kept.
+/// Collects signatures from a stream.
 pub(super) struct SignatureCollector {
     caller: WireFormat,
     prompt_hash: u64,
     parts: BTreeMap<PartIndex, Part>,
-    /// How many bytes were gathered.
     collected_bytes: usize,
 }
 
 impl SignatureCollector {
-    /// A watch over the answer to that conversation; `None` where the caller's format has a place
-    /// of its own for every seal.
+    /// Creates a collector for the reply to a request; `None` if the caller's format has a field
+    /// for every signature.
     pub(super) fn for_request(keep: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
         match caller {
             WireFormat::Chat | WireFormat::Messages => {
@@ -180,7 +180,6 @@ impl SignatureCollector {
         }
     }
 
-    /// Takes note of an event.
     pub(super) fn observe(&mut self, event: &Event) {
         match event {
             Event::PartStart(place, opening) => {
@@ -210,7 +209,7 @@ impl SignatureCollector {
         }
     }
 
-    /// Everything was seen.
+    /// Stores the collected signatures.
     pub(super) fn store_into(self, keep: &SignatureCache, account: &str) {
         let Self { caller, prompt_hash: asked, parts, collected_bytes: weight } = self;
         if weight > MAX_SCANNED_BYTES {
@@ -226,9 +225,9 @@ impl SignatureCollector {
     }
 }
 
-/// The part that begins, as far as it matters here.
+/// Returns the part that starts, reduced to what signatures need.
 fn started_part(opening: &PartStart) -> Part {
-    // Of other parts only their place matters.
+    // Of other parts only the position matters.
     let other = || Part::new(PartKind::Foreign { origin: WireFormat::Images, value: Value::Null });
     match opening {
         PartStart::Text => Part::text(""),
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_dropped_is_put_back_for_its_own_account_and_provider_only() {
+    fn restores_dropped_signatures_for_own_account_and_provider_only() {
         let keep = SignatureCache::default();
         let whole = vec![
             thought("hm").with_signature(seal("t")),
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_said_twice_keep_two_seals() {
+    fn equal_texts_keep_separate_signatures() {
         let keep = SignatureCache::default();
         let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
@@ -316,14 +315,14 @@ mod tests {
         keep.restore("a", WireFormat::Native, &mut back);
         let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
         assert_eq!(answers, ["s1", "s2", "s3"].map(said));
-        // Other words are not vouched for.
+        // Signatures are not restored for a different text.
         let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
         keep.restore("a", WireFormat::Native, &mut other);
         assert_eq!(other.turns[0].parts, [Part::text("Done!")]);
     }
 
     #[test]
-    fn the_keep_is_bounded() {
+    fn cache_is_bounded() {
         let keep = SignatureCache::default();
         for n in 0..MAX_ENTRIES + 10 {
             keep.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);

@@ -1,4 +1,4 @@
-//! The two roads a stream can take: its own pieces handed on, or events between two formats.
+//! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
 use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
@@ -11,25 +11,25 @@ use super::Call;
 use super::prepare::LaneTranslation;
 use super::signature_cache::SignatureCollector;
 
-/// How a provider's bytes become the caller's.
+/// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
     decoder: SseDecoder,
     mode: StreamMode,
-    /// Whether it was ended here.
+    /// True if the gateway ended the reply.
     is_truncated: bool,
 }
 
 enum StreamMode {
-    /// Caller and provider speak the same format.
+    /// Caller and provider use the same format.
     PassThrough(Box<dyn StreamMeter>),
-    /// They do not.
+    /// Caller and provider use different formats.
     Translated(Box<TranslatedStream>),
 }
 
 struct TranslatedStream {
     reader: Box<dyn StreamReader>,
     writer: Box<dyn StreamWriter>,
-    /// Ends the answer, where the gateway itself has to.
+    /// Ends the reply where the gateway itself must.
     stop_enforcer: StopEnforcer,
     custom_calls: CustomToolCalls,
     signatures: Option<SignatureCollector>,
@@ -38,17 +38,17 @@ struct TranslatedStream {
     losses: Vec<Loss>,
 }
 
-/// How far a stream has come after some bytes.
+/// Progress of a stream.
 pub(super) enum StreamProgress {
-    /// More is to come.
+    /// More data is expected.
     Ongoing,
-    /// It is complete.
+    /// The reply is complete.
     Complete,
-    /// It broke.
+    /// The stream failed.
     Broken(ApiError),
 }
 
-/// What a reply written by us is stamped with.
+/// Returns id and time for replies that the gateway writes.
 pub fn reply_stamp(call: &Call) -> ReplyStamp {
     let id = call.id.trim_start_matches("req_").to_owned();
     ReplyStamp { id, created: call.engine.clock.now() / 1_000_000 }
@@ -59,7 +59,7 @@ fn signature_collector(call: &Call, chat: &ChatRequest) -> Option<SignatureColle
 }
 
 impl StreamPipeline {
-    /// For a stream, handed on or translated.
+    /// Creates a pipeline for a stream, passed through or translated.
     pub(super) fn new(
         call: &Call,
         peek: &RequestFacts,
@@ -81,12 +81,12 @@ impl StreamPipeline {
         Self { decoder: cutter, mode: lane, is_truncated: false }
     }
 
-    /// For a stream of pictures, which its own watcher hands on or rewrites.
+    /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
     pub(super) fn passing_through(sniffer: Box<dyn StreamMeter>) -> Self {
         Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(sniffer), is_truncated: false }
     }
 
-    /// The last words of a stream that broke, where they are not those of the caller's format.
+    /// Returns the final error event, if it differs from that of the caller's format.
     pub(super) fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
         match &self.mode {
             StreamMode::PassThrough(sniffer) => sniffer.abort_event(fault),
@@ -94,7 +94,7 @@ impl StreamPipeline {
         }
     }
 
-    /// For a stream whose caller wants the answer whole.
+    /// Creates a pipeline that gathers a stream into one whole reply.
     pub(super) fn gathering(
         call: &Call,
         dialect: &'static dyn Dialect,
@@ -109,11 +109,11 @@ impl StreamPipeline {
         Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
     }
 
-    /// Takes a whole answer of the provider's instead of a stream.
+    /// Feeds a whole reply of a provider that was asked for a stream.
     pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
         match &mut self.mode {
-            // Nothing is translated here, so there is nothing to take apart.
-            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole answer came instead of a stream")),
+            // Pass-through has no events to split a reply into.
+            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole reply was returned instead of a stream")),
             StreamMode::Translated(translated) => {
                 translated.events.extend(canon::into_events(reply));
                 translated.write(out);
@@ -122,9 +122,9 @@ impl StreamPipeline {
         }
     }
 
-    /// Takes bytes of the provider's and writes what the caller is to get.
+    /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
-        // What comes out is about as long as what came in.
+        // Output is about as long as input.
         out.reserve(bytes.len());
         self.decoder.push(bytes);
         loop {
@@ -139,7 +139,7 @@ impl StreamPipeline {
         }
     }
 
-    /// The provider's body has ended.
+    /// Ends the pipeline at the end of the provider's body.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self.decoder.finish() {
             Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
@@ -152,7 +152,8 @@ impl StreamPipeline {
         self.mode.finish(out)
     }
 
-    /// The provider's body broke. When everything was said before, nothing is lost.
+    /// Ends the pipeline after a transport error. A reply that has its finish reason is complete
+    /// nevertheless.
     pub(super) fn fail(&mut self, fault: ApiError, out: &mut Vec<u8>) -> StreamProgress {
         match self.finish_early(out) {
             StreamProgress::Complete => StreamProgress::Complete,
@@ -160,12 +161,12 @@ impl StreamPipeline {
         }
     }
 
-    /// Ends the answer without waiting for its end marker, if it has given its reason to end.
+    /// Ends a reply that has its finish reason without waiting for the end marker.
     pub(super) fn finish_early(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         if self.meter().is_finished { self.mode.finish(out) } else { StreamProgress::Ongoing }
     }
 
-    /// Ends the answer here and now, as one that reached its output limit.
+    /// Ends the reply now, as one that reached its output limit.
     pub(super) fn truncate(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         match &mut self.mode {
             StreamMode::PassThrough(sniffer) => sniffer.write_truncated(usage, out),
@@ -177,7 +178,7 @@ impl StreamPipeline {
         self.is_truncated = true;
     }
 
-    /// What the answer has said of itself.
+    /// Returns usage and output so far.
     pub(super) fn meter(&self) -> &ReplyMeter {
         match &self.mode {
             StreamMode::PassThrough(sniffer) => sniffer.totals(),
@@ -185,7 +186,7 @@ impl StreamPipeline {
         }
     }
 
-    /// Everything was said: the seals a caller of this format may not bring back are kept.
+    /// Stores the signatures that a caller of this format may not send back.
     pub(super) fn keep_signatures(&mut self, call: &Call) {
         if let StreamMode::Translated(translated) = &mut self.mode
             && let Some(seals) = translated.signatures.take()
@@ -194,7 +195,7 @@ impl StreamPipeline {
         }
     }
 
-    /// Whether the answer was ended here, so that the provider has to be let go.
+    /// Returns true if the gateway ended the reply, so that the provider's stream must be dropped.
     pub(super) fn was_stopped(&self) -> bool {
         match &self.mode {
             StreamMode::PassThrough(_) => self.is_truncated,
@@ -202,7 +203,7 @@ impl StreamPipeline {
         }
     }
 
-    /// What the translation could not show.
+    /// Takes the losses of the translation.
     pub(super) fn losses(&mut self) -> Vec<Loss> {
         match &mut self.mode {
             StreamMode::PassThrough(_) => Vec::new(),
@@ -212,7 +213,7 @@ impl StreamPipeline {
 }
 
 impl StreamMode {
-    /// What ends the answer where the lane cannot, or else lets it pass.
+    /// Returns the enforcer of the request, or one that forwards everything.
     fn stop_enforcer(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
         brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
@@ -247,7 +248,7 @@ impl StreamMode {
                 FrameAction::Drop => StreamProgress::Ongoing,
                 FrameAction::Last => {
                     if !sniffer.totals().is_finished {
-                        return StreamProgress::Broken(cut_short_error("the end came without a finish reason"));
+                        return StreamProgress::Broken(cut_short_error("the end marker came without a finish reason"));
                     }
                     sniffer.write(frame, out);
                     StreamProgress::Complete
@@ -260,7 +261,7 @@ impl StreamMode {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self {
-            // Everything was said, only the end marker never came.
+            // The reply is complete; only its end marker is missing.
             Self::PassThrough(sniffer) if sniffer.totals().is_finished => {
                 sniffer.write_end(out);
                 StreamProgress::Complete
@@ -305,7 +306,6 @@ impl TranslatedStream {
         self.stop_enforcer.is_finished()
     }
 
-    /// Ends the answer here and now.
     fn truncate(&mut self, usage: Usage, out: &mut Vec<u8>) {
         let events = &mut self.events;
         self.stop_enforcer.cut(usage, &mut |event| events.push(event));
@@ -316,7 +316,7 @@ impl TranslatedStream {
         self.write_events(out, true);
     }
 
-    /// Hands what was read to the writer, past the brake or behind it.
+    /// Writes the pending events, through the stop enforcer if `braked`.
     fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
         let Self { reader: _, writer, stop_enforcer: brake, custom_calls: custom, signatures: seals, events, meter: said, losses: _ } = self;
         let mut write = |event: Event| {
@@ -341,7 +341,7 @@ impl TranslatedStream {
     }
 }
 
-/// Writes nothing until the end, and then the answer as a whole.
+/// Writes the whole reply at the end.
 struct ReplyGatherer {
     builder: ReplyBuilder,
     dialect: &'static dyn Dialect,
@@ -351,7 +351,7 @@ struct ReplyGatherer {
 
 impl StreamWriter for ReplyGatherer {
     fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
-        // Readers tell a fault as an error, never as an event.
+        // Stream readers return errors, so no event here is one.
         let _ = self.builder.push(event);
     }
 
@@ -363,7 +363,7 @@ impl StreamWriter for ReplyGatherer {
     }
 }
 
-/// Keeps count of what an event says.
+/// Adds an event to the meter.
 fn meter_event(event: &Event, said: &mut ReplyMeter) {
     match event {
         Event::Usage(usage) => {

@@ -1,5 +1,7 @@
-//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end. What
-//! is there at one time leaves as one piece, however many events it holds.
+//! A streamed reply with backpressure: frames from the provider are metered, converted and
+//! forwarded.
+//!
+//! All events that are available at one time leave as one chunk.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -25,21 +27,20 @@ use super::{Call, whole_reply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
-/// When enough is gathered to be sent even though more is coming.
+/// Output size at which a chunk is sent even if more data is available.
 const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
-/// How often timeouts, the key and the journal are looked after.
+/// Interval of checks of key, deadlines and silence.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a stream may be silent towards the caller.
+/// Longest silence towards the caller before a keep-alive is sent.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long a provider that has given its reason to end may be silent before the answer is ended
-/// without it.
+/// Longest silence after the finish reason. The reply then ends without the provider's end marker.
 const END_MARKER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the last words may take to leave before the body is cut: a cut takes back what has not.
+/// Time for the error event to leave before the body is aborted. An abort discards unsent bytes.
 const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
-/// How long the first piece is waited for before the caller is told that an answer has begun.
+/// Longest wait for the first chunk before the response headers are sent.
 const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 
-/// Begins a stream. Fails, and lets the next lane try, while the caller has seen nothing.
+/// Starts a stream. An error before the first byte lets the next lane try.
 pub(super) async fn relay_stream(
     call: &Arc<Call>,
     peek: &RequestFacts,
@@ -56,7 +57,7 @@ pub(super) async fn relay_stream(
     begin_stream(call, lane, road, peek.json_array, answer, tab).await
 }
 
-/// Begins a stream on a road that was chosen.
+/// Starts a stream with this pipeline.
 pub(super) async fn begin_stream(
     call: &Arc<Call>,
     lane: &Arc<LiveLane>,
@@ -65,7 +66,8 @@ pub(super) async fn begin_stream(
     answer: ClientResponse,
     tab: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    // Before anything is read: a stream that is whole in its first piece is settled there.
+    // The headers are written first, because a stream that is complete in its first chunk is
+    // settled there.
     let mut response = event_stream(Body::empty(), array);
     whole_reply::add_call_headers(&mut response, &tab);
     let mut pump = StreamedReply {
@@ -84,7 +86,7 @@ pub(super) async fn begin_stream(
     if let Err(fault) = pump.wait_first_chunk().await {
         return match pump.account.take() {
             Some(tab) => Err((before_first_byte(fault), tab)),
-            // A settled stream has no fault left; were there one, no other lane could pay for it.
+            // A settled stream has no error left. If it had one, no other lane could be paid for.
             None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&fault, &call.id)),
         };
     }
@@ -95,7 +97,12 @@ pub(super) async fn begin_stream(
     Ok(response)
 }
 
-/// An answer that is a stream: of events, or of the items of one JSON array.
+/// Returns a streaming response: server-sent events
+/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), or the items of one JSON
+/// array.
+///
+/// `x-accel-buffering: no` turns off the buffering of nginx
+/// (<https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering>).
 pub fn event_stream(body: Body, array: bool) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -106,26 +113,27 @@ pub fn event_stream(body: Body, array: bool) -> Response {
     response
 }
 
-/// The body of a streamed answer.
+/// Body of a streamed reply.
 struct StreamedReply {
     call: Arc<Call>,
     lane: Arc<LiveLane>,
     upstream: Option<transport::ClientBody>,
     pipeline: StreamPipeline,
-    /// Open until the stream is settled.
+    /// `None` once the stream is settled.
     account: Option<BoxedAccount>,
     out: Vec<u8>,
     tick: Pin<Box<Sleep>>,
-    /// Time of the last look at key, deadline and journal.
+    /// Time of the last check of key, deadlines and silence.
     last_check: Instant,
     last_received: Instant,
     last_sent: Instant,
-    /// Whether the body must end abnormally, for clients that swallow an error event.
+    /// True if the body must end with an error, for clients that ignore an error event.
     must_abort: bool,
 }
 
 impl StreamedReply {
-    /// Waits for the first piece, so that a failure can still become a true status or another lane.
+    /// Waits for the first chunk, so that a failure can still become an error status or a retry on
+    /// another lane.
     async fn wait_first_chunk(&mut self) -> Result<(), ApiError> {
         let deadline = tokio::time::Instant::now() + FIRST_CHUNK_WAIT.min(self.lane.timeouts.gap);
         let mut empty = true;
@@ -138,8 +146,8 @@ impl StreamedReply {
                     Ok(data) => {
                         empty &= data.is_empty();
                         match self.pipeline.push_bytes(data, &mut self.out) {
-                            // `timeout_at` prefers a frame to the deadline, so frames that say
-                            // nothing and are always ready would keep the caller waiting.
+                            // `timeout_at` prefers a ready frame to the deadline, so frames without
+                            // output would keep the caller waiting for ever.
                             StreamProgress::Ongoing
                                 if self.out.is_empty()
                                     && tokio::time::Instant::now() >= deadline =>
@@ -156,7 +164,7 @@ impl StreamedReply {
                 },
                 Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
                 Ok(None) if empty => {
-                    StreamProgress::Broken(whole_reply::unusable_answer("nothing came instead of a stream"))
+                    StreamProgress::Broken(whole_reply::unusable_answer("an empty body was returned instead of a stream"))
                 }
                 Ok(None) => self.pipeline.finish(&mut self.out),
             };
@@ -167,8 +175,8 @@ impl StreamedReply {
                     self.upstream = None;
                     return Err(fault);
                 }
-                // How much of an answer arrives at once does not decide what becomes of it: what was
-                // said before it broke is told, and paid for.
+                // The result must not depend on how many frames arrive at once: output before the
+                // failure is delivered and billed.
                 StreamProgress::Broken(fault) => {
                     if let Some(tab) = &mut self.account {
                         tab.first_byte();
@@ -183,7 +191,7 @@ impl StreamedReply {
         Ok(())
     }
 
-    /// Everything was said: settle now, before the caller gets its last byte.
+    /// Settles the call before the caller receives the last byte.
     fn complete(&mut self) {
         let losses = self.pipeline.losses();
         self.pipeline.keep_signatures(&self.call);
@@ -197,7 +205,7 @@ impl StreamedReply {
             tab.close_done();
         }
         match self.upstream.take() {
-            // Dropped: a provider that is let go has to hear of it.
+            // Dropped, so that the provider notices and stops generating.
             Some(_) if self.pipeline.was_stopped() => {}
             Some(body) if body.is_end_stream() => {}
             Some(body) => drain_body(body, &self.call.engine.tasks),
@@ -205,7 +213,7 @@ impl StreamedReply {
         }
     }
 
-    /// The stream broke after the caller saw some of it: it must hear so in its own format.
+    /// Ends a stream that failed after its first byte, with an error in the caller's format.
     fn abort(&mut self, fault: &ApiError) {
         tracing::warn!(
             request.id = %self.call.id,
@@ -243,8 +251,8 @@ impl StreamedReply {
         }
     }
 
-    /// A provider that does not keep to the limit it was given is let go when nothing of what was
-    /// set aside is left: the caller gets what a limit gives it, an answer that ends at its length.
+    /// Ends the reply as if it had reached its output limit, once it exceeds the reserved money.
+    /// The provider ignored the limit it was given.
     fn enforce_hold(&mut self) {
         let said = self.pipeline.meter();
         let Some(tab) = self.account.as_mut().filter(|tab| tab.exceeds_hold(said)) else { return };
@@ -254,7 +262,7 @@ impl StreamedReply {
     }
 
     /// Checks the key, the deadlines and the silence towards the caller, and writes a checkpoint.
-    /// Runs once a second, whether the provider is silent or always has data ready.
+    /// Runs once a second, also if the provider always has data ready.
     fn check(&mut self) {
         if self.upstream.is_none() {
             return;
@@ -327,7 +335,7 @@ impl HttpBody for StreamedReply {
                         pump.last_received = Instant::now();
                         let course = pump.pipeline.push_bytes(data, &mut pump.out);
                         pump.apply_progress(course);
-                        // The tick is polled only while the provider is silent.
+                        // The timer is polled only while the provider is silent.
                         if pump.last_received.duration_since(pump.last_check) >= CHECK_INTERVAL {
                             pump.check();
                         }
@@ -340,7 +348,7 @@ impl HttpBody for StreamedReply {
                 }
                 Poll::Ready(None) => {
                     let course = pump.pipeline.finish(&mut pump.out);
-                    // A finished road has no more bytes to read, whatever it says.
+                    // No more bytes follow, whatever the progress is.
                     pump.apply_progress(course);
                     pump.upstream = None;
                 }
@@ -362,26 +370,26 @@ impl HttpBody for StreamedReply {
 
 impl Drop for StreamedReply {
     fn drop(&mut self) {
-        // The caller left: what was said so far is what is paid for.
+        // The caller left. The output so far is billed.
         if let Some(tab) = &mut self.account {
             tab.record_usage(self.pipeline.meter());
         }
     }
 }
 
-/// Ends a body so that no client takes it for complete.
+/// Error that ends a body abnormally, so that no client takes it for complete.
 #[derive(Debug)]
 pub struct AbortedBody;
 
 impl std::fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the stream was cut")
+        f.write_str("the stream was aborted")
     }
 }
 
 impl std::error::Error for AbortedBody {}
 
-/// Reads the few bytes behind the end of an answer, so that the connection can be used again.
+/// Reads the few bytes after the end of a reply, so that the connection can be reused.
 fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
     tasks.spawn(async move {
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -389,7 +397,7 @@ fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
     });
 }
 
-/// A fault of a stream of which the caller saw nothing: to it, no answer has begun.
+/// Converts a stream error before the first byte: for the caller no reply has begun.
 pub(super) fn before_first_byte(fault: ApiError) -> ApiError {
     if fault.kind() != ErrorKind::Interrupted {
         return fault;

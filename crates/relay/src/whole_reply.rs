@@ -1,4 +1,4 @@
-//! A whole answer: read to its end, counted, handed on or translated.
+//! A whole reply: read to its end, metered, passed through or translated.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -19,10 +19,10 @@ use super::settle::BoxedAccount;
 use crate::json_response::json_response as json_response;
 use config::LiveLane;
 
-/// The largest answer taken from a provider.
+/// Larger replies of providers are refused.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
-/// Reads the answer and makes the caller's out of it.
+/// Reads a reply and returns it in the caller's format.
 pub(super) async fn relay_whole(
     call: &Arc<Call>,
     lane: &LiveLane,
@@ -42,7 +42,7 @@ pub(super) async fn relay_whole(
     Ok(settled_response(body, &said, tab))
 }
 
-/// A whole answer for the caller, with its tab closed and told.
+/// Settles the call and returns the response.
 pub(super) fn settled_response(body: Bytes, said: &ReplyMeter, mut tab: BoxedAccount) -> Response {
     tab.first_byte();
     tab.record_usage(said);
@@ -55,8 +55,9 @@ pub(super) fn settled_response(body: Bytes, said: &ReplyMeter, mut tab: BoxedAcc
     response
 }
 
-/// A provider that was asked for a stream and gave something else. By its first byte it is a whole
-/// answer, which is then streamed in our own pieces, or a stream under a wrong name.
+/// Serves a provider that was asked for a stream and sent something else. The first byte decides: a
+/// whole reply is converted to a stream, anything else is read as a stream with a wrong content
+/// type.
 pub(super) async fn stream_whole(
     call: &Arc<Call>,
     peek: &RequestFacts,
@@ -92,7 +93,8 @@ pub(super) async fn stream_whole(
     Ok(response)
 }
 
-/// A stream that the gateway may have to end, for a caller that wants the answer whole.
+/// Gathers a stream into a whole reply. The stream is needed because the gateway may have to end it
+/// early.
 pub(super) async fn gather_stream(
     call: &Arc<Call>,
     lane: &LiveLane,
@@ -138,7 +140,7 @@ pub(super) async fn gather_stream(
     Ok(settled_response(Bytes::from(out), road.meter(), tab))
 }
 
-/// A body that is here as a whole, whether it is a stream or not.
+/// Feeds a complete body into the pipeline, be it a stream or a whole reply.
 fn feed_whole_body(
     road: &mut StreamPipeline,
     dialect: &'static dyn Dialect,
@@ -164,13 +166,13 @@ fn is_json_object(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{")
 }
 
-/// Whether an answer calls itself a stream, or nothing.
+/// Returns true if the content type is that of an event stream, or missing.
 pub(super) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Which lane answered and what was lost, told in headers.
+/// Adds the headers that name the lane and the losses.
 pub(super) fn add_call_headers(response: &mut Response, tab: &BoxedAccount) {
     let headers = response.headers_mut();
     if let Ok(lane) = HeaderValue::from_str(tab.lane()) {
@@ -201,11 +203,11 @@ fn translate_reply(
     Ok((said, Bytes::from(body)))
 }
 
-/// The whole body of an answer, within the limits of size and time.
+/// Reads a whole body within the limits of size and time.
 pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Call) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
-        return Err(unusable_answer("a web page came instead of an answer"));
+        return Err(unusable_answer("a web page was returned instead of a reply"));
     }
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
@@ -225,7 +227,7 @@ pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Ca
         }
     }
     match first {
-        None => Err(unusable_answer("nothing came instead of an answer")),
+        None => Err(unusable_answer("an empty body was returned instead of a reply")),
         Some(only) if all.is_empty() => Ok(only),
         Some(_) => Ok(all.freeze()),
     }
@@ -235,19 +237,20 @@ fn too_large_error() -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider's answer is too large")
 }
 
-/// It answered, and not to what was asked: no model can have worked for that.
+/// Error for a 200 response without a reply. No model can have worked for it.
 pub(super) fn unusable_answer(why: &str) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
         .with_progress(UpstreamProgress::Answered(200))
         .with_log_note(why)
 }
 
-/// Whether trailers take back what the answer said, as services behind gRPC do.
+/// Returns true if the trailers report a failure, as services behind gRPC do
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 fn reports_failure(trailers: &HeaderMap) -> bool {
     trailers.get("grpc-status").is_some_and(|status| status != "0")
 }
 
-/// The next piece of a body, within the limits of time; `None` at its end.
+/// Returns the next chunk of a body within the time limits; `None` at its end.
 async fn next_chunk(
     body: &mut transport::ClientBody,
     lane: &LiveLane,
@@ -255,14 +258,14 @@ async fn next_chunk(
 ) -> Result<Option<Bytes>, ApiError> {
     while !body.is_end_stream() {
         let left = call.time_left(&lane.timeouts);
-        // `timeout` prefers a frame that is ready to a deadline that has passed.
+        // `timeout` prefers a ready frame to an expired deadline.
         if left.is_zero() {
             return Err(ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed"));
         }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
-                    .with_log_note("silence in the middle of a whole answer"));
+                    .with_log_note("silence in the middle of a whole reply"));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
@@ -273,7 +276,7 @@ async fn next_chunk(
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) if frame.trailers_ref().is_some_and(reports_failure) => {
                     return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer failed")
-                        .with_log_note("the trailers of a whole answer report a failure"));
+                        .with_log_note("the trailers of a whole reply report a failure"));
                 }
                 Err(_) => {}
             },

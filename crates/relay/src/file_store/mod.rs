@@ -1,8 +1,8 @@
-//! Files the gateway keeps for a while and hands out by signed links: pictures, mostly.
+//! Files stored for a limited time and served through signed links, mostly generated images.
 //!
-//! They lie in a folder or in a bucket of S3, whichever node kept them; a link is a name, the
-//! second it dies in, and proof that this gateway wrote both. Nothing is ever half-written: a file
-//! appears under its name when all of it is there.
+//! Files are in a folder or an S3 bucket that all nodes share. A link holds the file name, its
+//! expiry and an HMAC over both. Writes are atomic: a file appears under its name only when it is
+//! complete.
 
 mod file_name;
 
@@ -25,22 +25,22 @@ use std::time::Duration;
 
 use config::{Config, BlobStore};
 
-/// How long a file may take to be written or read whole.
+/// Time limit for writing or reading a whole file.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a crash left half-written is nobody's after this time.
+/// Age at which a partial file of a crashed process is deleted.
 const TORN_FILE_AGE: Duration = Duration::from_secs(3_600);
 
-/// The files.
+/// Store of files with signed links.
 pub struct FileStore {
     objects: Arc<dyn ObjectStore>,
-    /// Where they lie, when that is a folder.
+    /// Folder of the files, if they are not in a bucket.
     folder: Option<PathBuf>,
     signing_key: hmac::Key,
     clock: Arc<dyn Clock>,
     settings: ArcSwap<LinkSettings>,
 }
 
-/// What a reload may change.
+/// Settings that a reload may change.
 struct LinkSettings {
     public_url: String,
     lifetime: Duration,
@@ -54,19 +54,19 @@ impl LinkSettings {
     }
 }
 
-/// A kept file, and how it is got.
+/// A stored file and its signed link.
 #[derive(Clone, Debug)]
 pub struct FileLink {
-    /// Its name; a new link to it can be made of that.
+    /// File name, from which a new link can be created.
     pub name: String,
-    /// Where it is, for whoever has this address.
+    /// Signed URL. It needs no other credentials.
     pub url: String,
-    /// The second both die in.
+    /// Expiry of file and link, in Unix seconds.
     pub expires_at: i64,
 }
 
 impl FileStore {
-    /// Opens the place the configuration names. Links are signed with the gateway's secret.
+    /// Opens the configured folder or bucket. Links are signed with a key derived from `secret`.
     pub fn open(config: &Config, secret: &str, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         let unusable = |folder: &PathBuf, e: &dyn std::fmt::Display| {
             anyhow::anyhow!("files.url: the folder {} cannot be used: {e}", folder.display())
@@ -89,12 +89,12 @@ impl FileStore {
         })
     }
 
-    /// Takes over what a new configuration says of links.
+    /// Applies a new configuration.
     pub fn reconfigure(&self, config: &Config) {
         self.settings.store(Arc::new(LinkSettings::from_config(config)));
     }
 
-    /// Keeps bytes of that type for an account, and tells how they are got.
+    /// Stores bytes for an account and returns a link to them.
     pub async fn put(
         &self,
         account: &str,
@@ -104,7 +104,7 @@ impl FileStore {
         let terms = self.settings.load();
         let (length, size) = (bytes.len(), terms.max_bytes);
         if length > size {
-            let say = format!("{length} bytes are too many to be kept; at most {size} are here");
+            let say = format!("{length} bytes are too many to be stored; the limit is {size}");
             return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
         }
         let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
@@ -116,11 +116,11 @@ impl FileStore {
             Ok(Err(e)) => return Err(write_error(account, &e)),
             Err(e) => return Err(write_error(account, &e)),
         }
-        tracing::debug!(account.id = account, file.bytes = length, "kept {length} bytes");
+        tracing::debug!(account.id = account, file.bytes = length, "stored {length} bytes");
         Ok(self.link(&name, expires))
     }
 
-    /// A link to a file that is kept until that second.
+    /// Signs a link to a stored file that expires at this Unix second.
     pub fn link(&self, name: &str, expires_at: i64) -> FileLink {
         let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
         let base = &self.settings.load().public_url;
@@ -128,7 +128,7 @@ impl FileStore {
         FileLink { name: name.to_owned(), url, expires_at }
     }
 
-    /// The name behind a link, if we wrote it and its time is not over.
+    /// Verifies signature and expiry of a link and returns the parsed file name.
     pub fn verify_link<'a>(
         &self,
         name: &'a str,
@@ -136,7 +136,7 @@ impl FileStore {
         signature: &str,
     ) -> Result<FileName<'a>, ApiError> {
         let forged = || {
-            let say = "this link is not complete or not ours; ask for the result again";
+            let say = "this link is incomplete or was not issued by this gateway; request the result again";
             ApiError::new(ErrorKind::Forbidden, say).with_code("wrong_signature")
         };
         let expires: i64 = expires.parse().map_err(|_| forged())?;
@@ -146,26 +146,26 @@ impl FileStore {
         if self.now_seconds() >= expires {
             let ended = jiff::Timestamp::from_second(expires);
             let ended = ended.map(|time| time.to_string()).unwrap_or_default();
-            let say = format!("this link died at {ended}, and the file with it; make it again");
+            let say = format!("this link expired at {ended}, and the file with it; generate it again");
             return Err(ApiError::new(ErrorKind::Gone, say).with_code("link_expired"));
         }
         Ok(name)
     }
 
-    /// A file, or a part of it.
+    /// Returns a file, or the range of it that `options` selects.
     pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
         let path = Path::from(name);
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(&path, options)).await {
             Ok(Ok(got)) => Ok(got),
             Ok(Err(object_store::Error::NotFound { .. })) => {
-                Err(ApiError::new(ErrorKind::NotFound, "this file is gone"))
+                Err(ApiError::new(ErrorKind::NotFound, "this file no longer exists"))
             }
             Ok(Err(e)) => Err(read_error(&e)),
             Err(e) => Err(read_error(&e)),
         }
     }
 
-    /// The whole of a file.
+    /// Returns a whole file.
     pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
         let got = self.get(name, GetOptions::default()).await?;
         match tokio::time::timeout(TRANSFER_TIMEOUT, got.bytes()).await {
@@ -175,14 +175,14 @@ impl FileStore {
         }
     }
 
-    /// Forgets a file before its time. What cannot be forgotten now is swept later.
+    /// Deletes a file before its expiry. A failed deletion is left to [`Self::sweep_expired`].
     pub async fn delete(&self, name: &str) {
         if let Err(e) = self.objects.delete(&Path::from(name)).await {
-            tracing::debug!("a file was not forgotten, its time will come: {e}");
+            tracing::debug!("a file could not be deleted before its expiry: {e}");
         }
     }
 
-    /// Deletes what has died, whoever kept it, and tells how many.
+    /// Deletes expired files of all nodes and returns their number.
     pub async fn sweep_expired(&self) -> Result<usize, object_store::Error> {
         let now = self.now_seconds();
         let dead = self.objects.list(None).try_filter_map(|meta| async move {
@@ -192,7 +192,7 @@ impl FileStore {
         let dead: Vec<Path> = dead.try_collect().await?;
         for path in &dead {
             match self.objects.delete(path).await {
-                // Another node was faster.
+                // Another node deleted it first.
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(e) => return Err(e),
             }
@@ -200,7 +200,7 @@ impl FileStore {
         if let Some(folder) = self.folder.clone() {
             let swept = tokio::task::spawn_blocking(move || sweep_torn(&folder)).await;
             if let Ok(Err(e)) = swept {
-                tracing::warn!("what a crash left half-written could not be swept: {e}");
+                tracing::warn!("partial files of a crashed process could not be deleted: {e}");
             }
         }
         Ok(dead.len())
@@ -211,19 +211,20 @@ impl FileStore {
     }
 }
 
-/// A key for one purpose, made of the gateway's secret.
+/// Derives a key for one purpose from the gateway's secret.
 pub fn derive_key(secret: &str, purpose: &str) -> hmac::Key {
     let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let made = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
     hmac::Key::new(hmac::HMAC_SHA256, made.as_ref())
 }
 
-/// What a link's signature is made of.
+/// Text that the signature of a link covers.
 fn signed_text(name: &str, expires: i64) -> Vec<u8> {
     format!("{name}\n{expires}").into_bytes()
 }
 
-/// Files that were being written when their process died carry a number behind their name.
+/// Deletes partial files. The object store writes to a name with a `#` suffix before it renames the
+/// file.
 fn sweep_torn(folder: &PathBuf) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -244,11 +245,11 @@ fn write_error(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
         })
     });
     let say = if full {
-        "there is no room to keep the result at the moment, retry later"
+        "there is no room to store the result at the moment, retry later"
     } else {
         "the result cannot be kept at the moment, retry shortly"
     };
-    let note = format!("a file of account {account} was not kept: {error}");
+    let note = format!("a file of account {account} was not stored: {error}");
     ApiError::new(ErrorKind::Overloaded, say).with_log_note(note)
 }
 
@@ -288,7 +289,7 @@ mod tests {
         FilesFixture { files, clock, folder: folder.join("files") }
     }
 
-    /// The parts of a link.
+    /// Splits a link into name, expiry and signature.
     fn parts(link: &FileLink) -> (String, String, String) {
         let (_, rest) = link.url.split_once("/files/").unwrap();
         let (name, query) = rest.split_once("?expires=").unwrap();
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_opens_its_file_until_it_dies_and_no_other() {
+    async fn link_opens_only_its_file_until_expiry() {
         let ground = fixture("[files]\nkeep = \"2h\"");
         let files = &ground.files;
         let link = files.put("ada", Bytes::from_static(b"\x89PNG"), "image/png").await.unwrap();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_dead_are_swept_and_the_living_and_the_foreign_stay() {
+    async fn sweep_deletes_only_expired_files() {
         let ground = fixture("[files]\nkeep = \"2h\"");
         let files = &ground.files;
         let first = files.put("ada", Bytes::from_static(b"1"), "image/png").await.unwrap();
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_kept_is_told_and_leaves_nothing() {
+    async fn failed_write_returns_an_error() {
         let ground = fixture("[files]\nsize = \"10\"");
         let large = ground.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
         assert!(large.unwrap_err().message().contains("11 bytes"));

@@ -1,5 +1,5 @@
-//! Made pictures as the caller wants them: in the answer, or as links of our own that last longer
-//! than the provider's.
+//! Delivery of generated images: inline, or as links of this gateway that live longer than the
+//! provider's.
 
 use bytes::Bytes;
 use canon::{ImageDelivery, ApiError, GeneratedImage, MediaKind, MediaSource, ErrorKind};
@@ -11,10 +11,10 @@ use super::DeliveredImages;
 use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
 
-/// The most bytes of pictures that are got for one order.
+/// Limit of bytes fetched for one call.
 const MAX_FETCHED_BYTES: usize = 256 << 20;
 
-/// Brings every picture into the form the caller wants.
+/// Converts every image to the delivery that the caller requested.
 pub(super) async fn deliver(
     call: &Call,
     job: &ImageCall,
@@ -39,9 +39,10 @@ pub(super) async fn deliver(
                 (mime.clone(), Bytes::from(bytes))
             }
             MediaSource::Url { url, .. } => fetch_image(call, pick, url, &allowance).await?,
-            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("its place")),
+            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("no bytes")),
         };
-        // What was only named stays an address where the caller does not care, but one that lasts.
+        // Without a requested delivery, a link stays a link, but one of this gateway that does not
+        // expire early.
         *source = match wished {
             Some(ImageDelivery::Url) | None => {
                 let account = &call.key.record.account_id;
@@ -56,8 +57,8 @@ pub(super) async fn deliver(
     Ok(DeliveredImages { reply: pictures, pass_through_body: None })
 }
 
-/// Gets a picture the provider only named: from itself as any answer of its, from elsewhere as what
-/// a caller names.
+/// Fetches an image that the provider returned as a link: with its credentials from the provider's
+/// own hosts, through the guarded fetcher from others.
 async fn fetch_image(
     call: &Call,
     pick: &Candidate,
@@ -73,11 +74,11 @@ async fn fetch_image(
         let got = fetcher.fetch(url, MediaKind::Image, allowance).await;
         Bytes::from(got.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("what is behind it"))?;
+    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
     Ok((seen.mime(), bytes))
 }
 
 fn unreadable_image(what: &str) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider's picture could not be fetched, retry later")
-        .with_log_note(format!("a made picture cannot be read: {what}"))
+        .with_log_note(format!("a generated image cannot be read: {what}"))
 }

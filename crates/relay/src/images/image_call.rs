@@ -1,5 +1,4 @@
-//! An order on its way: what was asked, which route serves it, what it can cost, and what a lane is
-//! sent for it.
+//! An image call: its request, route, maximum cost, and the requests for a lane.
 
 use axum::response::Response;
 use canon::{
@@ -18,32 +17,30 @@ use super::validate;
 use crate::json_response::json_response as json_response;
 use config::{LiveLane, Route};
 
-/// More tokens than any model makes of one picture it is given.
+/// Upper bound of the tokens of one input image.
 const INPUT_IMAGE_TOKENS: u64 = 16_384;
-/// Tokens a model may say besides its pictures, where it converses.
+/// Output tokens besides the images, for lanes that generate images in a chat.
 const DEFAULT_TEXT_TOKENS: u64 = 8_192;
 
-/// An order for pictures.
 pub(super) struct ImageCall {
     form: ImageRequestForm,
     parsed: ParsedImageRequest,
     route: Arc<Route>,
-    /// Whether something had to be fetched, so that the caller's bytes are not the whole order.
+    /// True if an input was fetched, so that the caller's bytes cannot be forwarded.
     has_fetched: bool,
 }
 
-/// What a lane is sent.
+/// Requests for a lane.
 pub(super) struct PreparedImages {
     pub(super) protocol: ImageProtocol,
-    /// One after the other, or all at once.
     pub(super) requests: Vec<ImageProviderRequest>,
     pub(super) losses: Vec<Loss>,
-    /// Whether they are the caller's own bytes.
+    /// True if the requests are the caller's own bytes.
     pub(super) is_pass_through: bool,
 }
 
 impl ImageCall {
-    /// Reads an order and applies every rule there is.
+    /// Parses and validates a request.
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
         let order = form.read(&call.body)?;
         let route = route::find_kind(call, &order.picture.model, ModelKind::Image)?;
@@ -55,45 +52,45 @@ impl ImageCall {
         Ok(Self { form, parsed: order, route, has_fetched: false })
     }
 
-    /// What is asked for.
+    /// Returns the image request.
     pub(super) const fn request(&self) -> &ImageRequest {
         &self.parsed.picture
     }
 
-    /// Whether it is waited for, as the body says.
+    /// Returns the asynchronous delivery that the body asks for.
     pub(super) const fn async_delivery(&self) -> &AsyncDelivery {
         &self.parsed.delivery
     }
 
-    /// The same order, with its pictures in the answer itself however they were wished for.
+    /// Delivers the images inline, overriding the caller's choice.
     pub(super) fn with_inline_delivery(mut self) -> Self {
         self.parsed.picture.delivery = Some(ImageDelivery::Base64);
         self
     }
 
-    /// How the pictures are to come: a stream carries them in itself.
+    /// Returns the requested delivery. A stream always carries images inline.
     pub(super) fn delivery(&self) -> Option<ImageDelivery> {
         if self.request().stream { Some(ImageDelivery::Base64) } else { self.request().delivery }
     }
 
-    /// The model asked for.
     pub(super) fn model(&self) -> &str {
         &self.parsed.picture.model
     }
 
-    /// Who serves it.
     pub(super) fn route(&self) -> &Route {
         &self.route
     }
 
-    /// How many bytes count as input where a lane does not count.
+    /// Input bytes for the estimate, if the lane reports no usage.
     pub(super) fn input_bytes(&self) -> u64 {
         let given = self.request().inputs.len() as u64;
         (self.request().prompt.len() as u64).saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
-    /// Gets what is only named by address, and sets the money aside. First the one, because what
-    /// was fetched is judged like what was sent, and a refusal must not leave a hold.
+    /// Fetches the inputs named by URL, then reserves the money.
+    ///
+    /// Fetched inputs must pass the same checks as sent ones, and a call that fails them must leave
+    /// no reservation.
     pub(super) async fn admit(mut self, call: &Call) -> Result<(Self, BoxedAccount), ApiError> {
         let peek = RequestFacts {
             model: self.model().to_owned(),
@@ -142,7 +139,7 @@ impl ImageCall {
         Ok(())
     }
 
-    /// The most output tokens all pictures can be.
+    /// Upper bound of the output tokens of all images.
     fn max_output_tokens(&self, palette: &ImageCapabilities) -> u64 {
         let picture = self.request();
         let drafts = picture.partial_images.unwrap_or_default();
@@ -150,7 +147,7 @@ impl ImageCall {
         one.saturating_mul(picture.count.into())
     }
 
-    /// The most the order can cost at any of these prices.
+    /// Upper bound of the cost over these price lists.
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let picture = self.request();
         let palette = self.route.model.images.clone().unwrap_or_default();
@@ -165,12 +162,12 @@ impl ImageCall {
         let input = (picture.prompt.len() as u64)
             .saturating_mul(picture.count.into())
             .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()))
-            // Providers add a few words of their own around a prompt.
+            // Providers wrap a prompt in a few words of their own.
             .saturating_add(1_024);
         let images = picture.count.into();
         let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
         let bounds = prices.map(|prices| {
-            // The price list may know how many tokens such a picture is, and counts them itself.
+            // A price list with tokens per image counts them itself.
             let known = prices.image_rate(which).tokens > 0;
             let output = if known { 0 } else { self.max_output_tokens(&palette) };
             prices.max_cost_with(input, output.max(words), &units)
@@ -178,7 +175,7 @@ impl ImageCall {
         bounds.max().unwrap_or(Money::ZERO)
     }
 
-    /// What an answer says of itself: the lane's own counts, or ours where it gives none.
+    /// Returns the usage of a reply: the lane's figures, or an estimate.
     pub(super) fn meter(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
         let made = pictures.count() as u64;
         let estimate = || {
@@ -195,7 +192,7 @@ impl ImageCall {
         ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
     }
 
-    /// What a lane is sent. A stream is asked for where the lane has one.
+    /// Writes the requests for a lane. `stream` is true if the lane can stream.
     pub(super) fn prepare(
         &self,
         call: &Call,
@@ -222,7 +219,7 @@ impl ImageCall {
         for ImageProviderRequest { outgoing, content_type: kind, headers } in written {
             let (outgoing, more) = match &kind {
                 None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
-                // A form has no fields to rename in place.
+                // A multipart body has no fields to rename in place.
                 Some(_) => {
                     let at = adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
                     (at, Vec::new())
@@ -236,7 +233,7 @@ impl ImageCall {
         Ok(PreparedImages { protocol: spoken, requests: fitted, losses, is_pass_through: same })
     }
 
-    /// A dry run: what would be sent, calling no one.
+    /// Returns the requests and their maximum cost without sending them.
     pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
         let fetches: Vec<String> = image_urls(self.request()).map(|(place, _)| place).collect();
         let nothing = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
@@ -259,7 +256,7 @@ impl ImageCall {
     }
 }
 
-/// How a lane is asked for pictures: at the images address if it has one, else in a conversation.
+/// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
     let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
     if lane.formats.contains(&WireFormat::Images) {
@@ -269,10 +266,10 @@ pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError>
         return Ok(ImageProtocol::Native);
     }
     Err(ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
-        .with_log_note(format!("lane {} speaks no format that has pictures", lane.name)))
+        .with_log_note(format!("lane {} has no format with images", lane.name)))
 }
 
-/// What is named by address, and where.
+/// Returns the URLs of a request with their JSON paths.
 fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
     let inputs = picture.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
@@ -283,7 +280,8 @@ fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// One sentence for every failure: it tells the rules, and nothing of what was found.
+/// The same message for every failure. It states the rules and reveals nothing about the fetched
+/// address.
 fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
     let limits = call.config.media.fetcher.limits();
     let say = format!(

@@ -1,4 +1,4 @@
-//! Asking a lane: one request or several, and where it answers with a task, again and again.
+//! Image requests to a lane: one or several, with polling if the lane answers with a task.
 
 use bytes::Bytes;
 use canon::{ApiError, GeneratedImage, ImageReply, Usage};
@@ -15,23 +15,22 @@ use super::super::send as lane;
 use super::super::{Call, whole_reply};
 use super::image_call::PreparedImages;
 
-/// How many requests of one order run at once.
+/// Limit per call.
 const MAX_CONCURRENT_REQUESTS: usize = 4;
-/// The first pause before a task is asked after.
+/// Pause before the first poll of a task.
 const FIRST_POLL_PAUSE: Duration = Duration::from_millis(500);
-/// The longest.
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
-/// How many questions after a task may fail in a row.
+/// Limit of consecutive failed polls.
 const MAX_FAILED_POLLS: u32 = 3;
 
-/// What a lane answered.
+/// Images that a lane returned.
 pub(super) struct LaneImages {
     pub(super) reply: ImageReply,
-    /// The lane's own bytes, where they are in the caller's shape.
+    /// Bytes of the lane's reply, if they are in the caller's format.
     pub(super) body: Option<Bytes>,
 }
 
-/// Sends everything an order needs and puts the answers together.
+/// Sends all requests of a call and merges the replies.
 pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
     let PreparedImages { protocol: spoken, requests: written, losses: _, is_pass_through: same } = prepared;
     let several = written.len() > 1;
@@ -53,7 +52,7 @@ pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: Prepare
     {
         return Err(fault);
     }
-    // What came is delivered; what did not is told in its place, and not paid.
+    // Images that succeeded are delivered. The others are reported as failed and not billed.
     all.reply.images.extend(failed.into_iter().map(|fault| GeneratedImage::Failed {
         code: fault.code().unwrap_or("server_error").to_owned(),
         say: fault.message().to_owned(),
@@ -61,12 +60,12 @@ pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: Prepare
     Ok(all)
 }
 
-/// Adds an answer to those before it.
+/// Appends a reply to the replies before it.
 fn append_reply(all: &mut ImageReply, more: ImageReply) {
     let ImageReply { created, images: made, usage, background, format, quality, size, extras } = more;
     let first = all.images.is_empty();
     all.images.extend(made);
-    // A sum with a gap in it would be too small a bill.
+    // A sum with a missing part would bill too little.
     all.usage = match (all.usage, usage) {
         (_, usage) if first => usage,
         (Some(own), Some(more)) => Some(sum_usage(own, more)),
@@ -91,12 +90,11 @@ fn sum_usage(one: Usage, other: Usage) -> Usage {
     }
 }
 
-/// The format whose errors a lane tells its own in.
+/// Returns the format of the lane's errors.
 pub(super) fn error_dialect(spoken: ImageProtocol) -> &'static dyn Dialect {
     dialects::get(spoken.origin()).unwrap_or(&dialects::chat::ChatDialect)
 }
 
-/// Sends one request.
 pub(super) async fn send(
     call: &Call,
     pick: &Candidate,
@@ -108,7 +106,7 @@ pub(super) async fn send(
     let mut headers = lane::request_headers(call, dialect);
     if let Some(kind) = kind {
         let kind = HeaderValue::from_str(&kind)
-            .map_err(|e| ApiError::internal(format!("{kind} is no header: {e}")))?;
+            .map_err(|e| ApiError::internal(format!("invalid content type {kind}: {e}")))?;
         headers.insert(CONTENT_TYPE, kind);
     }
     for (name, value) in more {
@@ -127,7 +125,7 @@ async fn request_one(
     let mut body = whole_reply::read_body(answer, &pick.lane, call).await?;
     let (mut pause, mut lost, mut named) = (FIRST_POLL_PAUSE, 0, None);
     loop {
-        // The first word on where to ask is the one that counts: later ones may leave it out.
+        // The first task URL counts, because later replies may omit it.
         let at: &str = match spoken.read(&body)? {
             ImageAnswer::Finished(pictures) => return Ok((pictures, body)),
             ImageAnswer::Pending(at) => named.get_or_insert(at),
@@ -140,7 +138,7 @@ async fn request_one(
                 canon::ErrorKind::Timeout,
                 "the provider took too long to answer",
             )
-            .with_log_note("a task was not done in time"));
+            .with_log_note("the task did not finish in time"));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
@@ -150,14 +148,14 @@ async fn request_one(
         };
         match again.await {
             Ok(told) => (body, lost) = (told, 0),
-            // The task goes on without being asked after, and is paid for.
+            // The task continues and is billed even while polls fail.
             Err(fault) if fault.is_retryable() && lost < MAX_FAILED_POLLS => lost += 1,
             Err(fault) => return Err(fault),
         }
     }
 }
 
-/// Whether a made picture stands in the answer itself.
+/// Returns true if the image is part of the reply and not a link.
 pub(super) const fn is_inline(made: &GeneratedImage) -> bool {
     matches!(made, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
 }

@@ -1,6 +1,6 @@
-//! The life of one order for pictures: the steps of a conversation, with pictures in place of words.
+//! One image call: the steps of a chat call, with images in place of text.
 //!
-//! `read → route → judge → fetch → admit → attempt (prepare, ask, poll, deliver) → settle`
+//! `read → route → validate → fetch → admit → attempt (prepare, request, poll, deliver) → settle`
 
 mod lane_requests;
 mod deliver;
@@ -23,27 +23,27 @@ use super::{Call, admit, attempt};
 use crate::json_response::json_response as json_response;
 use image_call::ImageCall;
 
-/// Pictures that were made. They are paid for when they are handed over; dropped before that, the
-/// call is one whose caller left.
+/// Generated images that are not settled yet. Dropping them settles the call as one whose caller
+/// left.
 pub struct ImageResult {
-    /// The answer as JSON.
+    /// Reply as JSON.
     pub body: Bytes,
     account: BoxedAccount,
 }
 
 impl ImageResult {
-    /// They were handed over. Tells what they cost.
+    /// Settles the call after delivery and returns its cost.
     pub fn settle(self) -> Money {
         self.account.close_done()
     }
 
-    /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
+    /// Settles the call as failed because the images could not be delivered. The operator pays.
     pub fn fail(self) {
-        let fault = ApiError::new(ErrorKind::Overloaded, "what was made could not be kept");
+        let fault = ApiError::new(ErrorKind::Overloaded, "the images could not be stored");
         self.account.close_failed(503, &fault);
     }
 
-    /// The answer as HTTP.
+    /// Settles the call and returns the reply as an HTTP response.
     pub fn into_response(self) -> Response {
         let Self { body, account: tab } = self;
         let (lane, losses) = (tab.lane().to_owned(), tab.loss_header());
@@ -64,27 +64,28 @@ impl ImageResult {
     }
 }
 
-/// The result of an image request.
+/// Result of an image request.
 pub enum ImageOutcome {
-    /// The answer.
+    /// Response for a caller that waits.
     Response(Response),
-    /// The caller does not wait: the request passed every check and is to be queued.
+    /// A validated request to be queued, because the caller does not wait.
     Task(Box<ImageTask>),
 }
 
 /// An image request to be queued.
 pub struct ImageTask {
-    /// The call as it was read.
+    /// Call with its body.
     pub call: Call,
-    /// The model it is for.
+    /// Requested model.
     pub model: String,
-    /// The provider that is expected to serve it.
+    /// Provider expected to serve it.
     pub provider: String,
-    /// The address that is told of its end.
+    /// URL to notify when the task has ended.
     pub webhook: Option<String>,
 }
 
-/// Serves one image request. With `async_delivery`, or if the body says so, it is only checked.
+/// Serves one image request. With `later`, or if the body asks for it, the request is only
+/// validated and returned as a task.
 pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
     let job = ImageCall::read(&call, form)?;
     if call.dry_run {
@@ -108,10 +109,10 @@ pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Re
     streamed.map(ImageOutcome::Response)
 }
 
-/// Checks an image request that is not waited for; no provider is asked.
+/// Validates a request for the queue without asking a provider.
 async fn check_task(call: Call, job: &ImageCall) -> Result<ImageTask, ApiError> {
     if job.request().stream {
-        let say = "a stream is waited for: leave `stream` out, or `async`";
+        let say = "a stream cannot be a task: leave out `stream` or `async`";
         return Err(ApiError::invalid("stream", say));
     }
     let bound = job.max_cost(job.route().prices.iter());
@@ -121,8 +122,8 @@ async fn check_task(call: Call, job: &ImageCall) -> Result<ImageTask, ApiError> 
     Ok(ImageTask { call, model, provider, webhook: job.async_delivery().webhook.clone() })
 }
 
-/// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
-/// be paid for.
+/// Generates the images of a queued request: reserves money, tries lanes, and returns images that
+/// are still to be settled.
 pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
     let job = ImageCall::read(&call, form)?.with_inline_delivery();
     generate(call, job).await
@@ -132,11 +133,11 @@ async fn generate(call: Call, job: ImageCall) -> Result<ImageResult, ApiError> {
     let (job, tab) = job.admit(&call).await?;
     let (call, job) = (&call, &job);
     let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, job, &pick, tab).await };
-    // What was held back is an answer of the lane's, and no other lane is asked for it.
+    // A reply with withheld images is final, so no other lane is tried.
     attempt::try_lanes(call, job.model(), job.route(), tab, one).await?
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 async fn try_lane(
     call: &Call,
     job: &ImageCall,
@@ -165,14 +166,14 @@ async fn try_lane(
     Ok(Ok(ImageResult { body, account: tab }))
 }
 
-/// What a lane made, as the caller wants it.
+/// Images of a lane in the delivery the caller requested.
 struct DeliveredImages {
     reply: ImageReply,
-    /// The lane's own bytes, where they are what the caller is to get.
+    /// Bytes of the lane's reply, if the caller receives them unchanged.
     pass_through_body: Option<Bytes>,
 }
 
-/// Has the lane make the pictures, and brings them into the form the caller wants.
+/// Sends the requests to a lane and converts the images for delivery.
 async fn request_and_deliver(call: &Call, job: &ImageCall, pick: &Candidate, tab: &mut BoxedAccount) -> Result<DeliveredImages, ApiError> {
     let prepared = job.prepare(call, &pick.lane, false)?;
     tab.begin_attempt(pick)?;
@@ -182,7 +183,7 @@ async fn request_and_deliver(call: &Call, job: &ImageCall, pick: &Candidate, tab
     deliver::deliver(call, job, pick, asked).await
 }
 
-/// The fault of an answer without a single picture; `None` when there is one.
+/// Returns the error for a reply without any image; `None` if there is one.
 fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
     let failed = pictures.images.iter().find_map(|made| match made {
         canon::GeneratedImage::Failed { code, say } => Some((code, say)),
@@ -204,7 +205,7 @@ fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
     })
 }
 
-/// Settles what a lane counts for pictures it held back.
+/// Settles a call whose images were withheld. Usage that the provider reports is billed.
 fn settle_withheld(call: &Call, fault: ApiError, said: &ReplyMeter, tab: BoxedAccount) -> ApiError {
     let (status, _) = call.dialect.write_error(&fault, &call.id);
     match said.usage {

@@ -1,4 +1,5 @@
-//! Pictures as a stream: the lane's own where it has one, else one event when they are done.
+//! Image streams: the lane's own stream if it has one, else a single event with the finished
+//! images.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -14,7 +15,7 @@ use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
 use super::{DeliveredImages, deliver, request_and_deliver, withheld_error, settle_withheld};
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 pub(super) async fn try_lane(
     call: &Arc<Call>,
     job: &ImageCall,
@@ -34,7 +35,7 @@ pub(super) async fn try_lane(
         Err(fault) => return Err((fault, tab)),
     };
     let Some(written) = prepared.requests.pop() else {
-        return Err((ApiError::internal("a stream of nothing"), tab));
+        return Err((ApiError::internal("a stream without a request"), tab));
     };
     if let Err(fault) = tab.begin_attempt(pick) {
         return Err((fault, tab));
@@ -50,7 +51,7 @@ pub(super) async fn try_lane(
         let road = StreamPipeline::passing_through(images::stream_meter(family, job.request(), now));
         return streamed_reply::begin_stream(call, &pick.lane, road, false, answer, tab).await.map(Ok);
     }
-    // A whole answer, though a stream was asked for.
+    // The lane ignored the request for a stream.
     let drawn = async {
         let body = whole_reply::read_body(answer, &pick.lane, call).await?;
         match spoken.read(&body)? {
@@ -61,7 +62,7 @@ pub(super) async fn try_lane(
                 canon::ErrorKind::Unavailable,
                 "the provider gave no usable answer, retry later",
             )
-            .with_log_note("a task came in place of a stream")),
+            .with_log_note("a task was returned instead of a stream")),
         }
     };
     match drawn.await {
@@ -70,7 +71,7 @@ pub(super) async fn try_lane(
     }
 }
 
-/// A lane that has no stream.
+/// Serves a lane that cannot stream.
 async fn try_whole(
     call: &Arc<Call>,
     job: &ImageCall,
@@ -83,7 +84,7 @@ async fn try_whole(
     }
 }
 
-/// A whole answer, told as a stream.
+/// Writes finished images as a stream.
 fn stream_response(
     call: &Arc<Call>,
     job: &ImageCall,

@@ -1,12 +1,12 @@
-//! What the model asked for can make: everything else is refused with what it can.
+//! Validation of an image request against the capabilities of its model.
 
 use canon::{ImageSize, ApiError, ImageRequest};
 use catalog::{Model, ImageCapabilities};
 
-/// Judges an order by what the directory knows of the model.
+/// Refuses values that the model does not support, and names those it does.
 pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
     if picture.stream && picture.delivery == Some(canon::ImageDelivery::Url) {
-        let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
+        let say = "`response_format` cannot be `url` here: a stream carries its images inline";
         return Err(ApiError::invalid("response_format", say));
     }
     let Some(palette) = &model.images else { return Ok(()) };
@@ -20,7 +20,7 @@ pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiE
         backgrounds,
         most,
         inputs,
-        // Who has no word for a mask tells it as a loss.
+        // Protocols without masks report a mask as a loss.
         mask: _,
         partials: _,
         tokens: _,
@@ -49,12 +49,12 @@ pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiE
     if let Some(inputs) = *inputs
         && picture.inputs.len() > inputs
     {
-        return refuse("image", &format!("at most {inputs} pictures"));
+        return refuse("image", &format!("at most {inputs} images"));
     }
-    // Of a model only the operator describes, it is not known what it takes.
+    // The inputs of a model that only the operator describes are unknown.
     let known = !model.as_of.is_empty();
     if known && !picture.inputs.is_empty() && !model.accepts_input("image") {
-        let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
+        let say = format!("`{}` generates images from text alone; it takes no input images", model.id);
         return Err(ApiError::invalid("image", say));
     }
     Ok(())
