@@ -17,9 +17,9 @@ static KEY_HEADERS: [HeaderName; 3] = [
 const MAX_KEY_BYTES: usize = 256;
 
 /// Returns the key of a request. `?key=` is accepted only on paths of the native format.
-pub async fn authenticate(ring: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Result<Arc<ApiKey>, ApiError> {
+pub async fn authenticate(cache: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Result<Arc<ApiKey>, ApiError> {
     match extract_key(uri, headers)? {
-        Some(text) => ring.find(text).await,
+        Some(text) => cache.find(text).await,
         None => Err(ApiError::new(
             ErrorKind::Unauthenticated,
             "no API key was sent; send it as `Authorization: Bearer <key>`",

@@ -97,7 +97,7 @@ impl IdempotencyKeys {
 
 /// Returns the caller's idempotency key.
 fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
-    let wrong = |say: &'static str| ApiError::invalid("Idempotency-Key", say);
+    let wrong = |message: &'static str| ApiError::invalid("Idempotency-Key", message);
     let mut values = headers.get_all(HEADER).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     if value.is_empty() || value.len() > MAX_NAME_BYTES {
@@ -119,8 +119,8 @@ async fn read_and_hash(request: Request<Body>, limit: usize) -> Result<(Request<
             return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
         }
         Ok(Err(e)) => {
-            let say = format!("the body broke off or is larger than {limit} bytes, the limit here");
-            return Err(ApiError::new(ErrorKind::BodyTooLarge, say).with_log_note(e.to_string()));
+            let message = format!("the body broke off or is larger than {limit} bytes, the limit here");
+            return Err(ApiError::new(ErrorKind::BodyTooLarge, message).with_log_note(e.to_string()));
         }
         Ok(Ok(body)) => body,
     };
@@ -348,6 +348,6 @@ fn still_running_error(left: Micros) -> ApiError {
 }
 
 fn store_error(error: StoreError) -> ApiError {
-    let say = "idempotency keys cannot be checked at the moment, retry shortly";
-    ApiError::new(ErrorKind::Overloaded, say).with_log_note(error.to_string())
+    let message = "idempotency keys cannot be checked at the moment, retry shortly";
+    ApiError::new(ErrorKind::Overloaded, message).with_log_note(error.to_string())
 }

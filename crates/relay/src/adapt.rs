@@ -146,8 +146,8 @@ fn edit_body(
         added.push(format!("{}:{}", json_string(field), json_string(value)));
     }
     for (header, field) in headers.iter().filter(|(_, field)| !has(field)) {
-        let said = given.and_then(|given| given.get(header)?.to_str().ok());
-        let words: Vec<&str> = said.unwrap_or_default().split(',').map(str::trim).collect();
+        let header_value = given.and_then(|given| given.get(header)?.to_str().ok());
+        let words: Vec<&str> = header_value.unwrap_or_default().split(',').map(str::trim).collect();
         let words: Vec<String> =
             words.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
         if !words.is_empty() {

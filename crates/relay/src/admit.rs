@@ -42,50 +42,50 @@ pub(super) struct AdmittedCall {
 /// Media named by URL count in addition to the bytes of the body.
 pub(super) async fn admit(
     call: &Call,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     route: &Route,
-    named: &MediaRefs,
+    media: &MediaRefs,
 ) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
-    let input = max_input_tokens(call, peek, route, named);
-    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
-    let candidates = u64::from(peek.candidates.max(1));
-    let units = max_units(peek, route);
+    let input = max_input_tokens(call, facts, route, media);
+    let asked = facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let candidates = u64::from(facts.candidates.max(1));
+    let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
-    let held = hold_record(call, peek, &prices.version);
-    let tab = CallAccount::new(call, peek, model);
+    let held = hold_record(call, facts, &prices.version);
+    let account = CallAccount::new(call, facts, model);
     let full = bound(asked);
     let least = bound(asked.min(MIN_USEFUL_OUTPUT_TOKENS));
     let ticket = match reserve(call, held, full, least).await {
         Ok(ticket) => ticket,
-        Err(fault) => return Err(tab.record_refusal(fault)),
+        Err(error) => return Err(account.record_refusal(error)),
     };
     let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), asked));
-    let tab = tab.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
-    Ok(AdmittedCall { account: tab, lowered_limit: limit, requested_output: asked })
+    let account = account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(AdmittedCall { account, lowered_limit: limit, requested_output: asked })
 }
 
 /// Reserves the maximum cost in full, or refuses the call.
 pub(super) async fn admit_with_max_cost(
     call: &Call,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     route: &Route,
     bound: Money,
 ) -> Result<BoxedAccount, ApiError> {
     let model = &route.model;
-    let tab = CallAccount::new(call, peek, model);
-    match reserve(call, hold_record(call, peek, &model.prices.version), bound, bound).await {
+    let account = CallAccount::new(call, facts, model);
+    match reserve(call, hold_record(call, facts, &model.prices.version), bound, bound).await {
         Ok(ticket) => {
             let input = (call.body.len() as u64).saturating_add(MAX_IMAGE_INPUT_TOKENS);
-            Ok(tab.attach_hold(ticket, input, None))
+            Ok(account.attach_hold(ticket, input, None))
         }
-        Err(fault) => Err(tab.record_refusal(fault)),
+        Err(error) => Err(account.record_refusal(error)),
     }
 }
 
-fn hold_record(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -93,8 +93,8 @@ fn hold_record(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecor
         at: 0,
         amount: Money::ZERO,
         dialect: call.dialect.origin().as_str().to_owned(),
-        model: peek.model.clone(),
-        stream: peek.stream,
+        model: facts.model.clone(),
+        stream: facts.stream,
         price_version: version.to_owned(),
         lease: None,
     })
@@ -146,28 +146,28 @@ fn over_cap(call: &Call, left: Money) -> ApiError {
         (None, _) => ACCOUNT_NOUN,
         (Some(_), Some(_)) => "API key or of its account",
     };
-    let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
-    ApiError::new(ErrorKind::QuotaExceeded, say)
+    let message = format!("the spending cap of this {whose} is reached: {left} USD are left");
+    ApiError::new(ErrorKind::QuotaExceeded, message)
 }
 
 fn over_budget(over: OverBudget, whose: &str) -> ApiError {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
-    let say = format!(
+    let message = format!(
         "the budget of this {whose} for this period is used up: {left} USD are left; it resets \
          at {resets}"
     );
-    ApiError::new(ErrorKind::QuotaExceeded, say)
+    ApiError::new(ErrorKind::QuotaExceeded, message)
 }
 
 /// Counts an estimate of the call's tokens against the rate limits: the body as text, plus the
 /// caller's output limit or a default.
-pub(super) async fn check_token_rate(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
-    let Some(pass) = &call.rate_permit else { return Ok(()) };
+pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Result<(), ApiError> {
+    let Some(permit) = &call.rate_permit else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = peek.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(peek.candidates.max(1).into());
-    pass.estimate_tokens(input.saturating_add(output)).await
+    let output = facts.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(facts.candidates.max(1).into());
+    permit.estimate_tokens(input.saturating_add(output)).await
 }
 
 /// Waits until the journal is on disk, if the operator configured `power_safe`.
@@ -189,20 +189,20 @@ fn cannot_account() -> ApiError {
 
 /// Upper bound of input tokens: one token per byte of the body, plus media named by URL, plus the
 /// results of web searches.
-pub(super) fn max_input_tokens(call: &Call, peek: &RequestFacts, route: &Route, named: &MediaRefs) -> u64 {
-    let named = route.lanes.iter().map(|lane| named.max_tokens(&lane.served_model)).max();
-    let found = peek.max_searches.saturating_mul(TOKENS_PER_SEARCH);
+pub(super) fn max_input_tokens(call: &Call, facts: &RequestFacts, route: &Route, media: &MediaRefs) -> u64 {
+    let media = route.lanes.iter().map(|lane| media.max_tokens(&lane.served_model)).max();
+    let found = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
     let found = route.model.context_window.map_or(found, |window| found.min(window));
-    (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
+    (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(found)
 }
 
 /// Upper bound of what a chat call can use beyond tokens: searches and seconds.
-pub(super) fn max_units<'a>(peek: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
+pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
     BilledUnits {
-        searches: peek.max_searches,
+        searches: facts.max_searches,
         seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
-        tier: peek.service_tier.as_ref(),
+        tier: facts.service_tier.as_ref(),
         ..BilledUnits::default()
     }
 }

@@ -87,21 +87,21 @@ pub struct Call {
 impl Call {
     /// Reads a JSON request within the limits of size and time.
     pub async fn read(
-        asked: CallRequest,
+        call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
     ) -> Result<Self, ApiError> {
-        Self::read_as(asked, dialect, target, BodyKind::Json).await
+        Self::read_as(call_request, dialect, target, BodyKind::Json).await
     }
 
     /// Reads a request with this kind of body within the limits of size and time.
     pub async fn read_as(
-        asked: CallRequest,
+        call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
         takes: BodyKind,
     ) -> Result<Self, ApiError> {
-        let CallRequest { engine, key, id, rate_permit: pass, request } = asked;
+        let CallRequest { engine, key, id, rate_permit: permit, request } = call_request;
         let arrived = Instant::now();
         let config = engine.config();
         let place = engine.in_flight.admit(config.max_running_calls)?;
@@ -118,7 +118,7 @@ impl Call {
             config,
             key,
             id: id.0,
-            rate_permit: pass,
+            rate_permit: permit,
             dialect,
             target,
             body,
@@ -159,8 +159,8 @@ impl Call {
 /// Continues the caller's trace. A new trace starts only if a collector is configured.
 fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
     // Most calls have no header, and then no span id is generated.
-    let told = headers.contains_key(TRACEPARENT_HEADER);
-    let trace = told.then(|| TraceContext::from_headers(headers, engine.request_ids.next_word())).flatten();
+    let has_traceparent = headers.contains_key(TRACEPARENT_HEADER);
+    let trace = has_traceparent.then(|| TraceContext::from_headers(headers, engine.request_ids.next_word())).flatten();
     if trace.is_some() || !engine.telemetry.is_on() {
         return trace;
     }
@@ -204,10 +204,10 @@ async fn read_body(
     }
     .map_err(|why| undecodable_error(why, limit))?;
     let begun = tokio::time::Instant::now();
-    let mut came = 0;
+    let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
-        let until = begun + patience + Duration::from_secs(came / MIN_BODY_BYTES_PER_SECOND);
+        let until = begun + patience + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
         let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
                 return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
@@ -219,8 +219,8 @@ async fn read_body(
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        came += data.len() as u64;
-        if came > limit as u64 {
+        received += data.len() as u64;
+        if received > limit as u64 {
             return Err(too_large_error(limit));
         }
         match &mut decoder {
@@ -232,8 +232,8 @@ async fn read_body(
     }
     // Reported only now: closing a connection with unread bytes can reset it, and the client would
     // see a network failure (RFC 9112, section 9.6).
-    if let Some(fault) = wrong {
-        return Err(fault);
+    if let Some(error) = wrong {
+        return Err(error);
     }
     if let Some(mut decoder) = decoder {
         decoder.finish().map_err(|why| undecodable_error(why, limit))?;
@@ -295,8 +295,8 @@ fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiErr
     match ContentCoding::from_headers(headers) {
         Ok(_) => Ok(()),
         Err(unknown) => {
-            let say = format!("the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}");
-            Err(ApiError::new(ErrorKind::UnsupportedMediaType, say).with_param("content-encoding"))
+            let message = format!("the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}");
+            Err(ApiError::new(ErrorKind::UnsupportedMediaType, message).with_param("content-encoding"))
         }
     }
 }
@@ -304,14 +304,14 @@ fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiErr
 fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
     match why {
         DecodeError::TooLarge => {
-            let say = format!(
+            let message = format!(
                 "the body is larger than {limit} bytes, the limit here, once it is decompressed"
             );
-            ApiError::new(ErrorKind::BodyTooLarge, say)
+            ApiError::new(ErrorKind::BodyTooLarge, message)
         }
         DecodeError::Broken(why) => {
-            let say = "the body does not match its `Content-Encoding`";
-            ApiError::invalid("content-encoding", say).with_log_note(why)
+            let message = "the body does not match its `Content-Encoding`";
+            ApiError::invalid("content-encoding", message).with_log_note(why)
         }
     }
 }

@@ -34,8 +34,8 @@ impl CallOptions {
             None | Some(b"written") => false,
             Some(b"cheapest") => true,
             Some(_) => {
-                let say = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
-                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), say));
+                let message = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
+                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), message));
             }
         };
         Ok(Self { timeout: client_timeout(headers), cheapest_first: cheapest, hops: append_hop(headers, own)? })
@@ -44,8 +44,8 @@ impl CallOptions {
 
 /// Returns the shortest timeout. Other values are ignored: some clients send the word `NOT_GIVEN`.
 fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let told = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
-    told.filter(|seconds: &f64| *seconds > 0.0)
+    let timeouts = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
+    timeouts.filter(|seconds: &f64| *seconds > 0.0)
         .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .min()
 }
@@ -60,9 +60,9 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
     for value in headers.get_all(HOPS_HEADER) {
         for hop in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
             if hop.as_bytes() == own.as_bytes() || count >= MAX_HOPS {
-                let say = "this request is in a loop: it has passed this gateway before; \
+                let message = "this request is in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
-                return Err(ApiError::invalid(HOPS_HEADER.as_str(), say).with_code("request_loop"));
+                return Err(ApiError::invalid(HOPS_HEADER.as_str(), message).with_code("request_loop"));
             }
             count += 1;
             passed.push_str(hop);
@@ -107,9 +107,9 @@ mod tests {
             "a, b, c, me"
         );
         for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
-            let fault = hops(&[("x-portunus-hops", looped)]).unwrap_err();
-            assert_eq!(fault.code(), Some("request_loop"), "{looped}");
-            assert!(fault.message().contains("loop") && !fault.is_retryable());
+            let error = hops(&[("x-portunus-hops", looped)]).unwrap_err();
+            assert_eq!(error.code(), Some("request_loop"), "{looped}");
+            assert!(error.message().contains("loop") && !error.is_retryable());
         }
     }
 

@@ -26,20 +26,20 @@ pub(super) struct DryRun<'a> {
 /// Dry run of a chat call.
 pub(super) fn dry_run(
     call: &Call,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     found: &Route,
-    named: &MediaRefs,
+    media: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let picks = route::ordered_candidates(call, found, call.engine.monotonic_micros());
-    let lane = &picks.first().ok_or_else(|| route::unknown_model(&peek.model))?.lane;
-    let spoken = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
-    let (brought, fetches) = named.inline_placeholders(call, lane, spoken)?;
-    let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
-    let output = peek.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
-    let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
-    let input = admit::max_input_tokens(call, peek, found, named);
-    let bound = lane.prices.max_cost_with(input, output, &admit::max_units(peek, found));
-    let told = DryRun {
+    let candidates = route::ordered_candidates(call, found, call.engine.monotonic_micros());
+    let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
+    let lane_format = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
+    let (inlined, fetches) = media.inline_placeholders(call, lane, lane_format)?;
+    let prepared = prepare::prepare(call, facts, lane, None, &inlined)?;
+    let output = facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
+    let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
+    let input = admit::max_input_tokens(call, facts, found, media);
+    let bound = lane.prices.max_cost_with(input, output, &admit::max_units(facts, found));
+    let result = DryRun {
         lane,
         dialect: prepared.dialect.origin(),
         outgoing: vec![prepared.outgoing],
@@ -47,7 +47,7 @@ pub(super) fn dry_run(
         max_cost: bound,
         fetched_paths: fetches,
     };
-    Ok(dry_run_response(&peek.model, told))
+    Ok(dry_run_response(&facts.model, result))
 }
 
 /// Writes the result as JSON.
@@ -61,7 +61,7 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
     let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =
         losses.iter().map(|loss| json!({ "what": loss.path, "why": loss.reason })).collect();
-    let mut told = json!({
+    let mut result = json!({
         "object": "portunus.dry_run",
         "model": model,
         "lane": lane.name,
@@ -72,11 +72,11 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
         "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
     });
     if !fetches.is_empty()
-        && let Some(told) = told.as_object_mut()
+        && let Some(result) = result.as_object_mut()
     {
         // Nothing is fetched, so the media are empty in the body.
-        told.insert("fetches".to_owned(), json!(fetches));
-        told.insert("fetched".to_owned(), Value::Bool(false));
+        result.insert("fetches".to_owned(), json!(fetches));
+        result.insert("fetched".to_owned(), Value::Bool(false));
     }
-    json_response(told.to_string())
+    json_response(result.to_string())
 }

@@ -53,25 +53,25 @@ impl ErrorFormat {
 
     /// Converts an error into a response and logs it. Errors of the caller are logged at debug
     /// level.
-    pub fn to_response(self, fault: &ApiError, request_id: &str) -> Response {
+    pub fn to_response(self, error: &ApiError, request_id: &str) -> Response {
         let (status, body) = match self {
-            Self::Dialect(dialect) => dialect.write_error(fault, request_id),
-            Self::Plain => plain_body(fault),
+            Self::Dialect(dialect) => dialect.write_error(error, request_id),
+            Self::Plain => plain_body(error),
         };
-        let note = fault.log_note().unwrap_or_default();
-        if fault.kind() == ErrorKind::Internal {
-            tracing::error!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+        let note = error.log_note().unwrap_or_default();
+        if error.kind() == ErrorKind::Internal {
+            tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         } else if status >= 500 {
-            tracing::warn!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+            tracing::warn!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         } else {
-            tracing::debug!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+            tracing::debug!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         }
         let mut response = Response::new(Body::from(body));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        retry_headers(fault, status, headers);
+        retry_headers(error, status, headers);
         if status == 413 {
             // The rest of the body is not read, so the connection cannot be reused (RFC 9112,
             // section 9.6).
@@ -98,11 +98,11 @@ pub fn is_native_client(headers: &HeaderMap) -> bool {
 /// Adds headers that control the retries of official clients: `Retry-After` (RFC 9110, section
 /// 10.2.3), and `retry-after-ms` and `x-should-retry` of the Stainless SDKs
 /// (<https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>).
-fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
+fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
     const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
     const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-    if fault.is_retryable() && matches!(status, 409 | 429 | 503) {
-        let wait = fault.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
+    if error.is_retryable() && matches!(status, 409 | 429 | 503) {
+        let wait = error.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
         let seconds = wait.div_ceil(1_000).to_string();
         for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -111,23 +111,23 @@ fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
         }
     }
     // Sent with every status, because some clients retry errors that can never succeed.
-    if !fault.is_retryable() {
+    if !error.is_retryable() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     } else if matches!(status, 409 | 429) {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
     }
 }
 
-fn plain_body(fault: &ApiError) -> (u16, Vec<u8>) {
+fn plain_body(error: &ApiError) -> (u16, Vec<u8>) {
     // Statuses are those of the chat format; only the body differs.
-    let (status, body) = CHAT_DIALECT.write_error(fault, "");
+    let (status, body) = CHAT_DIALECT.write_error(error, "");
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let mut body = serde_json::json!({ "success": false, "message": fault.message(), "code": code });
-    if let (Some(field), Some(told)) = (fault.param(), body.as_object_mut()) {
-        told.insert("field".to_owned(), field.into());
+    let mut body = serde_json::json!({ "success": false, "message": error.message(), "code": code });
+    if let (Some(field), Some(object)) = (error.param(), body.as_object_mut()) {
+        object.insert("field".to_owned(), field.into());
     }
     (status, body.to_string().into_bytes())
 }

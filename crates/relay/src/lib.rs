@@ -50,19 +50,19 @@ use std::sync::Arc;
 /// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (peek, route, named) = call.run_blocking(|| {
-        let peek = call.dialect.read_facts(&call.target, &call.body)?;
-        let route = route::find(&call, &peek)?;
-        let named = media_refs::MediaRefs::find_in(&call, peek.only_text)?;
-        Ok::<_, ApiError>((peek, route, named))
+    let (facts, route, media) = call.run_blocking(|| {
+        let facts = call.dialect.read_facts(&call.target, &call.body)?;
+        let route = route::find(&call, &facts)?;
+        let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
+        Ok::<_, ApiError>((facts, route, media))
     })?;
     if call.dry_run {
-        return call.run_blocking(|| dry_run::dry_run(&call, &peek, &route, &named));
+        return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
-    admit::check_token_rate(&call, &peek).await?;
-    let admitted = admit::admit(&call, &peek, &route, &named).await?;
+    admit::check_token_rate(&call, &facts).await?;
+    let admitted = admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
-    attempt::attempt(&call, &peek, &route, admitted, named).await
+    attempt::attempt(&call, &facts, &route, admitted, media).await
 }
 
 #[cfg(test)]

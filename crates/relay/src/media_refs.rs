@@ -70,14 +70,14 @@ impl MediaRefs {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let mut named = Self { items: Vec::new(), index: HashMap::new(), allowance };
+        let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
         let guard = call.config.media.fetcher.guard();
         let addresses = match only_text {
             true => Vec::new(),
             false => dialects::media_urls(call.dialect.origin(), &call.body)?,
         };
         for found in addresses {
-            if let Some(item) = named.item(&found.url) {
+            if let Some(item) = refs.item(&found.url) {
                 item.paths.push(found.path);
                 continue;
             }
@@ -85,15 +85,15 @@ impl MediaRefs {
                 .check(&found.url)
                 .map_err(|e| ApiError::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
             let (url, places) = (found.url, vec![found.path]);
-            named.index.insert(url.clone(), named.items.len());
-            named.items.push(MediaRef { url, paths: places, target, hint: None, inlined: OnceCell::new() });
+            refs.index.insert(url.clone(), refs.items.len());
+            refs.items.push(MediaRef { url, paths: places, target, hint: None, inlined: OnceCell::new() });
         }
-        if !named.items.is_empty()
+        if !refs.items.is_empty()
             && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
         {
-            for_each_media(&mut chat, &mut |media| named.note_kind(media));
+            for_each_media(&mut chat, &mut |media| refs.note_kind(media));
         }
-        Ok(named)
+        Ok(refs)
     }
 
     fn item(&mut self, url: &str) -> Option<&mut MediaRef> {
@@ -104,7 +104,7 @@ impl MediaRefs {
         let MediaSource::Url { url, mime } = &media.source else { return };
         let item = self.item(url);
         // A URL used both as image and as file is fetched and bounded as the file.
-        let file = |what: &MediaHint| what.kind != MediaKind::Image;
+        let file = |hint: &MediaHint| hint.kind != MediaKind::Image;
         if let Some(item) = item.filter(|item| !item.hint.as_ref().is_some_and(file)) {
             item.hint = Some(MediaHint { kind: media.kind, has_mime: mime.is_some() });
         }
@@ -117,7 +117,7 @@ impl MediaRefs {
     pub(super) fn max_tokens(&self, model: &Model) -> u64 {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
-            let picture = item.hint.is_some_and(|what| what.kind == MediaKind::Image);
+            let picture = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
             let each = if picture { MAX_IMAGE_TOKENS.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
@@ -129,13 +129,13 @@ impl MediaRefs {
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<InlinedMedia, ApiError> {
-        let wanted = self.refs_to_inline(call, lane, spoken)?;
+        let wanted = self.refs_to_inline(call, lane, lane_format)?;
         let fetcher = &call.config.media.fetcher;
         let mut fetches: Vec<BoxFuture<'_, _>> = Vec::with_capacity(wanted.len());
-        for (item, what) in wanted {
-            fetches.push(Box::pin(self.inline_one(fetcher, item, what)));
+        for (item, hint) in wanted {
+            fetches.push(Box::pin(self.inline_one(fetcher, item, hint)));
         }
         if fetches.is_empty() {
             return Ok(InlinedMedia::default());
@@ -149,9 +149,9 @@ impl MediaRefs {
         &self,
         fetcher: &MediaFetcher,
         item: &MediaRef,
-        what: MediaHint,
+        hint: MediaHint,
     ) -> Result<(String, Arc<InlineData>), ApiError> {
-        let got = item.inlined.get_or_try_init(|| self.fetch(fetcher, item, what)).await?;
+        let got = item.inlined.get_or_try_init(|| self.fetch(fetcher, item, hint)).await?;
         Ok((item.url.clone(), Arc::clone(got)))
     }
 
@@ -160,33 +160,33 @@ impl MediaRefs {
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<(InlinedMedia, Vec<String>), ApiError> {
-        let (mut brought, mut places) = (InlinedMedia::default(), Vec::new());
-        for (item, what) in self.refs_to_inline(call, lane, spoken)? {
-            let mime = match what.kind {
+        let (mut inlined, mut places) = (InlinedMedia::default(), Vec::new());
+        for (item, hint) in self.refs_to_inline(call, lane, lane_format)? {
+            let mime = match hint.kind {
                 MediaKind::Image => "image/png",
                 MediaKind::Audio => "audio/mpeg",
                 MediaKind::Video => "video/mp4",
                 MediaKind::Document => "application/pdf",
             };
             let nothing = InlineData { mime: mime.to_owned(), data: String::new() };
-            brought.0.push((item.url.clone(), Arc::new(nothing)));
+            inlined.0.push((item.url.clone(), Arc::new(nothing)));
             places.extend(item.paths.iter().cloned());
         }
-        Ok((brought, places))
+        Ok((inlined, places))
     }
 
     fn refs_to_inline(
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
-        let with = |item| Some((item, needs_inlining(item, own, spoken, fetches)?));
+        let with = |item| Some((item, needs_inlining(item, own, lane_format, fetches)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
             let place = item.first_path();
@@ -209,20 +209,20 @@ impl MediaRefs {
         &self,
         fetcher: &MediaFetcher,
         item: &MediaRef,
-        what: MediaHint,
+        hint: MediaHint,
     ) -> Result<Arc<InlineData>, ApiError> {
-        match fetcher.fetch(&item.url, what.kind, &self.allowance).await {
+        match fetcher.fetch(&item.url, hint.kind, &self.allowance).await {
             Ok(FetchedMedia { mime, bytes }) => {
                 Ok(Arc::new(InlineData { mime, data: STANDARD.encode(bytes) }))
             }
             Err(FetchError::Busy) => {
-                let say = "too much is being fetched at this moment, retry later";
-                let fault = ApiError::new(ErrorKind::Overloaded, say).with_retry_after(Duration::from_secs(1));
+                let message = "too much is being fetched at this moment, retry later";
+                let error = ApiError::new(ErrorKind::Overloaded, message).with_retry_after(Duration::from_secs(1));
                 // No lane is at fault, and another one would not help.
-                Err(fault.with_blame(Blame::Caller))
+                Err(error.with_blame(Blame::Caller))
             }
             Err(e @ (FetchError::NotPublic | FetchError::Failed(_))) => {
-                Err(fetch_error(item, what, fetcher).with_log_note(e.to_string()))
+                Err(fetch_error(item, hint, fetcher).with_log_note(e.to_string()))
             }
         }
     }
@@ -235,9 +235,9 @@ impl MediaRef {
 }
 
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
-fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
-    let what = item.hint?;
-    let takes = match (spoken, what.kind) {
+fn needs_inlining(item: &MediaRef, own: WireFormat, lane_format: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
+    let hint = item.hint?;
+    let takes = match (lane_format, hint.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
         | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
         // The translation reports these as losses, inlined or not.
@@ -246,13 +246,13 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches:
     };
     // A YouTube URL is not a file: only models that support the site can use it
     // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
-    let site = what.kind == MediaKind::Video
+    let site = hint.kind == MediaKind::Video
         && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
     if !takes || site {
         return None;
     }
-    let wordless = own != spoken
-        && match (spoken, what.kind) {
+    let wordless = own != lane_format
+        && match (lane_format, hint.kind) {
             (WireFormat::Chat, MediaKind::Audio | MediaKind::Document) => true,
             (
                 WireFormat::Chat
@@ -266,31 +266,31 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches:
     let cannot = match fetches {
         MediaFetch::All => false,
         // A caller in the provider's own format knows which fields it can omit.
-        MediaFetch::Typed => own != spoken && !what.has_mime,
+        MediaFetch::Typed => own != lane_format && !hint.has_mime,
         MediaFetch::Nothing => true,
     };
     // A provider cannot reach a URL that is not public.
-    (wordless || cannot || !item.target.is_public()).then_some(what)
+    (wordless || cannot || !item.target.is_public()).then_some(hint)
 }
 
 /// The same message for every failure. It states the rules and reveals nothing about the fetched
 /// address.
-fn fetch_error(item: &MediaRef, what: MediaHint, fetcher: &MediaFetcher) -> ApiError {
-    let thing = match what.kind {
+fn fetch_error(item: &MediaRef, hint: MediaHint, fetcher: &MediaFetcher) -> ApiError {
+    let thing = match hint.kind {
         MediaKind::Image => "a picture",
         MediaKind::Audio => "an audio file",
         MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };
     let (limits, place) = (fetcher.limits(), item.first_path());
-    let say = format!(
+    let message = format!(
         "`{place}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
          most {} within {:?}",
         format_size(limits.max_bytes),
         limits.timeout
     );
-    let fault = ApiError::invalid(place, say);
-    if what.kind == MediaKind::Image { fault.with_code("failed_to_download_image") } else { fault }
+    let error = ApiError::invalid(place, message);
+    if hint.kind == MediaKind::Image { error.with_code("failed_to_download_image") } else { error }
 }
 
 fn format_size(bytes: usize) -> String {
@@ -310,11 +310,11 @@ impl InlinedMedia {
     /// Replaces URLs by their inlined media.
     pub(super) fn replace_urls(&self, chat: &mut ChatRequest, own: WireFormat) {
         for_each_media(chat, &mut |media| {
-            let MediaSource::Url { url, mime: told } = &media.source else { return };
+            let MediaSource::Url { url, mime: declared } = &media.source else { return };
             let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
             let InlineData { mime, data } = &**inline;
             // The native format accepts a file of any kind without a MIME type.
-            if own == WireFormat::Native && told.is_none() {
+            if own == WireFormat::Native && declared.is_none() {
                 media.kind = MediaKind::from_mime(mime);
             }
             media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };

@@ -22,17 +22,17 @@ const FULL_PROVIDER_WAIT_MICROS: i64 = 100_000;
 const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
 /// Returns the route of a chat model, if it exists and the key may use it.
-pub fn find(call: &Call, peek: &RequestFacts) -> Result<Arc<Route>, ApiError> {
+pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
     // Image models behind a chat format count as chat models.
     let converses = |route: &Arc<Route>| {
-        let mut spoken = route.lanes.iter().flat_map(|lane| &lane.formats);
-        route.model.kind == ModelKind::Image && spoken.any(|own| dialects::get(*own).is_some())
+        let mut formats = route.lanes.iter().flat_map(|lane| &lane.formats);
+        route.model.kind == ModelKind::Image && formats.any(|own| dialects::get(*own).is_some())
     };
-    let kind = match call.config.routes.get(&*peek.model) {
+    let kind = match call.config.routes.get(&*facts.model) {
         Some(route) if converses(route) => ModelKind::Image,
         Some(_) | None => ModelKind::Chat,
     };
-    find_kind(call, &peek.model, kind)
+    find_kind(call, &facts.model, kind)
 }
 
 /// Returns the route of a model of this kind, if it exists and the key may use it.
@@ -43,8 +43,8 @@ pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>
     }
     // A key may list a model by its id or by an alias.
     if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
-        let say = format!("this API key may not use the model `{model}`");
-        return Err(ApiError::new(ErrorKind::Forbidden, say));
+        let message = format!("this API key may not use the model `{model}`");
+        return Err(ApiError::new(ErrorKind::Forbidden, message));
     }
     Ok(Arc::clone(route))
 }
@@ -82,7 +82,7 @@ impl Candidate {
 pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
     let runs = if by_price { price_ranks(call, route) } else { Vec::new() };
-    let mut picks = Vec::with_capacity(route.lanes.len());
+    let mut candidates = Vec::with_capacity(route.lanes.len());
     let mut contenders: Vec<LaneCandidate> = Vec::new();
     let mut equals = false;
     for (place, lane) in route.lanes.iter().enumerate() {
@@ -92,7 +92,7 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Ca
         let run = runs.get(place).copied().unwrap_or(lane.priority);
         for (credential, seat) in lane.slots.iter().enumerate() {
             let health = Arc::clone(&seat.health);
-            let pick = Candidate { lane: Arc::clone(lane), credential_index: credential, new_connection: false, health };
+            let candidate = Candidate { lane: Arc::clone(lane), credential_index: credential, new_connection: false, health };
             #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
             let weight = f64::from(lane.weight) / lane.slots.len() as f64;
             equals |= contenders.last().is_some_and(|last| last.priority == run);
@@ -100,20 +100,20 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Ca
                 priority: run,
                 weight,
                 hash_key: seat.hash_key,
-                state: pick.standing(now),
-                pending: pick.health.pending(),
-                latency: pick.health.latency(now),
+                state: candidate.standing(now),
+                pending: candidate.health.pending(),
+                latency: candidate.health.latency(now),
             });
-            picks.push(pick);
+            candidates.push(candidate);
         }
     }
-    if picks.len() < 2 {
-        return picks;
+    if candidates.len() < 2 {
+        return candidates;
     }
     let print = if equals { conversation_hash(call) } else { None };
     let draw = print.unwrap_or_else(|| request_id::random_from_id(&call.id));
     let order = upstream::order_lanes(&contenders, draw, print.is_some());
-    order.into_iter().filter_map(|place| picks.get(place).cloned()).collect()
+    order.into_iter().filter_map(|place| candidates.get(place).cloned()).collect()
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.

@@ -18,23 +18,23 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Sends a request to a lane. Any status but 200 is an error.
 pub(super) async fn send(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
-    send_with_headers(call, pick, dialect, headers, outgoing).await
+    send_with_headers(call, candidate, dialect, headers, outgoing).await
 }
 
 /// Sends a request with these headers. Any status but 200 is an error.
 pub(super) async fn send_with_headers(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     headers: HeaderMap,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
-    let (provider, how) = (&pick.lane.provider, send_options(call, pick));
+    let (provider, how) = (&candidate.lane.provider, send_options(call, candidate));
     let pieces = outgoing.body.into_segments();
     let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
     check_status(call, dialect, answer).await
@@ -43,20 +43,20 @@ pub(super) async fn send_with_headers(
 /// Sends a GET request to a path or URL of the lane's provider. Any status but 200 is an error.
 pub(super) async fn get_from_lane(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     at: &str,
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
-    let answer = pick.lane.provider.get(at, headers, &send_options(call, pick)).await?;
+    let answer = candidate.lane.provider.get(at, headers, &send_options(call, candidate)).await?;
     check_status(call, dialect, answer).await
 }
 
-fn send_options(call: &Call, pick: &Candidate) -> SendOptions {
-    let timeouts = &pick.lane.timeouts;
+fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
+    let timeouts = &candidate.lane.timeouts;
     SendOptions {
-        credential: pick.credential_index,
-        new_connection: pick.new_connection,
+        credential: candidate.credential_index,
+        new_connection: candidate.new_connection,
         connect: timeouts.connect,
         first_byte: timeouts.first_byte.min(call.time_left(timeouts)),
     }
@@ -70,13 +70,13 @@ async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: Client
     }
     let (told, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
-        let fault = dialect.read_error(status, &body);
+        let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
             .then(|| suggested_wait(&told, &body, call.engine.clock.now()))
             .flatten();
         return Err(match hint {
-            Some(wait) => fault.with_retry_after(wait),
-            None => fault,
+            Some(wait) => error.with_retry_after(wait),
+            None => error,
         });
     }
     Err(ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")

@@ -64,7 +64,7 @@ pub(super) struct CallAccount {
 
 impl CallAccount {
     /// Creates an account without a reservation.
-    pub(super) fn new(call: &Call, peek: &RequestFacts, model: &Model) -> BoxedAccount {
+    pub(super) fn new(call: &Call, facts: &RequestFacts, model: &Model) -> BoxedAccount {
         let (now, prices) = (call.engine.clock.now(), &model.prices);
         Box::new(Self {
             engine: Arc::clone(&call.engine),
@@ -75,8 +75,8 @@ impl CallAccount {
             input_bytes: call.body.len() as u64,
             max_input_tokens: call.body.len() as u64,
             context_window: model.context_window,
-            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.max_searches + 1),
-            requested_tier: peek.service_tier.clone(),
+            rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
+            requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),
             attempt_started: call.arrived,
@@ -96,11 +96,11 @@ impl CallAccount {
                 ended: now,
                 first_byte_us: None,
                 dialect: call.dialect.origin().as_str().to_owned(),
-                model: peek.model.clone(),
+                model: facts.model.clone(),
                 lane: String::new(),
                 attempts: 0,
                 failed: Vec::new(),
-                stream: peek.stream,
+                stream: facts.stream,
                 status: 503,
                 outcome: CallOutcome::CallerLeft,
                 usage: Usage::default(),
@@ -126,23 +126,23 @@ impl CallAccount {
     }
 
     /// Records a call whose reservation was refused.
-    pub(super) fn record_refusal(mut self, fault: ApiError) -> ApiError {
+    pub(super) fn record_refusal(mut self, error: ApiError) -> ApiError {
         self.entry.outcome = CallOutcome::Failed;
-        let over = fault.kind() == ErrorKind::QuotaExceeded;
+        let over = error.kind() == ErrorKind::QuotaExceeded;
         self.entry.status = if over { 429 } else { 503 };
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.engine.metrics.record_call(self.dialect, &self.entry);
         self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         self.engine.funds.open_calls.record_unheld(std::mem::take(&mut self.entry));
-        fault
+        error
     }
 
     /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on.
-    pub(super) fn begin_attempt(&mut self, pick: &Candidate) -> Result<(), ApiError> {
-        let lane = &pick.lane;
+    pub(super) fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
+        let lane = &candidate.lane;
         let place = lane.in_flight.admit(lane.provider.max_in_flight);
-        let place = place.map_err(|fault| fault.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
-        self.attempt = Some((pick.health.begin_attempt(self.engine.monotonic_micros()), place));
+        let place = place.map_err(|error| error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
+        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), place));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
@@ -166,22 +166,22 @@ impl CallAccount {
 
     /// Returns true if a running reply has exceeded its reservation, because the provider ignores
     /// the output limit.
-    pub(super) fn exceeds_hold(&self, said: &ReplyMeter) -> bool {
-        if self.max_reply_bytes.is_some_and(|most| said.output_bytes > most) {
+    pub(super) fn exceeds_hold(&self, meter: &ReplyMeter) -> bool {
+        if self.max_reply_bytes.is_some_and(|most| meter.output_bytes > most) {
             return true;
         }
         // Usage that the provider reports during the stream counts if it is plausible.
-        let Some(told) = said.usage.filter(|usage| usage.output > 0) else { return false };
+        let Some(reported) = meter.usage.filter(|usage| usage.output > 0) else { return false };
         let Some(ticket) = &self.hold else { return false };
-        self.is_plausible(&told) && self.price_of(&told) > ticket.amount()
+        self.is_plausible(&reported) && self.price_of(&reported) > ticket.amount()
     }
 
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
     /// to the caller.
-    pub(super) fn truncate_at_hold(&mut self, said: &ReplyMeter) -> Usage {
+    pub(super) fn truncate_at_hold(&mut self, meter: &ReplyMeter) -> Usage {
         let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
         self.ended_by = Some(who);
-        self.record_usage(said);
+        self.record_usage(meter);
         self.estimated_usage()
     }
 
@@ -216,10 +216,10 @@ impl CallAccount {
 
     /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
     /// absorbs. Returns true if the operator should be alerted.
-    pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, fault: &ApiError, spent: bool) -> bool {
+    pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, error: &ApiError, spent: bool) -> bool {
         let Some((mut turn, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_micros();
-        let status = match fault.progress() {
+        let status = match error.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
             Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Sent) | None => None,
         };
@@ -261,11 +261,11 @@ impl CallAccount {
         if self.losses.is_empty() {
             return None;
         }
-        let told = |loss: Loss| match loss.is_count() {
+        let encode = |loss: Loss| match loss.is_count() {
             true => loss.path,
             false => utf8_percent_encode(&loss.path, &UNSAFE_IN_LIST).to_string(),
         };
-        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(told).collect();
+        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(encode).collect();
         HeaderValue::from_str(&list.join(", ")).ok()
     }
 
@@ -283,8 +283,8 @@ impl CallAccount {
     }
 
     /// Records usage and output so far.
-    pub(super) fn record_usage(&mut self, said: &ReplyMeter) {
-        self.meter.clone_from(said);
+    pub(super) fn record_usage(&mut self, meter: &ReplyMeter) {
+        self.meter.clone_from(meter);
     }
 
     /// Writes the usage so far to the journal, so that it is billed after a crash.
@@ -304,27 +304,27 @@ impl CallAccount {
     }
 
     /// Settles a call whose reply failed after its start.
-    pub(super) fn close_broken_off(mut self, fault: &ApiError) {
+    pub(super) fn close_broken_off(mut self, error: &ApiError) {
         // An error that a retry cannot fix is not the lane's fault.
-        if let Some((turn, _)) = self.attempt.as_mut().filter(|_| fault.is_retryable()) {
-            turn.failed(super::attempt::classify_failure(fault), self.engine.monotonic_micros());
+        if let Some((turn, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
+            turn.failed(super::attempt::classify_failure(error), self.engine.monotonic_micros());
         }
-        self.ended_by = Some(ended_by(fault));
+        self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::BrokeOff);
     }
 
     /// Settles a call whose provider withheld the reply. Usage that the provider reports is billed.
-    pub(super) fn close_withheld(mut self, status: u16, said: &ReplyMeter) {
+    pub(super) fn close_withheld(mut self, status: u16, meter: &ReplyMeter) {
         self.attempt_answered();
-        self.record_usage(said);
+        self.record_usage(meter);
         self.entry.status = status;
         self.close(CallOutcome::Done);
     }
 
     /// Settles a call that failed before its reply.
-    pub(super) fn close_failed(mut self, status: u16, fault: &ApiError) {
+    pub(super) fn close_failed(mut self, status: u16, error: &ApiError) {
         self.entry.status = status;
-        self.ended_by = Some(ended_by(fault));
+        self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::Failed);
     }
 
@@ -342,7 +342,7 @@ impl CallAccount {
     fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
         let ReplyMeter { usage, output_bytes, .. } = &self.meter;
         let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
-        let told = usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
+        let reported = usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimated_usage();
         // A provider that reports no prompt tokens forgot to count them.
         let whole = |usage: Usage| match usage.input {
@@ -351,15 +351,15 @@ impl CallAccount {
         };
         match outcome {
             CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
-            CallOutcome::Done => told.map_or((estimate, true), whole),
+            CallOutcome::Done => reported.map_or((estimate, true), whole),
             // Without output nothing is billed.
             CallOutcome::BrokeOff | CallOutcome::CallerLeft
                 if *output_bytes == 0
-                    && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
+                    && reported.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
             {
                 (Usage::default(), false)
             }
-            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match told {
+            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match reported {
                 Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
@@ -410,15 +410,15 @@ impl CallAccount {
         if !nothing && self.prices.per_second.is_some() {
             usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
-        if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|told| !self.is_plausible(&told)) {
+        if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported)) {
             self.report_bad_count("reports implausible usage");
         }
-        let told = self.price_of(&usage);
-        if !nothing && !estimated && told > held {
+        let cost = self.price_of(&usage);
+        if !nothing && !estimated && cost > held {
             // The reservation covers every limit that was sent, so the provider exceeded one.
             self.report_bad_count("exceeded the limits it was given");
             (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimated_usage() }, true);
-            let lost = told.saturating_sub(self.price_of(&usage).min(held)).max(Money::ZERO);
+            let lost = cost.saturating_sub(self.price_of(&usage).min(held)).max(Money::ZERO);
             let over = self.price_of(&usage).saturating_sub(held).max(Money::ZERO);
             // The part above the reservation is booked by the ledger on settlement.
             self.entry.absorbed = self.entry.absorbed.saturating_add(lost.saturating_sub(over));
@@ -436,16 +436,16 @@ impl CallAccount {
     }
 
     fn report_bad_count(&self, what: &str) {
-        let told = self.meter.usage.unwrap_or_default();
+        let reported = self.meter.usage.unwrap_or_default();
         tracing::error!(
             request.id = self.entry.request_id,
             lane.name = self.entry.lane,
-            tokens.input = told.input,
-            tokens.output = told.output,
+            tokens.input = reported.input,
+            tokens.output = reported.output,
             "lane `{}` {what} ({} tokens in, {} out): the key is charged by an estimate",
             self.entry.lane,
-            told.input,
-            told.output
+            reported.input,
+            reported.output
         );
     }
 
@@ -471,8 +471,8 @@ impl CallAccount {
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
         self.compute_charge(outcome, ticket.amount());
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
-        if let Some(pass) = &self.rate_permit {
-            pass.close(self.entry.usage.total());
+        if let Some(permit) = &self.rate_permit {
+            permit.close(self.entry.usage.total());
         }
         let cost = self.entry.cost.min(ticket.amount());
         self.engine.metrics.running_calls.dec();
@@ -498,8 +498,8 @@ fn tier_label(tier: &ServiceTier) -> String {
 }
 
 /// Returns the cause of an end by an error.
-fn ended_by(fault: &ApiError) -> EndedBy {
-    match (fault.kind(), fault.blame()) {
+fn ended_by(error: &ApiError) -> EndedBy {
+    match (error.kind(), error.blame()) {
         (ErrorKind::Timeout, _) => EndedBy::Deadline,
         // Only the operator ends running calls: a key was revoked, or the gateway stops.
         (ErrorKind::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,

@@ -62,34 +62,34 @@ impl StreamPipeline {
     /// Creates a pipeline for a stream, passed through or translated.
     pub(super) fn new(
         call: &Call,
-        peek: &RequestFacts,
+        facts: &RequestFacts,
         dialect: &'static dyn Dialect,
-        speech: Option<Box<LaneTranslation>>,
+        translation: Option<Box<LaneTranslation>>,
     ) -> Self {
-        let lane = match speech {
-            None => StreamMode::PassThrough(dialect.stream_meter(peek)),
-            Some(speech) => {
-                let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
+        let lane = match translation {
+            None => StreamMode::PassThrough(dialect.stream_meter(facts)),
+            Some(translation) => {
+                let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
                 let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
-                let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
-                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), brake, writer)
+                let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
+                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), enforcer, writer)
             }
         };
-        let route = call.config.routes.get(&*peek.model);
+        let route = call.config.routes.get(&*facts.model);
         let pictures = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
         let cutter = if pictures { SseDecoder::for_images() } else { SseDecoder::default() };
         Self { decoder: cutter, mode: lane, is_truncated: false }
     }
 
     /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
-    pub(super) fn passing_through(sniffer: Box<dyn StreamMeter>) -> Self {
-        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(sniffer), is_truncated: false }
+    pub(super) fn passing_through(meter: Box<dyn StreamMeter>) -> Self {
+        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(meter), is_truncated: false }
     }
 
     /// Returns the final error event, if it differs from that of the caller's format.
-    pub(super) fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+    pub(super) fn abort_event(&self, error: &ApiError) -> Option<Vec<u8>> {
         match &self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.abort_event(fault),
+            StreamMode::PassThrough(meter) => meter.abort_event(error),
             StreamMode::Translated(_) => None,
         }
     }
@@ -98,14 +98,14 @@ impl StreamPipeline {
     pub(super) fn gathering(
         call: &Call,
         dialect: &'static dyn Dialect,
-        speech: Box<LaneTranslation>,
+        translation: Box<LaneTranslation>,
     ) -> Self {
-        let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
-        let (custom, seals) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
-        let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
+        let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
+        let (custom_calls, signatures) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
+        let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
         let gather =
             ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
-        let lane = StreamMode::translated(dialect, custom, seals, brake, Box::new(gather));
+        let lane = StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
         Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
     }
 
@@ -134,7 +134,7 @@ impl StreamPipeline {
                     end => return end,
                 },
                 Ok(None) => return StreamProgress::Ongoing,
-                Err(fault) => return StreamProgress::Broken(fault),
+                Err(error) => return StreamProgress::Broken(error),
             }
         }
     }
@@ -147,17 +147,17 @@ impl StreamPipeline {
                 end => return end,
             },
             Ok(None) => {}
-            Err(fault) => return StreamProgress::Broken(fault),
+            Err(error) => return StreamProgress::Broken(error),
         }
         self.mode.finish(out)
     }
 
     /// Ends the pipeline after a transport error. A reply that has its finish reason is complete
     /// nevertheless.
-    pub(super) fn fail(&mut self, fault: ApiError, out: &mut Vec<u8>) -> StreamProgress {
+    pub(super) fn fail(&mut self, error: ApiError, out: &mut Vec<u8>) -> StreamProgress {
         match self.finish_early(out) {
             StreamProgress::Complete => StreamProgress::Complete,
-            StreamProgress::Ongoing | StreamProgress::Broken(_) => StreamProgress::Broken(fault),
+            StreamProgress::Ongoing | StreamProgress::Broken(_) => StreamProgress::Broken(error),
         }
     }
 
@@ -169,7 +169,7 @@ impl StreamPipeline {
     /// Ends the reply now, as one that reached its output limit.
     pub(super) fn truncate(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         match &mut self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.write_truncated(usage, out),
+            StreamMode::PassThrough(meter) => meter.write_truncated(usage, out),
             StreamMode::Translated(translated) => {
                 translated.truncate(*usage, out);
                 translated.complete(out);
@@ -181,7 +181,7 @@ impl StreamPipeline {
     /// Returns usage and output so far.
     pub(super) fn meter(&self) -> &ReplyMeter {
         match &self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.totals(),
+            StreamMode::PassThrough(meter) => meter.totals(),
             StreamMode::Translated(translated) => &translated.meter,
         }
     }
@@ -189,9 +189,9 @@ impl StreamPipeline {
     /// Stores the signatures that a caller of this format may not send back.
     pub(super) fn keep_signatures(&mut self, call: &Call) {
         if let StreamMode::Translated(translated) = &mut self.mode
-            && let Some(seals) = translated.signatures.take()
+            && let Some(signatures) = translated.signatures.take()
         {
-            seals.store_into(&call.engine.signatures, &call.key.record.account_id);
+            signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
         }
     }
 
@@ -214,24 +214,24 @@ impl StreamPipeline {
 
 impl StreamMode {
     /// Returns the enforcer of the request, or one that forwards everything.
-    fn stop_enforcer(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
+    fn stop_enforcer(chat: &ChatRequest, enforcer: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
-        brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
+        enforcer.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
     }
 
     fn translated(
         dialect: &'static dyn Dialect,
-        custom: CustomToolCalls,
-        seals: Option<SignatureCollector>,
-        brake: StopEnforcer,
+        custom_calls: CustomToolCalls,
+        signatures: Option<SignatureCollector>,
+        enforcer: StopEnforcer,
         writer: Box<dyn StreamWriter>,
     ) -> Self {
         Self::Translated(Box::new(TranslatedStream {
             reader: dialect.stream_reader(),
             writer,
-            stop_enforcer: brake,
-            custom_calls: custom,
-            signatures: seals,
+            stop_enforcer: enforcer,
+            custom_calls,
+            signatures,
             events: Vec::new(),
             meter: ReplyMeter::default(),
             losses: Vec::new(),
@@ -240,20 +240,20 @@ impl StreamMode {
 
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
         match self {
-            Self::PassThrough(sniffer) => match sniffer.observe(frame) {
+            Self::PassThrough(meter) => match meter.observe(frame) {
                 FrameAction::Forward => {
-                    sniffer.write(frame, out);
+                    meter.write(frame, out);
                     StreamProgress::Ongoing
                 }
                 FrameAction::Drop => StreamProgress::Ongoing,
                 FrameAction::Last => {
-                    if !sniffer.totals().is_finished {
+                    if !meter.totals().is_finished {
                         return StreamProgress::Broken(cut_short_error("the end marker came without a finish reason"));
                     }
-                    sniffer.write(frame, out);
+                    meter.write(frame, out);
                     StreamProgress::Complete
                 }
-                FrameAction::Error(fault) => StreamProgress::Broken(fault),
+                FrameAction::Error(error) => StreamProgress::Broken(error),
             },
             Self::Translated(translated) => translated.push_frame(frame, out),
         }
@@ -262,8 +262,8 @@ impl StreamMode {
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self {
             // The reply is complete; only its end marker is missing.
-            Self::PassThrough(sniffer) if sniffer.totals().is_finished => {
-                sniffer.write_end(out);
+            Self::PassThrough(meter) if meter.totals().is_finished => {
+                meter.write_end(out);
                 StreamProgress::Complete
             }
             Self::PassThrough(_) => StreamProgress::Broken(cut_short_error("the body ended without a finish reason")),
@@ -274,8 +274,8 @@ impl StreamMode {
 
 impl TranslatedStream {
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(fault) = self.reader.push(frame, &mut self.events) {
-            return StreamProgress::Broken(fault);
+        if let Err(error) = self.reader.push(frame, &mut self.events) {
+            return StreamProgress::Broken(error);
         }
         self.meter.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
@@ -289,8 +289,8 @@ impl TranslatedStream {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(fault) = self.reader.finish(&mut self.events) {
-            return StreamProgress::Broken(fault);
+        if let Err(error) = self.reader.finish(&mut self.events) {
+            return StreamProgress::Broken(error);
         }
         self.write(out);
         self.complete(out)
@@ -318,26 +318,26 @@ impl TranslatedStream {
 
     /// Writes the pending events, through the stop enforcer if `braked`.
     fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
-        let Self { reader: _, writer, stop_enforcer: brake, custom_calls: custom, signatures: seals, events, meter: said, losses: _ } = self;
+        let Self { reader: _, writer, stop_enforcer: enforcer, custom_calls, signatures, events, meter, losses: _ } = self;
         let mut write = |event: Event| {
-            meter_event(&event, said);
-            if let Some(seals) = seals {
-                seals.observe(&event);
+            meter_event(&event, meter);
+            if let Some(signatures) = signatures {
+                signatures.observe(&event);
             }
-            if custom.is_idle() {
+            if custom_calls.is_idle() {
                 writer.push(event, out);
             } else {
-                custom.push(event, |event| writer.push(event, out));
+                custom_calls.push(event, |event| writer.push(event, out));
             }
         };
         for event in events.drain(..) {
             match braked {
                 false => write(event),
-                true if brake.is_finished() => {}
-                true => brake.push(event, &mut write),
+                true if enforcer.is_finished() => {}
+                true => enforcer.push(event, &mut write),
             }
         }
-        said.is_estimated = brake.is_usage_estimated();
+        meter.is_estimated = enforcer.is_usage_estimated();
     }
 }
 
@@ -364,14 +364,14 @@ impl StreamWriter for ReplyGatherer {
 }
 
 /// Adds an event to the meter.
-fn meter_event(event: &Event, said: &mut ReplyMeter) {
+fn meter_event(event: &Event, meter: &mut ReplyMeter) {
     match event {
         Event::Usage(usage) => {
-            said.usage = Some(said.usage.unwrap_or_default().merged(*usage));
+            meter.usage = Some(meter.usage.unwrap_or_default().merged(*usage));
         }
-        Event::PartDelta(_, PartDelta::Text(text)) => said.output_bytes += text.len() as u64,
-        Event::PartStart(..) => said.output_bytes += 1,
-        Event::Extra { .. } => said.service_tier = event_tier(event).or(said.service_tier.take()),
+        Event::PartDelta(_, PartDelta::Text(text)) => meter.output_bytes += text.len() as u64,
+        Event::PartStart(..) => meter.output_bytes += 1,
+        Event::Extra { .. } => meter.service_tier = event_tier(event).or(meter.service_tier.take()),
         Event::Start { .. }
         | Event::PartDelta(..)
         | Event::PartSignature(..)

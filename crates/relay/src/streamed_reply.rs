@@ -43,39 +43,39 @@ const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 /// Starts a stream. An error before the first byte lets the next lane try.
 pub(super) async fn relay_stream(
     call: &Arc<Call>,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    tab: BoxedAccount,
+    account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     if !whole_reply::is_stream(&answer.headers) {
-        return whole_reply::stream_whole(call, peek, lane, dialect, speech, answer, tab).await;
+        return whole_reply::stream_whole(call, facts, lane, dialect, translation, answer, account).await;
     }
-    let road = StreamPipeline::new(call, peek, dialect, speech);
-    begin_stream(call, lane, road, peek.json_array, answer, tab).await
+    let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+    begin_stream(call, lane, pipeline, facts.json_array, answer, account).await
 }
 
 /// Starts a stream with this pipeline.
 pub(super) async fn begin_stream(
     call: &Arc<Call>,
     lane: &Arc<LiveLane>,
-    road: StreamPipeline,
+    pipeline: StreamPipeline,
     array: bool,
     answer: ClientResponse,
-    tab: BoxedAccount,
+    account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     // The headers are written first, because a stream that is complete in its first chunk is
     // settled there.
     let mut response = event_stream(Body::empty(), array);
-    whole_reply::add_call_headers(&mut response, &tab);
-    let mut pump = StreamedReply {
+    whole_reply::add_call_headers(&mut response, &account);
+    let mut reply = StreamedReply {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
         upstream: Some(answer.body),
-        pipeline: road,
-        account: Some(tab),
+        pipeline,
+        account: Some(account),
         out: Vec::new(),
         tick: Box::pin(tokio::time::sleep(CHECK_INTERVAL)),
         last_check: Instant::now(),
@@ -83,17 +83,17 @@ pub(super) async fn begin_stream(
         last_sent: Instant::now(),
         must_abort: false,
     };
-    if let Err(fault) = pump.wait_first_chunk().await {
-        return match pump.account.take() {
-            Some(tab) => Err((before_first_byte(fault), tab)),
+    if let Err(error) = reply.wait_first_chunk().await {
+        return match reply.account.take() {
+            Some(account) => Err((before_first_byte(error), account)),
             // A settled stream has no error left. If it had one, no other lane could be paid for.
-            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&fault, &call.id)),
+            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id)),
         };
     }
-    if let Some(tab) = &mut pump.account {
-        tab.first_byte();
+    if let Some(account) = &mut reply.account {
+        account.first_byte();
     }
-    *response.body_mut() = Body::new(pump);
+    *response.body_mut() = Body::new(reply);
     Ok(response)
 }
 
@@ -139,7 +139,7 @@ impl StreamedReply {
         let mut empty = true;
         while self.out.is_empty() {
             let Some(upstream) = &mut self.upstream else { return Ok(()) };
-            let course = match tokio::time::timeout_at(deadline, upstream.frame()).await {
+            let progress = match tokio::time::timeout_at(deadline, upstream.frame()).await {
                 Err(_) if FIRST_CHUNK_WAIT < self.lane.timeouts.gap => return Ok(()),
                 Err(_) => StreamProgress::Broken(stalled_error()),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
@@ -157,7 +157,7 @@ impl StreamedReply {
                                 }
                                 StreamProgress::Broken(stalled_error())
                             }
-                            course => course,
+                            progress => progress,
                         }
                     }
                     Err(_) => continue,
@@ -168,25 +168,25 @@ impl StreamedReply {
                 }
                 Ok(None) => self.pipeline.finish(&mut self.out),
             };
-            match course {
+            match progress {
                 StreamProgress::Ongoing => {}
                 StreamProgress::Complete => self.complete(),
-                StreamProgress::Broken(fault) if self.out.is_empty() => {
+                StreamProgress::Broken(error) if self.out.is_empty() => {
                     self.upstream = None;
-                    return Err(fault);
+                    return Err(error);
                 }
                 // The result must not depend on how many frames arrive at once: output before the
                 // failure is delivered and billed.
-                StreamProgress::Broken(fault) => {
-                    if let Some(tab) = &mut self.account {
-                        tab.first_byte();
+                StreamProgress::Broken(error) => {
+                    if let Some(account) = &mut self.account {
+                        account.first_byte();
                     }
-                    self.abort(&fault);
+                    self.abort(&error);
                 }
             }
         }
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
         }
         Ok(())
     }
@@ -195,14 +195,14 @@ impl StreamedReply {
     fn complete(&mut self) {
         let losses = self.pipeline.losses();
         self.pipeline.keep_signatures(&self.call);
-        if let Some(mut tab) = self.account.take() {
-            tab.first_byte();
-            tab.record_usage(self.pipeline.meter());
-            tab.add_losses(losses);
+        if let Some(mut account) = self.account.take() {
+            account.first_byte();
+            account.record_usage(self.pipeline.meter());
+            account.add_losses(losses);
             if self.pipeline.was_stopped() {
-                tab.note_gateway_stop();
+                account.note_gateway_stop();
             }
-            tab.close_done();
+            account.close_done();
         }
         match self.upstream.take() {
             // Dropped, so that the provider notices and stops generating.
@@ -214,27 +214,27 @@ impl StreamedReply {
     }
 
     /// Ends a stream that failed after its first byte, with an error in the caller's format.
-    fn abort(&mut self, fault: &ApiError) {
+    fn abort(&mut self, error: &ApiError) {
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,
             "lane `{}` broke off mid-stream: {} [{}]",
             self.lane.name,
-            fault,
-            fault.log_note().unwrap_or_default()
+            error,
+            error.log_note().unwrap_or_default()
         );
         self.upstream = None;
-        if let Some(mut tab) = self.account.take() {
-            tab.record_usage(self.pipeline.meter());
-            tab.close_broken_off(fault);
+        if let Some(mut account) = self.account.take() {
+            account.record_usage(self.pipeline.meter());
+            account.close_broken_off(error);
         }
         if self.call.target.json_array {
-            let (_, body) = self.call.dialect.write_error(fault, &self.call.id);
+            let (_, body) = self.call.dialect.write_error(error, &self.call.id);
             self.out.extend_from_slice(b",\r\n");
             self.out.extend_from_slice(&body);
         } else {
-            let last = self.pipeline.abort_event(fault);
-            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(fault, &self.call.id));
+            let last = self.pipeline.abort_event(error);
+            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(error, &self.call.id));
             self.out.extend_from_slice(&last);
         }
         if self.call.dialect.origin() == WireFormat::Native {
@@ -243,20 +243,20 @@ impl StreamedReply {
         }
     }
 
-    fn apply_progress(&mut self, course: StreamProgress) {
-        match course {
+    fn apply_progress(&mut self, progress: StreamProgress) {
+        match progress {
             StreamProgress::Ongoing => self.enforce_hold(),
             StreamProgress::Complete => self.complete(),
-            StreamProgress::Broken(fault) => self.abort(&fault),
+            StreamProgress::Broken(error) => self.abort(&error),
         }
     }
 
     /// Ends the reply as if it had reached its output limit, once it exceeds the reserved money.
     /// The provider ignored the limit it was given.
     fn enforce_hold(&mut self) {
-        let said = self.pipeline.meter();
-        let Some(tab) = self.account.as_mut().filter(|tab| tab.exceeds_hold(said)) else { return };
-        let usage = tab.truncate_at_hold(said);
+        let meter = self.pipeline.meter();
+        let Some(account) = self.account.as_mut().filter(|account| account.exceeds_hold(meter)) else { return };
+        let usage = account.truncate_at_hold(meter);
         self.pipeline.truncate(&usage, &mut self.out);
         self.complete();
     }
@@ -272,12 +272,12 @@ impl StreamedReply {
         let now = self.call.engine.clock.now();
         let key = self.call.engine.keys.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
-            let fault = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
-            return self.abort(&fault.with_blame(Blame::Caller).without_retry());
+            let error = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
+            return self.abort(&error.with_blame(Blame::Caller).without_retry());
         }
         if self.call.engine.must_end_calls() {
-            let fault = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
-            return self.abort(&fault.with_blame(Blame::Gateway));
+            let error = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            return self.abort(&error.with_blame(Blame::Gateway));
         }
         if self.last_received.elapsed() >= END_MARKER_TIMEOUT
             && let StreamProgress::Complete = self.pipeline.finish_early(&mut self.out)
@@ -288,15 +288,15 @@ impl StreamedReply {
             return self.abort(&stalled_error());
         }
         if self.call.arrived.elapsed() > self.lane.timeouts.total {
-            let fault = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
-            return self.abort(&fault);
+            let error = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
+            return self.abort(&error);
         }
         if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
             self.out.extend_from_slice(self.call.dialect.keep_alive());
         }
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
-            tab.checkpoint();
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
+            account.checkpoint();
         }
     }
 
@@ -315,49 +315,49 @@ impl HttpBody for StreamedReply {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        let pump = &mut *self;
+        let reply = &mut *self;
         loop {
-            let Some(upstream) = &mut pump.upstream else {
-                if !pump.out.is_empty() {
-                    return pump.emit();
+            let Some(upstream) = &mut reply.upstream else {
+                if !reply.out.is_empty() {
+                    return reply.emit();
                 }
-                if !pump.must_abort {
+                if !reply.must_abort {
                     return Poll::Ready(None);
                 }
-                return pump.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
+                return reply.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
             };
-            if pump.out.len() > FLUSH_THRESHOLD_BYTES {
-                return pump.emit();
+            if reply.out.len() > FLUSH_THRESHOLD_BYTES {
+                return reply.emit();
             }
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        pump.last_received = Instant::now();
-                        let course = pump.pipeline.push_bytes(data, &mut pump.out);
-                        pump.apply_progress(course);
+                        reply.last_received = Instant::now();
+                        let progress = reply.pipeline.push_bytes(data, &mut reply.out);
+                        reply.apply_progress(progress);
                         // The timer is polled only while the provider is silent.
-                        if pump.last_received.duration_since(pump.last_check) >= CHECK_INTERVAL {
-                            pump.check();
+                        if reply.last_received.duration_since(reply.last_check) >= CHECK_INTERVAL {
+                            reply.check();
                         }
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
-                    let course = pump.pipeline.fail(broken_error(&e), &mut pump.out);
-                    pump.apply_progress(course);
-                    pump.upstream = None;
+                    let progress = reply.pipeline.fail(broken_error(&e), &mut reply.out);
+                    reply.apply_progress(progress);
+                    reply.upstream = None;
                 }
                 Poll::Ready(None) => {
-                    let course = pump.pipeline.finish(&mut pump.out);
+                    let progress = reply.pipeline.finish(&mut reply.out);
                     // No more bytes follow, whatever the progress is.
-                    pump.apply_progress(course);
-                    pump.upstream = None;
+                    reply.apply_progress(progress);
+                    reply.upstream = None;
                 }
-                Poll::Pending if !pump.out.is_empty() => return pump.emit(),
+                Poll::Pending if !reply.out.is_empty() => return reply.emit(),
                 Poll::Pending => {
-                    if pump.tick.as_mut().poll(cx).is_pending() {
+                    if reply.tick.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    pump.check();
+                    reply.check();
                 }
             }
         }
@@ -371,8 +371,8 @@ impl HttpBody for StreamedReply {
 impl Drop for StreamedReply {
     fn drop(&mut self) {
         // The caller left. The output so far is billed.
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
         }
     }
 }
@@ -398,12 +398,12 @@ fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
 }
 
 /// Converts a stream error before the first byte: for the caller no reply has begun.
-pub(super) fn before_first_byte(fault: ApiError) -> ApiError {
-    if fault.kind() != ErrorKind::Interrupted {
-        return fault;
+pub(super) fn before_first_byte(error: ApiError) -> ApiError {
+    if error.kind() != ErrorKind::Interrupted {
+        return error;
     }
-    let note = fault.log_note().unwrap_or_default().to_owned();
-    ApiError::new(ErrorKind::Unavailable, fault.message().to_owned()).with_log_note(note)
+    let note = error.log_note().unwrap_or_default().to_owned();
+    ApiError::new(ErrorKind::Unavailable, error.message().to_owned()).with_log_note(note)
 }
 
 fn stalled_error() -> ApiError {

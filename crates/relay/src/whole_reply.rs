@@ -27,28 +27,28 @@ pub(super) async fn relay_whole(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let body = match read_body(answer, lane, call).await {
         Ok(body) => body,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    let (said, body) = match translate_reply(call, dialect, speech, body, &mut tab) {
+    let (meter, body) = match translate_reply(call, dialect, translation, body, &mut account) {
         Ok(done) => done,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    Ok(settled_response(body, &said, tab))
+    Ok(settled_response(body, &meter, account))
 }
 
 /// Settles the call and returns the response.
-pub(super) fn settled_response(body: Bytes, said: &ReplyMeter, mut tab: BoxedAccount) -> Response {
-    tab.first_byte();
-    tab.record_usage(said);
+pub(super) fn settled_response(body: Bytes, meter: &ReplyMeter, mut account: BoxedAccount) -> Response {
+    account.first_byte();
+    account.record_usage(meter);
     let mut response = json_response(Body::from(body));
-    add_call_headers(&mut response, &tab);
-    let cost = tab.close_done();
+    add_call_headers(&mut response, &account);
+    let cost = account.close_done();
     if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
         response.headers_mut().insert("x-portunus-cost", cost);
     }
@@ -60,36 +60,36 @@ pub(super) fn settled_response(body: Bytes, said: &ReplyMeter, mut tab: BoxedAcc
 /// type.
 pub(super) async fn stream_whole(
     call: &Arc<Call>,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let body = match read_body(answer, lane, call).await {
         Ok(body) => body,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    let speech = match speech {
+    let translation = match translation {
         None if is_json_object(&body) => match call.dialect.read_request(&call.target, &call.body) {
             Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
-            Err(fault) => return Err((fault, tab)),
+            Err(error) => return Err((error, account)),
         },
-        speech => speech,
+        translation => translation,
     };
-    let mut road = StreamPipeline::new(call, peek, dialect, speech);
+    let mut pipeline = StreamPipeline::new(call, facts, dialect, translation);
     let mut out = Vec::new();
-    if let Err(fault) = feed_whole_body(&mut road, dialect, body, &mut out) {
-        return Err((super::streamed_reply::before_first_byte(fault), tab));
+    if let Err(error) = feed_whole_body(&mut pipeline, dialect, body, &mut out) {
+        return Err((super::streamed_reply::before_first_byte(error), account));
     }
-    road.keep_signatures(call);
-    tab.first_byte();
-    tab.record_usage(road.meter());
-    tab.add_losses(road.losses());
-    let mut response = super::streamed_reply::event_stream(Body::from(out), peek.json_array);
-    add_call_headers(&mut response, &tab);
-    tab.close_done();
+    pipeline.keep_signatures(call);
+    account.first_byte();
+    account.record_usage(pipeline.meter());
+    account.add_losses(pipeline.losses());
+    let mut response = super::streamed_reply::event_stream(Body::from(out), facts.json_array);
+    add_call_headers(&mut response, &account);
+    account.close_done();
     Ok(response)
 }
 
@@ -99,65 +99,65 @@ pub(super) async fn gather_stream(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Box<LaneTranslation>,
+    translation: Box<LaneTranslation>,
     mut answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let mut road = StreamPipeline::gathering(call, dialect, speech);
+    let mut pipeline = StreamPipeline::gathering(call, dialect, translation);
     let mut out = Vec::new();
     let mut came = 0;
     let outcome = if is_stream(&answer.headers) {
         loop {
-            let course = match next_chunk(&mut answer.body, lane, call).await {
+            let progress = match next_chunk(&mut answer.body, lane, call).await {
                 Ok(Some(data)) if came + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
                 Ok(Some(data)) => {
                     came += data.len();
-                    road.push_bytes(data, &mut out)
+                    pipeline.push_bytes(data, &mut out)
                 }
-                Ok(None) => road.finish(&mut out),
-                Err(fault) => break Err(fault),
+                Ok(None) => pipeline.finish(&mut out),
+                Err(error) => break Err(error),
             };
-            match course {
+            match progress {
                 StreamProgress::Ongoing => {}
                 StreamProgress::Complete => break Ok(()),
-                StreamProgress::Broken(fault) => break Err(fault),
+                StreamProgress::Broken(error) => break Err(error),
             }
         }
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => feed_whole_body(&mut road, dialect, body, &mut out),
-            Err(fault) => Err(fault),
+            Ok(body) => feed_whole_body(&mut pipeline, dialect, body, &mut out),
+            Err(error) => Err(error),
         }
     };
-    if let Err(fault) = outcome {
-        return Err((super::streamed_reply::before_first_byte(fault), tab));
+    if let Err(error) = outcome {
+        return Err((super::streamed_reply::before_first_byte(error), account));
     }
-    road.keep_signatures(call);
-    if road.was_stopped() {
-        tab.note_gateway_stop();
+    pipeline.keep_signatures(call);
+    if pipeline.was_stopped() {
+        account.note_gateway_stop();
     }
-    tab.add_losses(road.losses());
-    Ok(settled_response(Bytes::from(out), road.meter(), tab))
+    account.add_losses(pipeline.losses());
+    Ok(settled_response(Bytes::from(out), pipeline.meter(), account))
 }
 
 /// Feeds a complete body into the pipeline, be it a stream or a whole reply.
 fn feed_whole_body(
-    road: &mut StreamPipeline,
+    pipeline: &mut StreamPipeline,
     dialect: &'static dyn Dialect,
     body: Bytes,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let course = if is_json_object(&body) {
+    let progress = if is_json_object(&body) {
         dialect.meter_reply(&body)?;
-        road.push_whole(dialect.read_reply(&body)?, out)
+        pipeline.push_whole(dialect.read_reply(&body)?, out)
     } else {
-        match road.push_bytes(body, out) {
-            StreamProgress::Ongoing => road.finish(out),
+        match pipeline.push_bytes(body, out) {
+            StreamProgress::Ongoing => pipeline.finish(out),
             end => end,
         }
     };
-    match course {
-        StreamProgress::Broken(fault) => Err(fault),
+    match progress {
+        StreamProgress::Broken(error) => Err(error),
         StreamProgress::Ongoing | StreamProgress::Complete => Ok(()),
     }
 }
@@ -173,12 +173,12 @@ pub(super) fn is_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Adds the headers that name the lane and the losses.
-pub(super) fn add_call_headers(response: &mut Response, tab: &BoxedAccount) {
+pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) {
     let headers = response.headers_mut();
-    if let Ok(lane) = HeaderValue::from_str(tab.lane()) {
+    if let Ok(lane) = HeaderValue::from_str(account.lane()) {
         headers.insert("x-portunus-lane", lane);
     }
-    if let Some(losses) = tab.loss_header() {
+    if let Some(losses) = account.loss_header() {
         headers.insert("x-portunus-loss", losses);
     }
 }
@@ -186,21 +186,21 @@ pub(super) fn add_call_headers(response: &mut Response, tab: &BoxedAccount) {
 fn translate_reply(
     call: &Call,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     body: Bytes,
-    tab: &mut BoxedAccount,
+    account: &mut BoxedAccount,
 ) -> Result<(ReplyMeter, Bytes), ApiError> {
-    let Some(chat) = speech.map(|speech| speech.request) else {
+    let Some(chat) = translation.map(|translation| translation.request) else {
         return Ok((dialect.meter_reply(&body)?, body));
     };
-    let said = dialect.meter_reply(&body)?;
+    let meter = dialect.meter_reply(&body)?;
     let mut reply = dialect.read_reply(&body)?;
     CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
-    let account = &call.key.record.account_id;
-    call.engine.signatures.keep_reply(account, call.dialect.origin(), &chat, &reply);
+    let account_id = &call.key.record.account_id;
+    call.engine.signatures.keep_reply(account_id, call.dialect.origin(), &chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
-    tab.add_losses(losses);
-    Ok((said, Bytes::from(body)))
+    account.add_losses(losses);
+    Ok((meter, Bytes::from(body)))
 }
 
 /// Reads a whole body within the limits of size and time.

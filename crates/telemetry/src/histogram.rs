@@ -93,8 +93,8 @@ mod tests {
         for value in [0.5, 1.0, 1.5, 9.0] {
             histogram.record(vec![("a", "b".to_owned())], value);
         }
-        let told = histogram.to_json("1", "2");
-        let point = told.pointer("/histogram/dataPoints/0").unwrap();
+        let metric = histogram.to_json("1", "2");
+        let point = metric.pointer("/histogram/dataPoints/0").unwrap();
         assert_eq!(point.get("bucketCounts").unwrap(), &json!(["2", "1", "1"]));
         assert_eq!((point.get("count"), point.get("sum")), (Some(&json!("4")), Some(&json!(12.0))));
     }

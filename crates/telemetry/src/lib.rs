@@ -108,8 +108,8 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
         if !spans.is_empty() {
             reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
         }
-        if news && let Some(told) = counted.report(reporter.service(), reporter.clock.now()) {
-            reporter.send("/v1/metrics", &told).await;
+        if news && let Some(report) = counted.report(reporter.service(), reporter.clock.now()) {
+            reporter.send("/v1/metrics", &report).await;
         }
     }
 }

@@ -78,17 +78,17 @@ impl GatewayMetrics {
             first_byte.clone(),
         );
         let journal_errors = Counter::default();
-        let say = "Failures to write, sync or remove the journal";
-        registry.register("journal_errors", say, journal_errors.clone());
+        let message = "Failures to write, sync or remove the journal";
+        registry.register("journal_errors", message, journal_errors.clone());
         let failures = Family::<FailureLabels, Counter>::default();
         let (up, pending) = (Family::default(), Family::default());
         let latency = Family::default();
-        let say = "Failed attempts of a lane, by cause";
-        registry.register("lane_failures", say, failures.clone());
+        let message = "Failed attempts of a lane, by cause";
+        registry.register("lane_failures", message, failures.clone());
         registry.register("lane_up", "Whether a lane is expected to answer", up.clone());
         registry.register("lane_pending", "Calls running on a lane", pending.clone());
-        let say = "Average time to a reply of a lane, in seconds";
-        registry.register("lane_latency_seconds", say, latency.clone());
+        let message = "Average time to a reply of a lane, in seconds";
+        registry.register("lane_latency_seconds", message, latency.clone());
         Self {
             registry,
             calls,

@@ -128,31 +128,31 @@ fn span(one: &EndedCall) -> Value {
         charges: _,
         losses,
     } = entry;
-    let mut told = labels(one);
-    told.push(("portunus.request_id", request_id.clone()));
-    told.push(("portunus.key_id", key_id.clone()));
-    told.push(("portunus.dialect", dialect.clone()));
-    told.push(("portunus.lane", lane.clone()));
-    told.push(("portunus.outcome", outcome.word().to_owned()));
-    told.push(("portunus.ended_by", ended_by.word().to_owned()));
+    let mut span_labels = labels(one);
+    span_labels.push(("portunus.request_id", request_id.clone()));
+    span_labels.push(("portunus.key_id", key_id.clone()));
+    span_labels.push(("portunus.dialect", dialect.clone()));
+    span_labels.push(("portunus.lane", lane.clone()));
+    span_labels.push(("portunus.outcome", outcome.word().to_owned()));
+    span_labels.push(("portunus.ended_by", ended_by.word().to_owned()));
     if !service.is_empty() {
-        told.push(("portunus.service_tier", service.clone()));
+        span_labels.push(("portunus.service_tier", service.clone()));
     }
-    told.push(("portunus.cost_usd", cost.to_string()));
-    told.push(("portunus.price_version", price_version.clone()));
+    span_labels.push(("portunus.cost_usd", cost.to_string()));
+    span_labels.push(("portunus.price_version", price_version.clone()));
     if !failed.is_empty() {
         let tries: Vec<String> =
             failed.iter().map(|one| format!("{}: {}", one.lane, one.outcome)).collect();
-        told.push(("portunus.failed", tries.join(", ")));
+        span_labels.push(("portunus.failed", tries.join(", ")));
     }
     if !losses.is_empty() {
-        told.push(("portunus.losses", losses.join(", ")));
+        span_labels.push(("portunus.losses", losses.join(", ")));
     }
     let error = error_type(entry);
     if let Some(error) = &error {
-        told.push(("error.type", error.clone()));
+        span_labels.push(("error.type", error.clone()));
     }
-    let mut attributes = attributes(&told);
+    let mut attributes = attributes(&span_labels);
     let numbers = [
         ("gen_ai.usage.input_tokens", Some(usage.input)),
         ("gen_ai.usage.output_tokens", Some(usage.output)),

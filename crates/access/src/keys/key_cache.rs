@@ -89,7 +89,7 @@ impl KeyCache {
         pepper: &str,
     ) -> Result<Self, StoreError> {
         let now = clock.now();
-        let ring = Self {
+        let cache = Self {
             clock,
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             keys: papaya::HashMap::new(),
@@ -101,12 +101,12 @@ impl KeyCache {
             refreshed_at: Mutex::new(now),
             store,
         };
-        let records = ring.store.keys().await?;
-        ring.refresh_accounts().await?;
+        let records = cache.store.keys().await?;
+        cache.refresh_accounts().await?;
         for record in records {
-            ring.insert(record).await?;
+            cache.insert(record).await?;
         }
-        Ok(ring)
+        Ok(cache)
     }
 
     /// Returns the HMAC key that tokens are hashed with.
@@ -159,13 +159,13 @@ impl KeyCache {
     /// Fetches caps and budgets of all accounts.
     async fn refresh_accounts(&self) -> Result<(), StoreError> {
         let _turn = self.account_refresh.lock().await;
-        let mut told: HashMap<String, AccountTerms> =
+        let mut all_terms: HashMap<String, AccountTerms> =
             self.store.account_terms().await?.into_iter().collect();
         // Accounts missing in the answer no longer have limits.
         for id in self.accounts.lock().keys() {
-            told.entry(id.clone()).or_default();
+            all_terms.entry(id.clone()).or_default();
         }
-        for (id, terms) in told {
+        for (id, terms) in all_terms {
             let account = self.account_funds(&id);
             let mut spent = Money::ZERO;
             if let Some(budget) = terms.budget.filter(|_| account.needs_spent(terms)) {
@@ -246,7 +246,7 @@ impl KeyCache {
         let account = self.account_funds(&record.account_id);
         // If either cap is set, all money comes from leases, which respect both caps.
         let cap = record.cap.or(account.cap());
-        let (purse, pace) = match old {
+        let (balance, window) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
                 key.balance.set_cap(cap);
@@ -263,8 +263,8 @@ impl KeyCache {
             }
             Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
         });
-        let places = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key = Arc::new(ApiKey { balance: purse, budget, account, rate_window: pace, allowed_networks: places, record });
+        let allowed_networks = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
+        let key = Arc::new(ApiKey { balance, budget, account, rate_window: window, allowed_networks, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }

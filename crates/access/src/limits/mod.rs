@@ -67,7 +67,7 @@ impl RateLimiter {
         let accounts = self.accounts.pin();
         for (id, limits) in told {
             match accounts.get(&id) {
-                Some(pace) => pace.set_limits(limits),
+                Some(window) => window.set_limits(limits),
                 None if limits.is_none() => {}
                 None => {
                     accounts.insert(id, Arc::new(RateWindow::new(limits)));
@@ -89,47 +89,47 @@ impl RateLimiter {
         let own = key.rate_window.limits().map(|limits| {
             (Arc::clone(&key.rate_window), limits, format!("key:{}", key.record.id), "API key")
         });
-        let theirs = account.and_then(|pace| {
-            let limits = pace.limits()?;
-            Some((pace, limits, format!("account:{}", key.record.account_id), "account"))
+        let theirs = account.and_then(|window| {
+            let limits = window.limits()?;
+            Some((window, limits, format!("account:{}", key.record.account_id), "account"))
         });
         if own.is_none() && theirs.is_none() {
             return Ok(None);
         }
         // Created before the checks, so that dropping it releases the key's window if the account
         // refuses.
-        let pass = RatePermit {
+        let permit = RatePermit {
             clock: Arc::clone(&self.clock),
             shared: self.shared.clone(),
             admissions: Mutex::new(Vec::with_capacity(2)),
         };
         let mut steps = Vec::with_capacity(2);
-        for (pace, limits, name, whose) in [own, theirs].into_iter().flatten() {
-            match self.admit_one(&pace, limits, &name).await {
+        for (window, limits, name, whose) in [own, theirs].into_iter().flatten() {
+            match self.admit_one(&window, limits, &name).await {
                 Ok(step) => {
-                    steps.push((Arc::clone(&pace), step));
-                    pass.admissions.lock().push(RateAdmission {
-                        window: pace,
+                    steps.push((Arc::clone(&window), step));
+                    permit.admissions.lock().push(RateAdmission {
+                        window,
                         name,
                         local_tokens: None,
                         shared_tokens: None,
                     });
                 }
                 Err(excess) => {
-                    pass.admissions.lock().clear();
-                    for (pace, step) in steps {
-                        pace.cancel(self.clock.now(), step);
+                    permit.admissions.lock().clear();
+                    for (window, step) in steps {
+                        window.cancel(self.clock.now(), step);
                     }
                     return Err(limit_error(excess, whose));
                 }
             }
         }
-        Ok(Some(Arc::new(pass)))
+        Ok(Some(Arc::new(permit)))
     }
 
-    async fn admit_one(&self, pace: &RateWindow, limits: RateLimits, name: &str) -> Result<Option<i64>, LimitExceeded> {
+    async fn admit_one(&self, window: &RateWindow, limits: RateLimits, name: &str) -> Result<Option<i64>, LimitExceeded> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let step = pace.admit(self.clock.now(), nodes, alone)?;
+        let step = window.admit(self.clock.now(), nodes, alone)?;
         let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
         if alone {
             return Ok(step);
@@ -139,15 +139,15 @@ impl RateLimiter {
         let now = self.clock.now();
         match told {
             TakeOutcome::Allowed(_, used) => {
-                pace.set_shared_requests(now, used);
+                window.set_shared_requests(now, used);
                 Ok(step)
             }
             TakeOutcome::Refused(wait, used) => {
-                pace.cancel(now, step);
-                pace.set_shared_requests(now, used);
+                window.cancel(now, step);
+                window.set_shared_requests(now, used);
                 Err(LimitExceeded::Requests(limit, wait))
             }
-            TakeOutcome::Unknown => pace.check_share(now, nodes, step).map(|()| step),
+            TakeOutcome::Unknown => window.check_share(now, nodes, step).map(|()| step),
         }
     }
 
@@ -184,25 +184,25 @@ impl RatePermit {
             let entered = self.admissions.lock();
             entered.iter().map(|one| (Arc::clone(&one.window), one.name.clone())).collect()
         };
-        for (place, (pace, name)) in paces.into_iter().enumerate() {
+        for (place, (window, name)) in paces.into_iter().enumerate() {
             let whose = if name.starts_with("key:") { "API key" } else { "account" };
-            let taken = pace.count_tokens(self.clock.now(), estimate, nodes, alone);
+            let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
             let Some(taken) = taken.map_err(|excess| limit_error(excess, whose))? else { continue };
             if let Some(entered) = self.admissions.lock().get_mut(place) {
                 entered.local_tokens = Some(taken);
             }
-            let limit = pace.limits().and_then(|limits| limits.tpm);
+            let limit = window.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
             match Box::pin(shared.take(&SharedTake { owner: &name, limit_name: "tpm", amount, limit })).await {
                 TakeOutcome::Allowed(step, used) => {
-                    pace.set_shared_tokens(self.clock.now(), used);
+                    window.set_shared_tokens(self.clock.now(), used);
                     if let Some(entered) = self.admissions.lock().get_mut(place) {
                         entered.shared_tokens = Some((step, amount));
                     }
                 }
                 TakeOutcome::Refused(wait, used) => {
-                    pace.set_shared_tokens(self.clock.now(), used);
+                    window.set_shared_tokens(self.clock.now(), used);
                     return Err(limit_error(LimitExceeded::Tokens(limit, wait), whose));
                 }
                 // The local count above applies alone.
@@ -215,10 +215,10 @@ impl RatePermit {
     /// Ends the call and replaces the estimate by the tokens used. Later calls have no effect.
     pub fn close(&self, used: u64) {
         let now = self.clock.now();
-        for RateAdmission { window: pace, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
-            pace.release();
+        for RateAdmission { window, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
+            window.release();
             if let Some((step, counted)) = tokens {
-                pace.correct_tokens(now, step, counted, used);
+                window.correct_tokens(now, step, counted, used);
             }
             if let (Some(shared), Some((step, counted))) = (&self.shared, shared_tokens) {
                 shared.correct(&name, step, counted, used);
@@ -234,7 +234,7 @@ impl Drop for RatePermit {
 }
 
 fn limit_error(excess: LimitExceeded, whose: &str) -> ApiError {
-    let (say, wait) = match excess {
+    let (message, wait) = match excess {
         LimitExceeded::Requests(limit, wait) => {
             (format!("this {whose} may make {limit} requests per minute; retry later"), wait)
         }
@@ -245,5 +245,5 @@ fn limit_error(excess: LimitExceeded, whose: &str) -> ApiError {
             (format!("this {whose} may have {limit} calls running at once; retry shortly"), BUSY_RETRY_AFTER)
         }
     };
-    ApiError::new(ErrorKind::RateLimited, say).with_retry_after(wait)
+    ApiError::new(ErrorKind::RateLimited, message).with_retry_after(wait)
 }

@@ -95,9 +95,9 @@ fn node_share(limit: u32, nodes: u32) -> u32 {
 impl RateWindow {
     /// Creates a window with these limits.
     pub fn new(limits: RateLimits) -> Self {
-        let pace = Self::default();
-        pace.set_limits(limits);
-        pace
+        let window = Self::default();
+        window.set_limits(limits);
+        window
     }
 
     /// Changes the limits. Earlier counts are kept.
@@ -257,20 +257,20 @@ mod tests {
     #[test]
     fn concurrent_checks_keep_exactly_the_share() {
         for round in 0..200 {
-            let pace = RateWindow::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
+            let window = RateWindow::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
             let now = round * MINUTE_MICROS;
-            let steps: Vec<_> = (0..30).map(|_| pace.admit(now, 3, false).unwrap()).collect();
+            let steps: Vec<_> = (0..30).map(|_| window.admit(now, 3, false).unwrap()).collect();
             let begin = Barrier::new(6);
             let stay = |steps: &[Option<i64>]| {
                 begin.wait();
-                steps.iter().filter(|step| pace.check_share(now, 3, **step).is_ok()).count()
+                steps.iter().filter(|step| window.check_share(now, 3, **step).is_ok()).count()
             };
             let stayed: usize = std::thread::scope(|scope| {
                 let all: Vec<_> = steps.chunks(5).map(|some| scope.spawn(|| stay(some))).collect();
                 all.into_iter().map(|one| one.join().unwrap()).sum()
             });
             assert_eq!(stayed, 10);
-            assert!(pace.admit(now, 3, true).is_err());
+            assert!(window.admit(now, 3, true).is_err());
         }
     }
 }

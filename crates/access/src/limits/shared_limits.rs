@@ -100,13 +100,13 @@ impl SharedLimits {
         let mut manager = self.manager.clone();
         let mut invocation = self.take_script.key(format!("portunus:{what}:{name}"));
         invocation.arg(*amount).arg(*limit);
-        let asked =
+        let answered =
             tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
-        let told: Result<(i64, i64, u64), _> = match asked {
-            Ok(told) => told,
+        let reply: Result<(i64, i64, u64), _> = match answered {
+            Ok(reply) => reply,
             Err(_) => return self.pause("no answer in time"),
         };
-        match told {
+        match reply {
             Ok((1, step, used)) => TakeOutcome::Allowed(step, used),
             Ok((_, millis, used)) => {
                 TakeOutcome::Refused(Duration::from_millis(u64::try_from(millis).unwrap_or(1)), used)

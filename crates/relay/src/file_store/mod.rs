@@ -104,8 +104,8 @@ impl FileStore {
         let terms = self.settings.load();
         let (length, size) = (bytes.len(), terms.max_bytes);
         if length > size {
-            let say = format!("{length} bytes are too many to be stored; the limit is {size}");
-            return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
+            let message = format!("{length} bytes are too many to be stored; the limit is {size}");
+            return Err(ApiError::new(ErrorKind::Unavailable, message).without_retry());
         }
         let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
         let expires = self.now_seconds().saturating_add(lives);
@@ -136,8 +136,8 @@ impl FileStore {
         signature: &str,
     ) -> Result<FileName<'a>, ApiError> {
         let forged = || {
-            let say = "this link is incomplete or was not issued by this gateway; request the result again";
-            ApiError::new(ErrorKind::Forbidden, say).with_code("wrong_signature")
+            let message = "this link is incomplete or was not issued by this gateway; request the result again";
+            ApiError::new(ErrorKind::Forbidden, message).with_code("wrong_signature")
         };
         let expires: i64 = expires.parse().map_err(|_| forged())?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| forged())?;
@@ -146,8 +146,8 @@ impl FileStore {
         if self.now_seconds() >= expires {
             let ended = jiff::Timestamp::from_second(expires);
             let ended = ended.map(|time| time.to_string()).unwrap_or_default();
-            let say = format!("this link expired at {ended}, and the file with it; generate it again");
-            return Err(ApiError::new(ErrorKind::Gone, say).with_code("link_expired"));
+            let message = format!("this link expired at {ended}, and the file with it; generate it again");
+            return Err(ApiError::new(ErrorKind::Gone, message).with_code("link_expired"));
         }
         Ok(name)
     }
@@ -244,13 +244,13 @@ fn write_error(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
             matches!(io.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
         })
     });
-    let say = if full {
+    let message = if full {
         "there is no room to store the result at the moment, retry later"
     } else {
         "the result cannot be kept at the moment, retry shortly"
     };
     let note = format!("a file of account {account} was not stored: {error}");
-    ApiError::new(ErrorKind::Overloaded, say).with_log_note(note)
+    ApiError::new(ErrorKind::Overloaded, message).with_log_note(note)
 }
 
 fn read_error(error: &dyn std::error::Error) -> ApiError {
@@ -317,14 +317,14 @@ mod tests {
             (&name, "", &signature),
             ("../portunus.db", &expires, &signature),
         ] {
-            let fault = files.verify_link(name, expires, signature).unwrap_err();
-            assert_eq!(fault.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
+            let error = files.verify_link(name, expires, signature).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
         }
         ground.clock.pass(2 * HOUR - 1_000_000);
         assert!(files.verify_link(&name, &expires, &signature).is_ok());
         ground.clock.pass(1_000_000);
-        let fault = files.verify_link(&name, &expires, &signature).unwrap_err();
-        assert_eq!((fault.kind(), fault.code()), (ErrorKind::Gone, Some("link_expired")));
+        let error = files.verify_link(&name, &expires, &signature).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Gone, Some("link_expired")));
     }
 
     #[tokio::test]
@@ -353,8 +353,8 @@ mod tests {
         assert!(large.unwrap_err().message().contains("11 bytes"));
         std::fs::remove_dir_all(&ground.folder).unwrap();
         std::fs::write(&ground.folder, "a file where the folder was").unwrap();
-        let fault = ground.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
-        assert_eq!(fault.unwrap_err().kind(), ErrorKind::Overloaded);
+        let error = ground.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Overloaded);
         std::fs::remove_file(&ground.folder).unwrap();
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let full = object_store::Error::Generic { store: "files", source: full.into() };

@@ -17,12 +17,12 @@ const MAX_FETCHED_BYTES: usize = 256 << 20;
 /// Converts every image to the delivery that the caller requested.
 pub(super) async fn deliver(
     call: &Call,
-    job: &ImageCall,
-    pick: &Candidate,
+    image_call: &ImageCall,
+    candidate: &Candidate,
     asked: LaneImages,
 ) -> Result<DeliveredImages, ApiError> {
     let LaneImages { reply: mut pictures, body } = asked;
-    let wished = job.delivery();
+    let wished = image_call.delivery();
     let inline = pictures.images.iter().all(lane_requests::is_inline);
     if inline && wished != Some(ImageDelivery::Url) {
         return Ok(DeliveredImages { reply: pictures, pass_through_body: body });
@@ -38,7 +38,7 @@ pub(super) async fn deliver(
                 let bytes = dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
-            MediaSource::Url { url, .. } => fetch_image(call, pick, url, &allowance).await?,
+            MediaSource::Url { url, .. } => fetch_image(call, candidate, url, &allowance).await?,
             MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("no bytes")),
         };
         // Without a requested delivery, a link stays a link, but one of this gateway that does not
@@ -61,14 +61,14 @@ pub(super) async fn deliver(
 /// own hosts, through the guarded fetcher from others.
 async fn fetch_image(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     url: &str,
     allowance: &FetchAllowance,
 ) -> Result<(String, Bytes), ApiError> {
-    let bytes = if pick.lane.provider.owns(url) {
-        let dialect = lane_requests::error_dialect(image_call::image_protocol(&pick.lane)?);
-        let answer = send::get_from_lane(call, pick, dialect, url).await?;
-        whole_reply::read_body(answer, &pick.lane, call).await?
+    let bytes = if candidate.lane.provider.owns(url) {
+        let dialect = lane_requests::error_dialect(image_call::image_protocol(&candidate.lane)?);
+        let answer = send::get_from_lane(call, candidate, dialect, url).await?;
+        whole_reply::read_body(answer, &candidate.lane, call).await?
     } else {
         let fetcher = &call.config.media.fetcher;
         let got = fetcher.fetch(url, MediaKind::Image, allowance).await;

@@ -92,21 +92,21 @@ impl ImageCall {
     /// Fetched inputs must pass the same checks as sent ones, and a call that fails them must leave
     /// no reservation.
     pub(super) async fn admit(mut self, call: &Call) -> Result<(Self, BoxedAccount), ApiError> {
-        let peek = RequestFacts {
+        let facts = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
             max_output_tokens: Some(self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default())),
             candidates: 1,
             ..RequestFacts::default()
         };
-        admit::check_token_rate(call, &peek).await?;
+        admit::check_token_rate(call, &facts).await?;
         self.fetch(call).await?;
         let bound = self.max_cost(self.route.prices.iter());
-        let mut tab = admit::admit_with_max_cost(call, &peek, &self.route, bound).await?;
+        let mut account = admit::admit_with_max_cost(call, &facts, &self.route, bound).await?;
         let size = self.request().size.to_string();
-        tab.set_image_spec(Some(&size), self.request().quality.as_deref());
+        account.set_image_spec(Some(&size), self.request().quality.as_deref());
         admit::sync_journal(call).await?;
-        Ok((self, tab))
+        Ok((self, account))
     }
 
     async fn fetch(&mut self, call: &Call) -> Result<(), ApiError> {
@@ -120,14 +120,14 @@ impl ImageCall {
         for (place, source) in sources.chain(mask) {
             let MediaSource::Url { url, .. } = &*source else { continue };
             if !media.is_fetch_enabled {
-                let say = format!("`{place}` must stand in the request itself");
-                return Err(ApiError::invalid(place, say));
+                let message = format!("`{place}` must stand in the request itself");
+                return Err(ApiError::invalid(place, message));
             }
             let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
             let got = got.map_err(|e| fetch_error(&place, call, &e))?;
             let Some(seen) = dialects::images::image_info(&got.bytes) else {
-                let say = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
-                return Err(ApiError::invalid(place, say));
+                let message = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
+                return Err(ApiError::invalid(place, message));
             };
             let data = dialects::images::encode(&got.bytes);
             *source = MediaSource::Inline { mime: seen.mime(), data };
@@ -140,17 +140,17 @@ impl ImageCall {
     }
 
     /// Upper bound of the output tokens of all images.
-    fn max_output_tokens(&self, palette: &ImageCapabilities) -> u64 {
+    fn max_output_tokens(&self, capabilities: &ImageCapabilities) -> u64 {
         let picture = self.request();
         let drafts = picture.partial_images.unwrap_or_default();
-        let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
+        let one = capabilities.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
         one.saturating_mul(picture.count.into())
     }
 
     /// Upper bound of the cost over these price lists.
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let picture = self.request();
-        let palette = self.route.model.images.clone().unwrap_or_default();
+        let capabilities = self.route.model.images.clone().unwrap_or_default();
         let converses = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
         let words = match (converses, self.route.model.max_output_tokens) {
             (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into()),
@@ -169,7 +169,7 @@ impl ImageCall {
         let bounds = prices.map(|prices| {
             // A price list with tokens per image counts them itself.
             let known = prices.image_rate(which).tokens > 0;
-            let output = if known { 0 } else { self.max_output_tokens(&palette) };
+            let output = if known { 0 } else { self.max_output_tokens(&capabilities) };
             prices.max_cost_with(input, output.max(words), &units)
         });
         bounds.max().unwrap_or(Money::ZERO)
@@ -179,9 +179,9 @@ impl ImageCall {
     pub(super) fn meter(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
         let made = pictures.count() as u64;
         let estimate = || {
-            let palette = lane.served_model.images.clone().unwrap_or_default();
+            let capabilities = lane.served_model.images.clone().unwrap_or_default();
             let picture = self.request();
-            let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), 0);
+            let one = capabilities.max_tokens(&picture.size, picture.quality.as_deref(), 0);
             let by_token = lane.prices.per_image.is_none();
             let output = if by_token { one.saturating_mul(made) } else { 0 };
             let input = (picture.prompt.len() as u64).div_ceil(4);
@@ -199,9 +199,9 @@ impl ImageCall {
         lane: &LiveLane,
         stream: bool,
     ) -> Result<PreparedImages, ApiError> {
-        let spoken = image_protocol(lane)?;
-        let same = spoken.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
-        let origin = spoken.origin();
+        let protocol = image_protocol(lane)?;
+        let same = protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
+        let origin = protocol.origin();
         let (written, losses) = if same {
             let one = self.form.patch(&call.body, &self.parsed, &lane.model);
             let ImageProviderRequest { outgoing, content_type, headers } = one;
@@ -212,7 +212,7 @@ impl ImageCall {
             (vec![ImageProviderRequest { outgoing, content_type, headers }], Vec::new())
         } else {
             let picture = ImageRequest { stream, ..self.request().clone() };
-            spoken.write(&picture, &lane.model, &call.id)?
+            protocol.write(&picture, &lane.model, &call.id)?
         };
         let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
@@ -230,7 +230,7 @@ impl ImageCall {
         }
         let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
-        Ok(PreparedImages { protocol: spoken, requests: fitted, losses, is_pass_through: same })
+        Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through: same })
     }
 
     /// Returns the requests and their maximum cost without sending them.
@@ -244,21 +244,21 @@ impl ImageCall {
                 self.has_fetched = true;
             }
         }
-        let picks = route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
-        let lane = &picks.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
-        let PreparedImages { protocol: spoken, requests: written, losses, is_pass_through: _ } =
+        let candidates = route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
+        let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
+        let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;
         let bound = self.max_cost(std::iter::once(&lane.prices));
         let outgoing = written.into_iter().map(|written| written.outgoing).collect();
-        let dialect = spoken.origin();
-        let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
-        Ok(dry_run::dry_run_response(self.model(), told))
+        let dialect = protocol.origin();
+        let result = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
+        Ok(dry_run::dry_run_response(self.model(), result))
     }
 }
 
 /// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
-    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
+    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |capabilities| capabilities.family);
     if lane.formats.contains(&WireFormat::Images) {
         return Ok(ImageProtocol::Images(family()));
     }
@@ -284,7 +284,7 @@ fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
 /// address.
 fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
     let limits = call.config.media.fetcher.limits();
-    let say = format!(
+    let message = format!(
         "`{place}` could not be fetched: it must be a public HTTPS address that gives a picture \
          of at most {} bytes within {:?}",
         limits.max_bytes, limits.timeout
@@ -295,7 +295,7 @@ fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
                 .with_retry_after(std::time::Duration::from_secs(1))
         }
         FetchError::NotPublic | FetchError::Failed(_) => {
-            ApiError::invalid(place, say).with_code("failed_to_download_image").with_log_note(error.to_string())
+            ApiError::invalid(place, message).with_code("failed_to_download_image").with_log_note(error.to_string())
         }
     }
 }

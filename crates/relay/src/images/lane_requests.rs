@@ -31,10 +31,10 @@ pub(super) struct LaneImages {
 }
 
 /// Sends all requests of a call and merges the replies.
-pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
-    let PreparedImages { protocol: spoken, requests: written, losses: _, is_pass_through: same } = prepared;
+pub(super) async fn request_all(call: &Call, candidate: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
+    let PreparedImages { protocol, requests: written, losses: _, is_pass_through: same } = prepared;
     let several = written.len() > 1;
-    let asking = written.into_iter().map(|written| request_one(call, pick, spoken, written));
+    let asking = written.into_iter().map(|written| request_one(call, candidate, protocol, written));
     let answers: Vec<_> = iter(asking).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
     let mut all = LaneImages { reply: ImageReply::default(), body: None };
     let mut failed = Vec::new();
@@ -44,18 +44,18 @@ pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: Prepare
                 append_reply(&mut all.reply, pictures);
                 all.body = (same && !several).then_some(body);
             }
-            Err(fault) => failed.push(fault),
+            Err(error) => failed.push(error),
         }
     }
     if all.reply.count() == 0
-        && let Some(fault) = failed.pop()
+        && let Some(error) = failed.pop()
     {
-        return Err(fault);
+        return Err(error);
     }
     // Images that succeeded are delivered. The others are reported as failed and not billed.
-    all.reply.images.extend(failed.into_iter().map(|fault| GeneratedImage::Failed {
-        code: fault.code().unwrap_or("server_error").to_owned(),
-        say: fault.message().to_owned(),
+    all.reply.images.extend(failed.into_iter().map(|error| GeneratedImage::Failed {
+        code: error.code().unwrap_or("server_error").to_owned(),
+        say: error.message().to_owned(),
     }));
     Ok(all)
 }
@@ -91,18 +91,18 @@ fn sum_usage(one: Usage, other: Usage) -> Usage {
 }
 
 /// Returns the format of the lane's errors.
-pub(super) fn error_dialect(spoken: ImageProtocol) -> &'static dyn Dialect {
-    dialects::get(spoken.origin()).unwrap_or(&dialects::chat::ChatDialect)
+pub(super) fn error_dialect(protocol: ImageProtocol) -> &'static dyn Dialect {
+    dialects::get(protocol.origin()).unwrap_or(&dialects::chat::ChatDialect)
 }
 
 pub(super) async fn send(
     call: &Call,
-    pick: &Candidate,
-    spoken: ImageProtocol,
+    candidate: &Candidate,
+    protocol: ImageProtocol,
     written: ImageProviderRequest,
 ) -> Result<transport::ClientResponse, ApiError> {
     let ImageProviderRequest { outgoing, content_type: kind, headers: more } = written;
-    let dialect = error_dialect(spoken);
+    let dialect = error_dialect(protocol);
     let mut headers = lane::request_headers(call, dialect);
     if let Some(kind) = kind {
         let kind = HeaderValue::from_str(&kind)
@@ -112,28 +112,28 @@ pub(super) async fn send(
     for (name, value) in more {
         headers.insert(*name, HeaderValue::from_static(value));
     }
-    lane::send_with_headers(call, pick, dialect, headers, outgoing).await
+    lane::send_with_headers(call, candidate, dialect, headers, outgoing).await
 }
 
 async fn request_one(
     call: &Call,
-    pick: &Candidate,
-    spoken: ImageProtocol,
+    candidate: &Candidate,
+    protocol: ImageProtocol,
     written: ImageProviderRequest,
 ) -> Result<(ImageReply, Bytes), ApiError> {
-    let answer = send(call, pick, spoken, written).await?;
-    let mut body = whole_reply::read_body(answer, &pick.lane, call).await?;
-    let (mut pause, mut lost, mut named) = (FIRST_POLL_PAUSE, 0, None);
+    let answer = send(call, candidate, protocol, written).await?;
+    let mut body = whole_reply::read_body(answer, &candidate.lane, call).await?;
+    let (mut pause, mut lost, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
         // The first task URL counts, because later replies may omit it.
-        let at: &str = match spoken.read(&body)? {
+        let at: &str = match protocol.read(&body)? {
             ImageAnswer::Finished(pictures) => return Ok((pictures, body)),
-            ImageAnswer::Pending(at) => named.get_or_insert(at),
+            ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };
-        if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
-            progress.fetch_max(come, Ordering::Relaxed);
+        if let (Some(progress), Some(percent)) = (&call.progress, protocol.progress(&body)) {
+            progress.fetch_max(percent, Ordering::Relaxed);
         }
-        if pause >= call.time_left(&pick.lane.timeouts) {
+        if pause >= call.time_left(&candidate.lane.timeouts) {
             return Err(ApiError::new(
                 canon::ErrorKind::Timeout,
                 "the provider took too long to answer",
@@ -143,14 +143,14 @@ async fn request_one(
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
         let again = async {
-            let answer = lane::get_from_lane(call, pick, error_dialect(spoken), at).await?;
-            whole_reply::read_body(answer, &pick.lane, call).await
+            let answer = lane::get_from_lane(call, candidate, error_dialect(protocol), at).await?;
+            whole_reply::read_body(answer, &candidate.lane, call).await
         };
         match again.await {
-            Ok(told) => (body, lost) = (told, 0),
+            Ok(polled) => (body, lost) = (polled, 0),
             // The task continues and is billed even while polls fail.
-            Err(fault) if fault.is_retryable() && lost < MAX_FAILED_POLLS => lost += 1,
-            Err(fault) => return Err(fault),
+            Err(error) if error.is_retryable() && lost < MAX_FAILED_POLLS => lost += 1,
+            Err(error) => return Err(error),
         }
     }
 }

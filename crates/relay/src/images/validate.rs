@@ -6,8 +6,8 @@ use catalog::{Model, ImageCapabilities};
 /// Refuses values that the model does not support, and names those it does.
 pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
     if picture.stream && picture.delivery == Some(canon::ImageDelivery::Url) {
-        let say = "`response_format` cannot be `url` here: a stream carries its images inline";
-        return Err(ApiError::invalid("response_format", say));
+        let message = "`response_format` cannot be `url` here: a stream carries its images inline";
+        return Err(ApiError::invalid("response_format", message));
     }
     let Some(palette) = &model.images else { return Ok(()) };
     let ImageCapabilities {
@@ -26,8 +26,8 @@ pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiE
         tokens: _,
     } = palette;
     let refuse = |name: &str, allowed: &str| {
-        let say = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
-        Err(ApiError::invalid(name, say))
+        let message = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
+        Err(ApiError::invalid(name, message))
     };
     if picture.size != ImageSize::Auto && !palette.accepts_size(&picture.size) {
         return refuse("size", &palette.describe_sizes());
@@ -54,8 +54,8 @@ pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiE
     // The inputs of a model that only the operator describes are unknown.
     let known = !model.as_of.is_empty();
     if known && !picture.inputs.is_empty() && !model.accepts_input("image") {
-        let say = format!("`{}` generates images from text alone; it takes no input images", model.id);
-        return Err(ApiError::invalid("image", say));
+        let message = format!("`{}` generates images from text alone; it takes no input images", model.id);
+        return Err(ApiError::invalid("image", message));
     }
     Ok(())
 }
