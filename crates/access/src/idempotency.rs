@@ -89,9 +89,9 @@ impl IdempotencyKeys {
             }
         }
         let CallClaim { call, owner, .. } = claim;
-        let runner = ClaimGuard::new(Arc::clone(self), call, owner);
+        let guard = ClaimGuard::new(Arc::clone(self), call, owner);
         let response = run(request).await?;
-        runner.store_reply(response).await
+        guard.store_reply(response).await
     }
 }
 
@@ -273,11 +273,11 @@ impl HttpBody for ReplyRecorder {
                     recorder.state = RecorderState::Done;
                     return Poll::Ready(last.map(Ok));
                 }
-                RecorderState::Recording(runner) => {
+                RecorderState::Recording(guard) => {
                     let frame = match ready!(Pin::new(&mut recorder.body).poll_frame(cx)) {
                         Some(Err(e)) => {
                             // A stream that failed is not stored.
-                            *runner = None;
+                            *guard = None;
                             return Poll::Ready(Some(Err(e)));
                         }
                         frame => frame.and_then(Result::ok),
@@ -293,12 +293,12 @@ impl HttpBody for ReplyRecorder {
                     if frame.is_some() && !recorder.body.is_end_stream() {
                         return Poll::Ready(frame.map(Ok));
                     }
-                    let Some(runner) = runner.take() else {
+                    let Some(guard) = guard.take() else {
                         recorder.state = RecorderState::Done;
                         return Poll::Ready(frame.map(Ok));
                     };
                     let headers = std::mem::take(&mut recorder.headers);
-                    let ended = runner.stream_ended(headers, recorder.recorded.take());
+                    let ended = guard.stream_ended(headers, recorder.recorded.take());
                     recorder.state = RecorderState::Storing(Box::pin(ended), frame);
                 }
             }

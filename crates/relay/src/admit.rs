@@ -49,22 +49,22 @@ pub(super) async fn admit(
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     let input = max_input_tokens(call, facts, route, media);
-    let asked = facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let requested_output = facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
     let candidates = u64::from(facts.candidates.max(1));
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
-    let held = hold_record(call, facts, &prices.version);
+    let record = hold_record(call, facts, &prices.version);
     let account = CallAccount::new(call, facts, model);
-    let full = bound(asked);
-    let least = bound(asked.min(MIN_USEFUL_OUTPUT_TOKENS));
-    let ticket = match reserve(call, held, full, least).await {
+    let full = bound(requested_output);
+    let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
+    let ticket = match reserve(call, record, full, least).await {
         Ok(ticket) => ticket,
         Err(error) => return Err(account.record_refusal(error)),
     };
-    let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), asked));
+    let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), requested_output));
     let account = account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
-    Ok(AdmittedCall { account, lowered_limit: limit, requested_output: asked })
+    Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 
 /// Reserves the maximum cost in full, or refuses the call.
@@ -113,10 +113,10 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
 
 /// Reserves money from the budgets of the key and its account and from the key's balance. Leases of
 /// the balance respect the caps of both.
-async fn reserve(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
+async fn reserve(call: &Call, record: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
     let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
-    match call.engine.funds.reserve(&call.key.balance, held, full, least).await {
+    match call.engine.funds.reserve(&call.key.balance, record, full, least).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
         Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
@@ -130,10 +130,10 @@ fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetSha
     let mut shares: Vec<BudgetShare> = Vec::new();
     let mut full = full;
     let budgets = [(key.budget.clone(), KEY_NOUN), (key.account.budget(), ACCOUNT_NOUN)];
-    for (budget, whose) in budgets {
+    for (budget, owner) in budgets {
         let Some(budget) = budget else { continue };
         let share = budget.reserve(call.engine.clock.now(), full, least);
-        let share = share.map_err(|over| over_budget(over, whose))?;
+        let share = share.map_err(|over| over_budget(over, owner))?;
         full = full.min(share.amount());
         shares.push(share);
     }
@@ -141,21 +141,21 @@ fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetSha
 }
 
 fn over_cap(call: &Call, left: Money) -> ApiError {
-    let whose = match (call.key.record.cap, call.key.account.cap()) {
+    let owner = match (call.key.record.cap, call.key.account.cap()) {
         (Some(_), None) => KEY_NOUN,
         (None, _) => ACCOUNT_NOUN,
         (Some(_), Some(_)) => "API key or of its account",
     };
-    let message = format!("the spending cap of this {whose} is reached: {left} USD are left");
+    let message = format!("the spending cap of this {owner} is reached: {left} USD are left");
     ApiError::new(ErrorKind::QuotaExceeded, message)
 }
 
-fn over_budget(over: OverBudget, whose: &str) -> ApiError {
+fn over_budget(over: OverBudget, owner: &str) -> ApiError {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
     let message = format!(
-        "the budget of this {whose} for this period is used up: {left} USD are left; it resets \
+        "the budget of this {owner} for this period is used up: {left} USD are left; it resets \
          at {resets}"
     );
     ApiError::new(ErrorKind::QuotaExceeded, message)
@@ -191,9 +191,9 @@ fn cannot_account() -> ApiError {
 /// results of web searches.
 pub(super) fn max_input_tokens(call: &Call, facts: &RequestFacts, route: &Route, media: &MediaRefs) -> u64 {
     let media = route.lanes.iter().map(|lane| media.max_tokens(&lane.served_model)).max();
-    let found = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
-    let found = route.model.context_window.map_or(found, |window| found.min(window));
-    (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(found)
+    let search_tokens = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
+    let search_tokens = route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
+    (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(search_tokens)
 }
 
 /// Upper bound of what a chat call can use beyond tokens: searches and seconds.
@@ -214,8 +214,8 @@ pub(super) fn max_cost(route: &Route, input: u64, output: u64, units: &BilledUni
 }
 
 /// Largest output limit whose cost the money covers, found by bisection.
-fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
-    let (mut fits, mut too_much) = (0, asked.saturating_add(1));
+fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, requested_output: u64) -> u64 {
+    let (mut fits, mut too_much) = (0, requested_output.saturating_add(1));
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
         if bound(middle) <= money {

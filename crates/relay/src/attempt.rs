@@ -26,7 +26,7 @@ pub(super) async fn attempt(
     admitted: AdmittedCall,
     media: MediaRefs,
 ) -> Result<Response, ApiError> {
-    let AdmittedCall { account, lowered_limit: limit, requested_output: asked } = admitted;
+    let AdmittedCall { account, lowered_limit: limit, requested_output } = admitted;
     let media = &media;
     let origin = call.dialect.origin();
     let one = |candidate: Candidate, mut account: BoxedAccount| async move {
@@ -34,7 +34,7 @@ pub(super) async fn attempt(
         // The reservation covers the output of the requested model, so a fallback model gets the
         // same limit.
         let own = candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
-        let limit = if own { limit } else { limit.or(Some(asked)) };
+        let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
             let inlined = media.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
             call.run_blocking(|| prepare(call, facts, lane, limit, &inlined))
@@ -77,8 +77,8 @@ where
                 }
                 return Ok(response);
             }
-            Err((error, open)) => {
-                account = open;
+            Err((error, returned)) => {
+                account = returned;
                 if error.blame() == Blame::Caller {
                     account.attempt_answered();
                     return Err(close_failed(account, call, error));
@@ -119,21 +119,21 @@ fn record_failure(call: &Call, model: &str, candidate: &Candidate, error: &ApiEr
         return;
     }
     let failure = classify_failure(error);
-    let alarm = account.attempt_failed(failure, error, may_have_run(error));
+    let alert = account.attempt_failed(failure, error, may_have_run(error));
     let credential = candidate.credential_index + 1;
     match failure {
-        AttemptFailure::CredentialRefused if alarm => tracing::error!(
+        AttemptFailure::CredentialRefused if alert => tracing::error!(
             lane.name = name,
             credential,
             "`{}` refuses credential {credential}, which is paused now; check its key and balance [{why}]",
             candidate.lane.provider.name
         ),
-        AttemptFailure::ModelGone if alarm => tracing::error!(
+        AttemptFailure::ModelGone if alert => tracing::error!(
             lane.name = name,
             model.id = model,
             "lane `{name}` does not know its model; check the configuration [{why}]"
         ),
-        AttemptFailure::Down | AttemptFailure::TimedOut if alarm => tracing::warn!(
+        AttemptFailure::Down | AttemptFailure::TimedOut if alert => tracing::warn!(
             lane.name = name,
             model.id = model,
             "lane `{name}` keeps failing and is paused now: {error} [{why}]"

@@ -50,15 +50,21 @@ pub struct CallRequest {
 
 /// A call: the caller's key, format and request.
 pub struct Call {
+    /// Parts of the gateway that a call uses.
     pub engine: Arc<Engine>,
     /// Configuration at arrival. A reload does not affect a running call.
     pub config: Arc<Config>,
+    /// Key of the caller.
     pub key: Arc<ApiKey>,
+    /// Id of the request.
     pub id: Arc<str>,
     /// Permit of the rate limits, if any limit applies.
     pub rate_permit: Option<Arc<RatePermit>>,
+    /// Format of the caller.
     pub dialect: &'static dyn Dialect,
+    /// Facts of the request from its path and headers.
     pub target: RequestTarget,
+    /// Decompressed body.
     pub body: Bytes,
     /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
@@ -78,7 +84,8 @@ pub struct Call {
     /// (<https://www.w3.org/TR/trace-context/#tracestate-header>).
     pub trace_state: Option<HeaderValue>,
     /// Options for the gateway from the request headers.
-    pub options: CallOptions,
+    pub(crate) options: CallOptions,
+    /// Time at which the request arrived. Timeouts count from here.
     pub arrived: Instant,
     /// Freed when the call ends.
     _in_flight_slot: InFlightSlot,
@@ -99,40 +106,40 @@ impl Call {
         call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
-        takes: BodyKind,
+        body_kind: BodyKind,
     ) -> Result<Self, ApiError> {
-        let CallRequest { engine, key, id, rate_permit: permit, request } = call_request;
+        let CallRequest { engine, key, id, rate_permit, request } = call_request;
         let arrived = Instant::now();
         let config = engine.config();
-        let place = engine.in_flight.admit(config.max_running_calls)?;
-        let wishes = CallOptions::from_headers(request.headers(), &engine.instance)?;
+        let slot = engine.in_flight.admit(config.max_running_calls)?;
+        let options = CallOptions::from_headers(request.headers(), &engine.instance)?;
         let strict = is_true(request.headers(), &STRICT_HEADER);
         let dry_run = is_true(request.headers(), &DRY_RUN_HEADER);
-        let handed_on = collect_forwarded_headers(dialect, request.headers());
+        let forwarded_headers = collect_forwarded_headers(dialect, request.headers());
         let trace = start_trace(&engine, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let body = read_body(request, takes, config.max_body_bytes, config.http_limits.body_time).await?;
+        let body = read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time).await?;
         Ok(Self {
             engine,
             config,
             key,
             id: id.0,
-            rate_permit: permit,
+            rate_permit,
             dialect,
             target,
             body,
             edits: Vec::new(),
             rewrite_reply: false,
             progress: None,
-            forwarded_headers: handed_on,
+            forwarded_headers,
             strict,
             dry_run,
             trace,
             trace_state,
-            options: wishes,
+            options,
             arrived,
-            _in_flight_slot: place,
+            _in_flight_slot: slot,
         })
     }
 
@@ -182,16 +189,16 @@ fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 
-/// Reads a body. The deadline is `patience` after the start, extended by one second for every
+/// Reads a body. The deadline is `timeout` after the start, extended by one second for every
 /// `MIN_BODY_BYTES_PER_SECOND` bytes received.
 async fn read_body(
     request: Request<Body>,
-    takes: BodyKind,
+    body_kind: BodyKind,
     limit: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
-    let wrong = check_content_type(&head.headers, takes).err();
+    let wrong = check_content_type(&head.headers, body_kind).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
@@ -207,7 +214,7 @@ async fn read_body(
     let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
-        let until = begun + patience + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
+        let until = begun + timeout + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
         let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
                 return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
@@ -279,14 +286,14 @@ pub enum BodyKind {
     Form,
 }
 
-fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiError> {
+fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     let plain = kind.eq_ignore_ascii_case("application/json")
         && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
-    if takes == BodyKind::Json && !plain {
+    if body_kind == BodyKind::Json && !plain {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
 use super::{Call, admit, prepare, route};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Result of a dry run.
@@ -27,32 +27,32 @@ pub(super) struct DryRun<'a> {
 pub(super) fn dry_run(
     call: &Call,
     facts: &RequestFacts,
-    found: &Route,
+    route: &Route,
     media: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let candidates = route::ordered_candidates(call, found, call.engine.monotonic_micros());
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
     let lane_format = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
-    let (inlined, fetches) = media.inline_placeholders(call, lane, lane_format)?;
+    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, lane_format)?;
     let prepared = prepare::prepare(call, facts, lane, None, &inlined)?;
     let output = facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
-    let input = admit::max_input_tokens(call, facts, found, media);
-    let bound = lane.prices.max_cost_with(input, output, &admit::max_units(facts, found));
+    let input = admit::max_input_tokens(call, facts, route, media);
+    let max_cost = lane.prices.max_cost_with(input, output, &admit::max_units(facts, route));
     let result = DryRun {
         lane,
         dialect: prepared.dialect.origin(),
         outgoing: vec![prepared.outgoing],
         losses: prepared.losses,
-        max_cost: bound,
-        fetched_paths: fetches,
+        max_cost,
+        fetched_paths,
     };
     Ok(dry_run_response(&facts.model, result))
 }
 
 /// Writes the result as JSON.
-pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
-    let DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches } = found;
+pub(super) fn dry_run_response(model: &str, result: DryRun<'_>) -> Response {
+    let DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths } = result;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
         .iter()
@@ -69,13 +69,13 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
         "path": path,
         "body": body,
         "losses": losses,
-        "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
+        "quote": { "at_most_usd": max_cost.to_string(), "price_version": lane.prices.version },
     });
-    if !fetches.is_empty()
+    if !fetched_paths.is_empty()
         && let Some(result) = result.as_object_mut()
     {
         // Nothing is fetched, so the media are empty in the body.
-        result.insert("fetches".to_owned(), json!(fetches));
+        result.insert("fetches".to_owned(), json!(fetched_paths));
         result.insert("fetched".to_owned(), Value::Bool(false));
     }
     json_response(result.to_string())

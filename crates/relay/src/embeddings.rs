@@ -15,7 +15,7 @@ use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
 use super::{Call, attempt, adapt, prepare, route, whole_reply};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.
@@ -23,20 +23,20 @@ pub async fn serve_embeddings(call: Call, endpoint: EmbeddingEndpoint) -> Result
     let facts = call.run_blocking(|| endpoint.read_facts(&call.target, &call.body))?;
     let embedding_call = EmbeddingCall { endpoint, facts };
     let model = embedding_call.facts.model.as_str();
-    let found = route::find_kind(&call, model, ModelKind::Embedding)?;
+    let route = route::find_kind(&call, model, ModelKind::Embedding)?;
     let media = MediaRefs::find_in(&call, false)?;
     if call.dry_run {
-        return dry_run(&call, &embedding_call, &found);
+        return dry_run(&call, &embedding_call, &route);
     }
     // Vectors are not billed, so no output is reserved.
     let facts =
         RequestFacts { model: model.to_owned(), max_output_tokens: Some(0), candidates: 1, ..RequestFacts::default() };
     admit::check_token_rate(&call, &facts).await?;
-    let AdmittedCall { account, lowered_limit: _, requested_output: _ } = admit::admit(&call, &facts, &found, &media).await?;
+    let AdmittedCall { account, lowered_limit: _, requested_output: _ } = admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
     let (call, embedding_call) = (&Arc::new(call), &embedding_call);
     let one = |candidate: Candidate, account: BoxedAccount| async move { try_lane(call, embedding_call, &candidate, account).await };
-    attempt::try_lanes(call, model, &found, account, one).await
+    attempt::try_lanes(call, model, &route, account, one).await
 }
 
 struct EmbeddingCall {
@@ -72,12 +72,12 @@ fn prepare(call: &Call, embedding_call: &EmbeddingCall, lane: &LiveLane) -> Resu
         ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
             .with_log_note(format!("lane {} has no format with embeddings", lane.name))
     })?;
-    let embed = endpoint.read_request(&call.target, &call.body)?;
-    let (outgoing, losses) = lane_endpoint.write_requests(&embed, &lane.model)?;
+    let request = endpoint.read_request(&call.target, &call.body)?;
+    let (outgoing, losses) = lane_endpoint.write_requests(&request, &lane.model)?;
     prepare::refuse_losses(call, &losses)?;
     let fitted = |outgoing| set_path(lane, lane_endpoint.origin(), outgoing);
     let outgoing = outgoing.into_iter().map(fitted).collect();
-    Ok(PreparedEmbedding::Translated(EmbeddingTranslation { endpoint: lane_endpoint, outgoing, request: embed, losses }))
+    Ok(PreparedEmbedding::Translated(EmbeddingTranslation { endpoint: lane_endpoint, outgoing, request, losses }))
 }
 
 fn set_path(lane: &LiveLane, origin: WireFormat, outgoing: ProviderRequest) -> ProviderRequest {
@@ -135,16 +135,16 @@ async fn translate(
     translation: EmbeddingTranslation,
     estimate: u64,
 ) -> Result<EmbeddingOutcome, ApiError> {
-    let EmbeddingTranslation { endpoint, outgoing, request: embed, losses } = translation;
-    let mut embedded = EmbeddingReply::default();
+    let EmbeddingTranslation { endpoint, outgoing, request, losses } = translation;
+    let mut reply = EmbeddingReply::default();
     for outgoing in outgoing {
-        embedded.append(endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?);
+        reply.append(endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?);
     }
-    embedded.check_count(&embed)?;
-    let usage = embedded.usage;
+    reply.check_count(&request)?;
+    let usage = reply.usage;
     // The caller sees the usage it is billed for.
-    embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
-    let (body, more) = embedding_call.endpoint.write_reply(&embedded, &embed);
+    reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
+    let (body, more) = embedding_call.endpoint.write_reply(&reply, &request);
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }
@@ -157,16 +157,16 @@ async fn request_lane(call: &Call, candidate: &Candidate, endpoint: EmbeddingEnd
     whole_reply::read_body(answer, &candidate.lane, call).await
 }
 
-fn dry_run(call: &Call, embedding_call: &EmbeddingCall, found: &Route) -> Result<Response, ApiError> {
+fn dry_run(call: &Call, embedding_call: &EmbeddingCall, route: &Route) -> Result<Response, ApiError> {
     let model = embedding_call.facts.model.as_str();
-    let candidates = route::ordered_candidates(call, found, call.engine.monotonic_micros());
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(model))?.lane;
     let (endpoint, outgoing, losses) = match prepare(call, embedding_call, lane)? {
         PreparedEmbedding::PassThrough(outgoing) => (embedding_call.endpoint, vec![outgoing], Vec::new()),
         PreparedEmbedding::Translated(other) => (other.endpoint, other.outgoing, other.losses),
     };
-    let bound = lane.prices.max_cost(call.body.len() as u64, 0);
+    let max_cost = lane.prices.max_cost(call.body.len() as u64, 0);
     let dialect = endpoint.origin();
-    let dry_run_result = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: Vec::new() };
+    let dry_run_result = DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths: Vec::new() };
     Ok(dry_run::dry_run_response(model, dry_run_result))
 }

@@ -65,14 +65,14 @@ pub struct EngineParts {
 impl Engine {
     /// Creates an engine.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { config, keys, funds, clock, request_ids: ids, files, telemetry, tasks, instance } =
+        let EngineParts { config, keys, funds, clock, request_ids, files, telemetry, tasks, instance } =
             parts;
         Self {
             config: ArcSwap::from_pointee(config),
             keys,
             funds,
             clock,
-            request_ids: ids,
+            request_ids,
             files,
             signatures: SignatureCache::default(),
             metrics: GatewayMetrics::new(),

@@ -34,27 +34,27 @@ pub struct NodeFunds {
 
 impl NodeFunds {
     /// Creates the funds of a node whose name is stored in `data`.
-    pub fn new(book: Arc<OpenCalls>, teller: LeaseClient<Store>, store: Store, data: PathBuf) -> Self {
-        Self { open_calls: book, lease_client: teller, store, data_folder: data }
+    pub fn new(open_calls: Arc<OpenCalls>, lease_client: LeaseClient<Store>, store: Store, data_folder: PathBuf) -> Self {
+        Self { open_calls, lease_client, store, data_folder }
     }
 
     /// Reserves `full`, or what is left if that is at least `least`. Asks the store only if the
     /// leases of this node do not cover the amount.
     pub async fn reserve(
         &self,
-        purse: &Arc<KeyBalance>,
-        held: Arc<HoldRecord>,
+        balance: &Arc<KeyBalance>,
+        record: Arc<HoldRecord>,
         full: Money,
         least: Money,
     ) -> Result<HoldTicket, HoldRefusal> {
-        let held = match self.lease_client.try_hold(purse, held, full)? {
+        let record = match self.lease_client.try_hold(balance, record, full)? {
             TryHold::Held(ticket) => return Ok(ticket),
-            TryHold::Short(held) => held,
+            TryHold::Short(record) => record,
         };
         let begun = Instant::now();
         loop {
             // Boxed because it is rare: the future of every call would grow by its size.
-            let holding = Box::pin(self.lease_client.hold(purse, Arc::clone(&held), full, least));
+            let holding = Box::pin(self.lease_client.hold(balance, Arc::clone(&record), full, least));
             match tokio::time::timeout(STORE_TIMEOUT, holding).await {
                 Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < LEASE_RETURN_WAIT => {
                     tokio::time::sleep(LEASE_RETRY_PAUSE).await;
@@ -69,10 +69,10 @@ impl NodeFunds {
 
     /// Returns the spending of a key over all nodes, or as known to this node if the store is
     /// unreachable.
-    pub async fn key_status(&self, purse: &KeyBalance) -> SpendStatus {
-        match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(purse)).await {
+    pub async fn key_status(&self, balance: &KeyBalance) -> SpendStatus {
+        match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(balance)).await {
             Ok(Ok(standing)) => standing,
-            Ok(Err(_)) | Err(_) => purse.status(),
+            Ok(Err(_)) | Err(_) => balance.status(),
         }
     }
 
@@ -180,20 +180,20 @@ impl NodeFunds {
 
 /// Returns the name of this node, creating it on first start. It survives restarts, so that the
 /// node finds its leases again.
-pub fn node_name(data: &Path) -> anyhow::Result<String> {
-    let file = data.join("node");
+pub fn node_name(data_folder: &Path) -> anyhow::Result<String> {
+    let file = data_folder.join("node");
     if let Ok(name) = std::fs::read_to_string(&file)
         && !name.trim().is_empty()
     {
         return Ok(name.trim().to_owned());
     }
     let name = uuid::Uuid::now_v7().to_string();
-    write_node_name(data, &name)?;
+    write_node_name(data_folder, &name)?;
     Ok(name)
 }
 
 /// Writes the node name into the data folder.
-pub fn write_node_name(data: &Path, name: &str) -> anyhow::Result<()> {
-    std::fs::write(data.join("node"), format!("{name}\n"))
-        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data.display()))
+pub fn write_node_name(data_folder: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::write(data_folder.join("node"), format!("{name}\n"))
+        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data_folder.display()))
 }

@@ -72,21 +72,21 @@ impl MediaRefs {
         let allowance = FetchAllowance::new(room / 4 * 3);
         let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
         let guard = call.config.media.fetcher.guard();
-        let addresses = match only_text {
+        let urls = match only_text {
             true => Vec::new(),
             false => dialects::media_urls(call.dialect.origin(), &call.body)?,
         };
-        for found in addresses {
-            if let Some(item) = refs.item(&found.url) {
-                item.paths.push(found.path);
+        for media_url in urls {
+            if let Some(item) = refs.item(&media_url.url) {
+                item.paths.push(media_url.path);
                 continue;
             }
             let target = guard
-                .check(&found.url)
-                .map_err(|e| ApiError::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
-            let (url, places) = (found.url, vec![found.path]);
+                .check(&media_url.url)
+                .map_err(|e| ApiError::invalid(&*media_url.path, format!("`{}` {e}", media_url.path)))?;
+            let (url, paths) = (media_url.url, vec![media_url.path]);
             refs.index.insert(url.clone(), refs.items.len());
-            refs.items.push(MediaRef { url, paths: places, target, hint: None, inlined: OnceCell::new() });
+            refs.items.push(MediaRef { url, paths, target, hint: None, inlined: OnceCell::new() });
         }
         if !refs.items.is_empty()
             && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
@@ -117,8 +117,8 @@ impl MediaRefs {
     pub(super) fn max_tokens(&self, model: &Model) -> u64 {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
-            let picture = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
-            let each = if picture { MAX_IMAGE_TOKENS.min(window) } else { window };
+            let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
+            let each = if is_image { MAX_IMAGE_TOKENS.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
         tokens.fold(0, u64::saturating_add)
@@ -162,7 +162,7 @@ impl MediaRefs {
         lane: &LiveLane,
         lane_format: WireFormat,
     ) -> Result<(InlinedMedia, Vec<String>), ApiError> {
-        let (mut inlined, mut places) = (InlinedMedia::default(), Vec::new());
+        let (mut inlined, mut paths) = (InlinedMedia::default(), Vec::new());
         for (item, hint) in self.refs_to_inline(call, lane, lane_format)? {
             let mime = match hint.kind {
                 MediaKind::Image => "image/png",
@@ -170,11 +170,11 @@ impl MediaRefs {
                 MediaKind::Video => "video/mp4",
                 MediaKind::Document => "application/pdf",
             };
-            let nothing = InlineData { mime: mime.to_owned(), data: String::new() };
-            inlined.0.push((item.url.clone(), Arc::new(nothing)));
-            places.extend(item.paths.iter().cloned());
+            let placeholder = InlineData { mime: mime.to_owned(), data: String::new() };
+            inlined.0.push((item.url.clone(), Arc::new(placeholder)));
+            paths.extend(item.paths.iter().cloned());
         }
-        Ok((inlined, places))
+        Ok((inlined, paths))
     }
 
     fn refs_to_inline(
@@ -189,8 +189,8 @@ impl MediaRefs {
         let with = |item| Some((item, needs_inlining(item, own, lane_format, fetches)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
-            let place = item.first_path();
-            Err(ApiError::invalid(place, format!("`{place}` {why}")))
+            let path = item.first_path();
+            Err(ApiError::invalid(path, format!("`{path}` {why}")))
         };
         match (wanted.first(), wanted.get(MAX_FETCHES)) {
             (Some((item, _)), _) if !media.is_fetch_enabled => refuse(
@@ -237,7 +237,7 @@ impl MediaRef {
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
 fn needs_inlining(item: &MediaRef, own: WireFormat, lane_format: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
     let hint = item.hint?;
-    let takes = match (lane_format, hint.kind) {
+    let accepts_media = match (lane_format, hint.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
         | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
         // The translation reports these as losses, inlined or not.
@@ -246,12 +246,12 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, lane_format: WireFormat, fet
     };
     // A YouTube URL is not a file: only models that support the site can use it
     // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
-    let site = hint.kind == MediaKind::Video
+    let is_video_site = hint.kind == MediaKind::Video
         && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
-    if !takes || site {
+    if !accepts_media || is_video_site {
         return None;
     }
-    let wordless = own != lane_format
+    let cannot_express = own != lane_format
         && match (lane_format, hint.kind) {
             (WireFormat::Chat, MediaKind::Audio | MediaKind::Document) => true,
             (
@@ -263,14 +263,14 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, lane_format: WireFormat, fet
                 MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
             ) => false,
         };
-    let cannot = match fetches {
+    let cannot_fetch = match fetches {
         MediaFetch::All => false,
         // A caller in the provider's own format knows which fields it can omit.
         MediaFetch::Typed => own != lane_format && !hint.has_mime,
         MediaFetch::Nothing => true,
     };
     // A provider cannot reach a URL that is not public.
-    (wordless || cannot || !item.target.is_public()).then_some(hint)
+    (cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
 }
 
 /// The same message for every failure. It states the rules and reveals nothing about the fetched
@@ -282,14 +282,14 @@ fn fetch_error(item: &MediaRef, hint: MediaHint, fetcher: &MediaFetcher) -> ApiE
         MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };
-    let (limits, place) = (fetcher.limits(), item.first_path());
+    let (limits, path) = (fetcher.limits(), item.first_path());
     let message = format!(
-        "`{place}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
+        "`{path}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
          most {} within {:?}",
         format_size(limits.max_bytes),
         limits.timeout
     );
-    let error = ApiError::invalid(place, message);
+    let error = ApiError::invalid(path, message);
     if hint.kind == MediaKind::Image { error.with_code("failed_to_download_image") } else { error }
 }
 
@@ -323,12 +323,12 @@ impl InlinedMedia {
 }
 
 /// Visits all media of a request, including those in tool results.
-fn for_each_media(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
-    fn visit_parts(parts: &mut [Part], see: &mut dyn FnMut(&mut Media)) {
+fn for_each_media(chat: &mut ChatRequest, visit: &mut dyn FnMut(&mut Media)) {
+    fn visit_parts(parts: &mut [Part], visit: &mut dyn FnMut(&mut Media)) {
         for part in parts {
             match &mut part.kind {
-                PartKind::Media(media) => see(media),
-                PartKind::ToolResult(result) => visit_parts(&mut result.parts, see),
+                PartKind::Media(media) => visit(media),
+                PartKind::ToolResult(result) => visit_parts(&mut result.parts, visit),
                 PartKind::Text { .. }
                 | PartKind::Refusal(_)
                 | PartKind::Thought(_)
@@ -341,6 +341,6 @@ fn for_each_media(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
         }
     }
     for turn in &mut chat.turns {
-        visit_parts(&mut turn.parts, see);
+        visit_parts(&mut turn.parts, visit);
     }
 }

@@ -48,8 +48,8 @@ pub(super) fn prepare(
         false => translate_request(call, dialect, &settings, inlined)?,
     };
     let WrittenRequest { outgoing, stream, translation, losses } = written;
-    let given = same.then_some(&call.forwarded_headers);
-    let (outgoing, more) = adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, given, outgoing)?;
+    let forwarded = same.then_some(&call.forwarded_headers);
+    let (outgoing, more) = adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
     Ok(PreparedRequest { outgoing, dialect, translation, losses })
@@ -119,13 +119,13 @@ fn translate_request(
     }
     // The gateway keeps the conversation state and enforces the stops that the lane cannot, so both
     // are removed from the lane's request.
-    let asked = (chat.state.clone(), chat.sampling.clone(), chat.stream);
+    let saved = (chat.state.clone(), chat.sampling.clone(), chat.stream);
     chat.state = ConversationState::default();
-    let ends = (dialect.origin(), dialect.stop_support());
-    let enforcer = StopEnforcer::take_from(&mut chat, settings.max_payable_output, call.dialect.stop_support(), ends);
+    let lane_stops = (dialect.origin(), dialect.stop_support());
+    let enforcer = StopEnforcer::take_from(&mut chat, settings.max_payable_output, call.dialect.stop_support(), lane_stops);
     let (outgoing, losses) = dialect.write_request(&chat, settings)?;
     let stream = chat.stream;
-    (chat.state, chat.sampling, chat.stream) = asked;
+    (chat.state, chat.sampling, chat.stream) = saved;
     let scale = || UsageEstimator { input_tokens: token_estimate::estimate_request(&chat), count_tokens: token_estimate::estimate_text };
     let enforcer = enforcer.map(|enforcer| enforcer.with_estimator(scale()));
     let translation = Some(Box::new(LaneTranslation { request: chat, stop_enforcer: enforcer }));

@@ -36,7 +36,7 @@ impl RequestIds {
 }
 
 /// Returns a pseudo-random number that is fixed for an id.
-pub fn random_from_id(id: &str) -> u64 {
+pub(crate) fn random_from_id(id: &str) -> u64 {
     let word = id.len().checked_sub(16).and_then(|at| id.get(at..));
     word.and_then(|word| u64::from_str_radix(word, 16).ok()).unwrap_or_default()
 }

@@ -148,8 +148,8 @@ impl RetryPlan {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
         while !candidate.lane.retry_budget.try_take(call.engine.monotonic_micros()) {
-            let patience = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
-            if !candidate.health.has_no_recent_failure() || waited >= patience {
+            let max_wait = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
+            if !candidate.health.has_no_recent_failure() || waited >= max_wait {
                 tracing::warn!(
                     lane.name = candidate.lane.name,
                     "`{}` is not retried: its retry budget is used up",

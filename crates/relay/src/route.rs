@@ -36,7 +36,7 @@ pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
 }
 
 /// Returns the route of a model of this kind, if it exists and the key may use it.
-pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
+pub(super) fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     if route.model.kind != kind {
         return Err(wrong_kind_error(model, route.model.kind));

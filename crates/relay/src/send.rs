@@ -34,9 +34,9 @@ pub(super) async fn send_with_headers(
     headers: HeaderMap,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
-    let (provider, how) = (&candidate.lane.provider, send_options(call, candidate));
+    let (provider, options) = (&candidate.lane.provider, send_options(call, candidate));
     let pieces = outgoing.body.into_segments();
-    let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
+    let answer = provider.send(&outgoing.path, headers, pieces, &options).await?;
     check_status(call, dialect, answer).await
 }
 
@@ -68,11 +68,11 @@ async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: Client
     if status == 200 {
         return Ok(answer);
     }
-    let (told, body) = Box::pin(read_error_body(answer)).await;
+    let (response_headers, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
         let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
-            .then(|| suggested_wait(&told, &body, call.engine.clock.now()))
+            .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))
             .flatten();
         return Err(match hint {
             Some(wait) => error.with_retry_after(wait),

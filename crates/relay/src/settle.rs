@@ -115,13 +115,13 @@ impl CallAccount {
         })
     }
 
-    /// Attaches the reservation: for `input` prompt tokens, and for `lowered` output tokens if that
-    /// is less than requested.
-    pub(super) fn attach_hold(mut self: BoxedAccount, ticket: HoldTicket, input: u64, lowered: Option<u64>) -> BoxedAccount {
+    /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens if
+    /// that is less than requested.
+    pub(super) fn attach_hold(mut self: BoxedAccount, hold: HoldTicket, input: u64, lowered_limit: Option<u64>) -> BoxedAccount {
         self.max_input_tokens = input;
         self.engine.metrics.running_calls.inc();
-        self.hold = Some(ticket);
-        self.lowered_limit = lowered;
+        self.hold = Some(hold);
+        self.lowered_limit = lowered_limit;
         self
     }
 
@@ -140,9 +140,9 @@ impl CallAccount {
     /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on.
     pub(super) fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
         let lane = &candidate.lane;
-        let place = lane.in_flight.admit(lane.provider.max_in_flight);
-        let place = place.map_err(|error| error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
-        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), place));
+        let slot = lane.in_flight.admit(lane.provider.max_in_flight);
+        let slot = slot.map_err(|error| error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
+        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), slot));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
@@ -150,8 +150,8 @@ impl CallAccount {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
         }
-        let words = lane.served_model.output.iter().all(|kind| kind == "text");
-        self.max_reply_bytes = words.then(|| self.max_affordable_bytes()).flatten();
+        let is_text = lane.served_model.output.iter().all(|kind| kind == "text");
+        self.max_reply_bytes = is_text.then(|| self.max_affordable_bytes()).flatten();
         Ok(())
     }
 
@@ -172,8 +172,8 @@ impl CallAccount {
         }
         // Usage that the provider reports during the stream counts if it is plausible.
         let Some(reported) = meter.usage.filter(|usage| usage.output > 0) else { return false };
-        let Some(ticket) = &self.hold else { return false };
-        self.is_plausible(&reported) && self.price_of(&reported) > ticket.amount()
+        let Some(hold) = &self.hold else { return false };
+        self.is_plausible(&reported) && self.price_of(&reported) > hold.amount()
     }
 
     /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
@@ -209,15 +209,15 @@ impl CallAccount {
 
     /// Records that the lane answered, even if it refused the request.
     pub(super) fn attempt_answered(&mut self) {
-        if let Some((turn, _)) = &mut self.attempt {
-            turn.succeeded(self.engine.monotonic_micros());
+        if let Some((attempt, _)) = &mut self.attempt {
+            attempt.succeeded(self.engine.monotonic_micros());
         }
     }
 
     /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
     /// absorbs. Returns true if the operator should be alerted.
     pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, error: &ApiError, spent: bool) -> bool {
-        let Some((mut turn, _)) = self.attempt.take() else { return false };
+        let Some((mut attempt, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_micros();
         let status = match error.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
@@ -227,12 +227,12 @@ impl CallAccount {
             lane: self.entry.lane.clone(),
             outcome: failure.as_str().to_owned(),
             status,
-            ms: u64::try_from(turn.elapsed(now).as_millis()).unwrap_or(u64::MAX),
+            ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
         if spent {
             self.absorb_cost();
         }
-        turn.failed(failure, now)
+        attempt.failed(failure, now)
     }
 
     /// Adds the estimated cost of the request to the amount the operator absorbs: the provider
@@ -290,11 +290,11 @@ impl CallAccount {
     /// Writes the usage so far to the journal, so that it is billed after a crash.
     pub(super) fn checkpoint(&self) {
         let (usage, _) = self.final_usage(CallOutcome::BrokeOff);
-        if let Some(ticket) = &self.hold {
+        if let Some(hold) = &self.hold {
             // Without output a crash bills nothing, not even a fee per request.
-            let nothing = usage == Usage::default();
-            let cost = if nothing { Money::ZERO } else { self.price_of(&usage) };
-            ticket.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
+            let is_unused = usage == Usage::default();
+            let cost = if is_unused { Money::ZERO } else { self.price_of(&usage) };
+            hold.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
         }
     }
 
@@ -306,8 +306,8 @@ impl CallAccount {
     /// Settles a call whose reply failed after its start.
     pub(super) fn close_broken_off(mut self, error: &ApiError) {
         // An error that a retry cannot fix is not the lane's fault.
-        if let Some((turn, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
-            turn.failed(super::attempt::classify_failure(error), self.engine.monotonic_micros());
+        if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
+            attempt.failed(super::attempt::classify_failure(error), self.engine.monotonic_micros());
         }
         self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::BrokeOff);
@@ -406,15 +406,15 @@ impl CallAccount {
     /// Fills usage and cost into the ledger entry.
     fn compute_charge(&mut self, outcome: CallOutcome, held: Money) {
         let (mut usage, mut estimated) = self.final_usage(outcome);
-        let nothing = usage == Usage::default() && outcome != CallOutcome::Done;
-        if !nothing && self.prices.per_second.is_some() {
+        let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
+        if !is_unused && self.prices.per_second.is_some() {
             usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
         if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported)) {
             self.report_bad_count("reports implausible usage");
         }
         let cost = self.price_of(&usage);
-        if !nothing && !estimated && cost > held {
+        if !is_unused && !estimated && cost > held {
             // The reservation covers every limit that was sent, so the provider exceeded one.
             self.report_bad_count("exceeded the limits it was given");
             (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimated_usage() }, true);
@@ -423,10 +423,10 @@ impl CallAccount {
             // The part above the reservation is booked by the ledger on settlement.
             self.entry.absorbed = self.entry.absorbed.saturating_add(lost.saturating_sub(over));
         }
-        if nothing && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
+        if is_unused && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
             self.absorb_cost();
         }
-        if !nothing {
+        if !is_unused {
             self.entry.charges = self.prices.charges(&usage, &self.billed_units());
         }
         self.entry.cost = Charge::total(&self.entry.charges);
@@ -464,24 +464,24 @@ impl CallAccount {
     }
 
     fn close(&mut self, outcome: CallOutcome) -> Money {
-        let Some(ticket) = self.hold.take() else { return Money::ZERO };
+        let Some(hold) = self.hold.take() else { return Money::ZERO };
         self.attempt = None;
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
-        self.compute_charge(outcome, ticket.amount());
+        self.compute_charge(outcome, hold.amount());
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
         if let Some(permit) = &self.rate_permit {
             permit.close(self.entry.usage.total());
         }
-        let cost = self.entry.cost.min(ticket.amount());
+        let cost = self.entry.cost.min(hold.amount());
         self.engine.metrics.running_calls.dec();
         self.engine.metrics.record_call(self.dialect, &self.entry);
         if self.engine.telemetry.is_on() {
             self.entry.ended = self.engine.clock.now();
             self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         }
-        ticket.settle(std::mem::take(&mut self.entry));
+        hold.settle(std::mem::take(&mut self.entry));
         cost
     }
 }

@@ -57,20 +57,20 @@ struct CacheEntry {
 impl SignatureCache {
     /// Stores the signatures of a reply that a caller of this format may omit.
     pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
-        let asked = self.prompt_hash(chat.turns.last());
+        let prompt_hash = self.prompt_hash(chat.turns.last());
         for candidate in &reply.candidates {
-            self.keep_parts(account, caller, asked, &candidate.parts);
+            self.keep_parts(account, caller, prompt_hash, &candidate.parts);
         }
     }
 
-    fn keep_parts(&self, account: &str, caller: WireFormat, asked: u64, parts: &[Part]) {
+    fn keep_parts(&self, account: &str, caller: WireFormat, prompt_hash: u64, parts: &[Part]) {
         if parts.iter().all(|part| part.signature.is_none()) {
             return;
         }
-        signature_cache::collect_signatures(parts, caller, |name, keepsake| {
-            if keepsake.size_bytes() <= MAX_SCANNED_BYTES {
+        signature_cache::collect_signatures(parts, caller, |name, signatures| {
+            if signatures.size_bytes() <= MAX_SCANNED_BYTES {
                 let key = (account.to_owned(), self.lookup_id(name));
-                self.table.lock().insert(key, CacheEntry { prompt_hash: asked, signatures: keepsake });
+                self.table.lock().insert(key, CacheEntry { prompt_hash, signatures });
             }
         });
     }
@@ -125,17 +125,17 @@ impl SignatureTable {
         if same.is_empty() {
             self.order.push_back(key);
         }
-        let mut gone = 0;
+        let mut dropped_bytes = 0;
         same.retain(|other| {
             let stays = other.prompt_hash != entry.prompt_hash;
-            gone += if stays { 0 } else { other.signatures.size_bytes() };
+            dropped_bytes += if stays { 0 } else { other.signatures.size_bytes() };
             stays
         });
         if same.len() >= MAX_PER_TEXT {
-            gone += same.remove(0).signatures.size_bytes();
+            dropped_bytes += same.remove(0).signatures.size_bytes();
         }
         same.push(entry);
-        self.total_bytes = self.total_bytes.saturating_sub(gone);
+        self.total_bytes = self.total_bytes.saturating_sub(dropped_bytes);
         while self.order.len() > MAX_ENTRIES || self.total_bytes > MAX_TOTAL_BYTES {
             let Some(oldest) = self.order.pop_front() else { break };
             for entry in self.entries.remove(&oldest).into_iter().flatten() {
@@ -146,13 +146,13 @@ impl SignatureTable {
 
     /// Returns the signatures of the reply to that turn, or the latest with the same text: a client
     /// may have changed the turn since.
-    fn get(&self, key: &AccountLookup, asked: impl FnOnce() -> u64) -> Option<CachedSignatures> {
+    fn get(&self, key: &AccountLookup, prompt_hash: impl FnOnce() -> u64) -> Option<CachedSignatures> {
         let same = self.entries.get(key)?;
         let entry = match same.as_slice() {
             [only] => only,
             several => {
-                let asked = asked();
-                several.iter().find(|entry| entry.prompt_hash == asked).or(several.last())?
+                let prompt_hash = prompt_hash();
+                several.iter().find(|entry| entry.prompt_hash == prompt_hash).or(several.last())?
             }
         };
         Some(entry.signatures.clone())
@@ -170,11 +170,11 @@ pub(super) struct SignatureCollector {
 impl SignatureCollector {
     /// Creates a collector for the reply to a request; `None` if the caller's format has a field
     /// for every signature.
-    pub(super) fn for_request(keep: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
+    pub(super) fn for_request(cache: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
         match caller {
             WireFormat::Chat | WireFormat::Messages => {
-                let asked = keep.prompt_hash(chat.turns.last());
-                Some(Self { caller, prompt_hash: asked, parts: BTreeMap::new(), collected_bytes: 0 })
+                let prompt_hash = cache.prompt_hash(chat.turns.last());
+                Some(Self { caller, prompt_hash, parts: BTreeMap::new(), collected_bytes: 0 })
             }
             WireFormat::Responses | WireFormat::Native | WireFormat::Images => None,
         }
@@ -210,9 +210,9 @@ impl SignatureCollector {
     }
 
     /// Stores the collected signatures.
-    pub(super) fn store_into(self, keep: &SignatureCache, account: &str) {
-        let Self { caller, prompt_hash: asked, parts, collected_bytes: weight } = self;
-        if weight > MAX_SCANNED_BYTES {
+    pub(super) fn store_into(self, cache: &SignatureCache, account: &str) {
+        let Self { caller, prompt_hash, parts, collected_bytes } = self;
+        if collected_bytes > MAX_SCANNED_BYTES {
             return;
         }
         let mut candidates: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
@@ -220,7 +220,7 @@ impl SignatureCollector {
             candidates.entry(place.candidate).or_default().push(part);
         }
         for parts in candidates.values() {
-            keep.keep_parts(account, caller, asked, parts);
+            cache.keep_parts(account, caller, prompt_hash, parts);
         }
     }
 }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn restores_dropped_signatures_for_own_account_and_provider_only() {
-        let keep = SignatureCache::default();
+        let cache = SignatureCache::default();
         let whole = vec![
             thought("hm").with_signature(seal("t")),
             Part::text("Let me "),
@@ -287,63 +287,63 @@ mod tests {
             call("c1").with_signature(seal("s")),
             call("c2"),
         ];
-        keep.keep_parts("a", WireFormat::Chat, 0, &whole);
+        cache.keep_parts("a", WireFormat::Chat, 0, &whole);
         let parts = vec![thought("hm"), Part::text("Let me look."), call("c1"), call("c2")];
         let dropped = || chat(vec![Turn::new(Role::Assistant, parts.clone())]);
         let mut back = dropped();
-        keep.restore("a", WireFormat::Native, &mut back);
+        cache.restore("a", WireFormat::Native, &mut back);
         assert_eq!(back.turns[0].parts, whole);
         for (account, provider) in [("b", WireFormat::Native), ("a", WireFormat::Messages)] {
             let mut other = dropped();
-            keep.restore(account, provider, &mut other);
+            cache.restore(account, provider, &mut other);
             assert_eq!(other, dropped());
         }
     }
 
     #[test]
     fn equal_texts_keep_separate_signatures() {
-        let keep = SignatureCache::default();
+        let cache = SignatureCache::default();
         let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
-        for (asked, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
-            turns.push(user(asked));
-            let asked = keep.prompt_hash(turns.last());
-            keep.keep_parts("a", WireFormat::Messages, asked, &said(token));
+        for (prompt, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
+            turns.push(user(prompt));
+            let prompt_hash = cache.prompt_hash(turns.last());
+            cache.keep_parts("a", WireFormat::Messages, prompt_hash, &said(token));
             turns.push(Turn::new(Role::Assistant, vec![Part::text("Done.")]));
         }
         let mut back = chat(turns);
-        keep.restore("a", WireFormat::Native, &mut back);
+        cache.restore("a", WireFormat::Native, &mut back);
         let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
         assert_eq!(answers, ["s1", "s2", "s3"].map(said));
         // Signatures are not restored for a different text.
         let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
-        keep.restore("a", WireFormat::Native, &mut other);
+        cache.restore("a", WireFormat::Native, &mut other);
         assert_eq!(other.turns[0].parts, [Part::text("Done!")]);
     }
 
     #[test]
     fn cache_is_bounded() {
-        let keep = SignatureCache::default();
+        let cache = SignatureCache::default();
         for n in 0..MAX_ENTRIES + 10 {
-            keep.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
+            cache.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
         }
         {
-            let kept = keep.table.lock();
-            assert_eq!((kept.entries.len(), kept.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
-            assert!(!kept.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned()))));
+            let table = cache.table.lock();
+            assert_eq!((table.entries.len(), table.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
+            assert!(!table.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned()))));
         }
         let large = "x".repeat(MAX_SCANNED_BYTES / 2);
         for n in 0..2 * MAX_TOTAL_BYTES / MAX_SCANNED_BYTES + 10 {
             let parts = [thought(&large).with_signature(seal("s")), call(&format!("l{n}"))];
-            keep.keep_parts("a", WireFormat::Chat, 0, &parts);
-            assert!(keep.table.lock().total_bytes <= MAX_TOTAL_BYTES);
+            cache.keep_parts("a", WireFormat::Chat, 0, &parts);
+            assert!(cache.table.lock().total_bytes <= MAX_TOTAL_BYTES);
         }
         for n in 0..3 * MAX_PER_TEXT as u64 {
-            keep.keep_parts("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
+            cache.keep_parts("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
         }
-        let kept = keep.table.lock();
-        let all: usize = kept.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
-        assert_eq!((kept.total_bytes, kept.entries.len()), (all, kept.order.len()));
-        assert!(kept.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
+        let table = cache.table.lock();
+        let all: usize = table.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
+        assert_eq!((table.total_bytes, table.entries.len()), (all, table.order.len()));
+        assert!(table.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
     }
 }

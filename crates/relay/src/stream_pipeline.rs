@@ -66,7 +66,7 @@ impl StreamPipeline {
         dialect: &'static dyn Dialect,
         translation: Option<Box<LaneTranslation>>,
     ) -> Self {
-        let lane = match translation {
+        let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => {
                 let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
@@ -76,9 +76,9 @@ impl StreamPipeline {
             }
         };
         let route = call.config.routes.get(&*facts.model);
-        let pictures = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
-        let cutter = if pictures { SseDecoder::for_images() } else { SseDecoder::default() };
-        Self { decoder: cutter, mode: lane, is_truncated: false }
+        let is_image = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
+        let decoder = if is_image { SseDecoder::for_images() } else { SseDecoder::default() };
+        Self { decoder, mode, is_truncated: false }
     }
 
     /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
@@ -105,8 +105,8 @@ impl StreamPipeline {
         let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
         let gather =
             ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
-        let lane = StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
-        Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
+        let mode = StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
+        Self { decoder: SseDecoder::default(), mode, is_truncated: false }
     }
 
     /// Feeds a whole reply of a provider that was asked for a stream.
@@ -317,7 +317,7 @@ impl TranslatedStream {
     }
 
     /// Writes the pending events, through the stop enforcer if `braked`.
-    fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
+    fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
         let Self { reader: _, writer, stop_enforcer: enforcer, custom_calls, signatures, events, meter, losses: _ } = self;
         let mut write = |event: Event| {
             meter_event(&event, meter);
@@ -331,7 +331,7 @@ impl TranslatedStream {
             }
         };
         for event in events.drain(..) {
-            match braked {
+            match enforce {
                 false => write(event),
                 true if enforcer.is_finished() => {}
                 true => enforcer.push(event, &mut write),

@@ -379,7 +379,7 @@ impl Drop for StreamedReply {
 
 /// Error that ends a body abnormally, so that no client takes it for complete.
 #[derive(Debug)]
-pub struct AbortedBody;
+struct AbortedBody;
 
 impl std::fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -16,7 +16,7 @@ use super::Call;
 use super::prepare::LaneTranslation;
 use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::LiveLane;
 
 /// Larger replies of providers are refused.
@@ -105,13 +105,13 @@ pub(super) async fn gather_stream(
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let mut pipeline = StreamPipeline::gathering(call, dialect, translation);
     let mut out = Vec::new();
-    let mut came = 0;
+    let mut received = 0;
     let outcome = if is_stream(&answer.headers) {
         loop {
             let progress = match next_chunk(&mut answer.body, lane, call).await {
-                Ok(Some(data)) if came + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
+                Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
                 Ok(Some(data)) => {
-                    came += data.len();
+                    received += data.len();
                     pipeline.push_bytes(data, &mut out)
                 }
                 Ok(None) => pipeline.finish(&mut out),
@@ -218,9 +218,9 @@ pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Ca
         }
         match &first {
             None => first = Some(data),
-            Some(piece) => {
+            Some(chunk) => {
                 if all.is_empty() {
-                    all.extend_from_slice(piece);
+                    all.extend_from_slice(chunk);
                 }
                 all.extend_from_slice(&data);
             }

@@ -49,13 +49,13 @@ impl Telemetry {
     /// Starts the reporting task. It ends after `stop` and one last report.
     pub fn start(
         collector: Option<OtlpTarget>,
-        way: &Outbound,
+        outbound: &Outbound,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
         spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
     ) -> Self {
         let Some(collector) = collector else { return Self::default() };
-        let client = HttpClient::network(COLLECTOR_TIMEOUT, way);
+        let client = HttpClient::network(COLLECTOR_TIMEOUT, outbound);
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_CALLS);
         spawn(Box::pin(run_reporter(CollectorClient { collector, client, clock }, receiver, stop)));
         Self { sender: Some(sender) }
@@ -85,7 +85,7 @@ struct CollectorClient {
 }
 
 async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>, stop: CancellationToken) {
-    let mut counted = otlp::CallHistograms::new(reporter.clock.now());
+    let mut histograms = otlp::CallHistograms::new(reporter.clock.now());
     let mut last = false;
     while !last {
         tokio::select! {
@@ -93,10 +93,10 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
             () = stop.cancelled() => last = true,
         }
         let mut spans = Vec::new();
-        let mut news = false;
+        let mut has_new = false;
         while let Ok(one) = ended.try_recv() {
-            counted.add(&one);
-            news = true;
+            histograms.add(&one);
+            has_new = true;
             if one.trace.sampled {
                 spans.push(one);
             }
@@ -108,7 +108,7 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
         if !spans.is_empty() {
             reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
         }
-        if news && let Some(report) = counted.report(reporter.service(), reporter.clock.now()) {
+        if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now()) {
             reporter.send("/v1/metrics", &report).await;
         }
     }

@@ -70,8 +70,8 @@ impl CallHistograms {
         if let Some(error) = error_type(entry) {
             labels.push(("error.type", error));
         }
-        let took = entry.ended.saturating_sub(entry.started);
-        self.duration.record(labels, took as f64 / 1e6);
+        let duration = entry.ended.saturating_sub(entry.started);
+        self.duration.record(labels, duration as f64 / 1e6);
     }
 
     /// Returns a metrics report, or `None` before the first call.

@@ -231,8 +231,8 @@ impl KeyCache {
     /// A new key of an unknown account is not inserted. Its first call looks it up together with
     /// the terms of its account.
     pub fn insert_changed(&self, record: KeyRecord) {
-        let heard = self.accounts.lock().contains_key(&record.account_id);
-        if heard || self.get(&record.id).is_some() {
+        let is_known = self.accounts.lock().contains_key(&record.account_id);
+        if is_known || self.get(&record.id).is_some() {
             self.insert_with_spent(record, Money::ZERO);
         } else {
             self.lookup_limiter.lock().unknown_ids.remove(&record.id);
@@ -246,7 +246,7 @@ impl KeyCache {
         let account = self.account_funds(&record.account_id);
         // If either cap is set, all money comes from leases, which respect both caps.
         let cap = record.cap.or(account.cap());
-        let (balance, window) = match old {
+        let (balance, rate_window) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
                 key.balance.set_cap(cap);
@@ -256,15 +256,15 @@ impl KeyCache {
             None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(RateWindow::new(record.limits))),
         };
         let old = old.and_then(|key| key.budget.as_ref());
-        let budget = record.budget.map(|BudgetTerms { limit: most, period }| match old {
+        let budget = record.budget.map(|BudgetTerms { limit, period }| match old {
             Some(budget) if budget.period() == period => {
-                budget.set_limit(most);
+                budget.set_limit(limit);
                 Arc::clone(budget)
             }
-            Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
+            Some(_) | None => Budget::new(limit, period, spent, self.clock.now()),
         });
         let allowed_networks = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key = Arc::new(ApiKey { balance, budget, account, rate_window: window, allowed_networks, record });
+        let key = Arc::new(ApiKey { balance, budget, account, rate_window, allowed_networks, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }

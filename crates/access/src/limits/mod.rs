@@ -57,15 +57,16 @@ struct RateAdmission {
 }
 
 impl RateLimiter {
+    /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
         Self { clock, accounts: papaya::HashMap::new(), shared }
     }
 
     /// Fetches the limits of all accounts.
     pub async fn refresh(&self, store: &Store) -> Result<(), StoreError> {
-        let told = store.account_limits().await?;
+        let all_limits = store.account_limits().await?;
         let accounts = self.accounts.pin();
-        for (id, limits) in told {
+        for (id, limits) in all_limits {
             match accounts.get(&id) {
                 Some(window) => window.set_limits(limits),
                 None if limits.is_none() => {}
@@ -115,12 +116,12 @@ impl RateLimiter {
                         shared_tokens: None,
                     });
                 }
-                Err(excess) => {
+                Err(exceeded) => {
                     permit.admissions.lock().clear();
                     for (window, step) in steps {
                         window.cancel(self.clock.now(), step);
                     }
-                    return Err(limit_error(excess, whose));
+                    return Err(limit_error(exceeded, whose));
                 }
             }
         }
@@ -135,9 +136,9 @@ impl RateLimiter {
             return Ok(step);
         }
         // Boxed, so that calls without shared limits do not carry this future.
-        let told = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
+        let outcome = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
         let now = self.clock.now();
-        match told {
+        match outcome {
             TakeOutcome::Allowed(_, used) => {
                 window.set_shared_requests(now, used);
                 Ok(step)
@@ -180,15 +181,15 @@ impl RatePermit {
     /// Counts an estimate of the call's tokens, or returns an error with the time to retry after.
     pub async fn estimate_tokens(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let paces: Vec<(Arc<RateWindow>, String)> = {
+        let windows: Vec<(Arc<RateWindow>, String)> = {
             let entered = self.admissions.lock();
             entered.iter().map(|one| (Arc::clone(&one.window), one.name.clone())).collect()
         };
-        for (place, (window, name)) in paces.into_iter().enumerate() {
+        for (index, (window, name)) in windows.into_iter().enumerate() {
             let whose = if name.starts_with("key:") { "API key" } else { "account" };
             let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
-            let Some(taken) = taken.map_err(|excess| limit_error(excess, whose))? else { continue };
-            if let Some(entered) = self.admissions.lock().get_mut(place) {
+            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, whose))? else { continue };
+            if let Some(entered) = self.admissions.lock().get_mut(index) {
                 entered.local_tokens = Some(taken);
             }
             let limit = window.limits().and_then(|limits| limits.tpm);
@@ -197,7 +198,7 @@ impl RatePermit {
             match Box::pin(shared.take(&SharedTake { owner: &name, limit_name: "tpm", amount, limit })).await {
                 TakeOutcome::Allowed(step, used) => {
                     window.set_shared_tokens(self.clock.now(), used);
-                    if let Some(entered) = self.admissions.lock().get_mut(place) {
+                    if let Some(entered) = self.admissions.lock().get_mut(index) {
                         entered.shared_tokens = Some((step, amount));
                     }
                 }
@@ -233,8 +234,8 @@ impl Drop for RatePermit {
     }
 }
 
-fn limit_error(excess: LimitExceeded, whose: &str) -> ApiError {
-    let (message, wait) = match excess {
+fn limit_error(exceeded: LimitExceeded, whose: &str) -> ApiError {
+    let (message, wait) = match exceeded {
         LimitExceeded::Requests(limit, wait) => {
             (format!("this {whose} may make {limit} requests per minute; retry later"), wait)
         }

@@ -82,8 +82,11 @@ pub struct RemainingLimit {
 /// Remaining limits of a key; `None` where no limit is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemainingLimits {
+    /// Requests per minute.
     pub requests: Option<RemainingLimit>,
+    /// Tokens per minute.
     pub tokens: Option<RemainingLimit>,
+    /// Concurrent calls.
     pub calls: Option<RemainingLimit>,
 }
 

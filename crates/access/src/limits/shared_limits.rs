@@ -64,7 +64,7 @@ pub enum TakeOutcome {
 impl SharedLimits {
     /// Creates a connection that is opened on first use.
     pub fn open(valkey: &ValkeySettings, node: String, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Self>> {
-        let ValkeySettings { url, timeout: patience } = valkey;
+        let ValkeySettings { url, timeout } = valkey;
         let client = Client::open(url.as_str())?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
@@ -77,7 +77,7 @@ impl SharedLimits {
             client,
             manager,
             take_script: Script::new(include_str!("take.lua")),
-            timeout: *patience,
+            timeout: *timeout,
             node,
             nodes: AtomicU32::new(1),
             paused_until: AtomicI64::new(0),
@@ -96,9 +96,9 @@ impl SharedLimits {
 
     /// Counts an amount against a limit that all nodes share.
     pub async fn take(&self, ask: &SharedTake<'_>) -> TakeOutcome {
-        let SharedTake { owner: name, limit_name: what, amount, limit } = ask;
+        let SharedTake { owner, limit_name, amount, limit } = ask;
         let mut manager = self.manager.clone();
-        let mut invocation = self.take_script.key(format!("portunus:{what}:{name}"));
+        let mut invocation = self.take_script.key(format!("portunus:{limit_name}:{owner}"));
         invocation.arg(*amount).arg(*limit);
         let answered =
             tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
@@ -128,7 +128,7 @@ impl SharedLimits {
     }
 
     /// Replaces an estimate by the tokens used, in a background task.
-    pub fn correct(self: &Arc<Self>, name: &str, step: i64, from: u64, to: u64) {
+    pub fn correct(self: &Arc<Self>, owner: &str, step: i64, from: u64, to: u64) {
         let difference = i128::from(to) - i128::from(from);
         let Ok(difference) = i64::try_from(difference) else { return };
         // A write after its minute would recreate a step that has been swept.
@@ -136,12 +136,12 @@ impl SharedLimits {
         if difference == 0 || over || self.is_unreachable() {
             return;
         }
-        let (shared, name) = (Arc::clone(self), format!("portunus:tpm:{name}"));
+        let (shared, owner) = (Arc::clone(self), format!("portunus:tpm:{owner}"));
         tokio::spawn(async move {
             let mut manager = shared.manager.clone();
             let mut pipe = redis::pipe();
-            pipe.cmd("HINCRBY").arg(&name).arg(step).arg(difference).ignore();
-            pipe.cmd("EXPIRE").arg(&name).arg(WINDOW_SECONDS + 2).ignore();
+            pipe.cmd("HINCRBY").arg(&owner).arg(step).arg(difference).ignore();
+            pipe.cmd("EXPIRE").arg(&owner).arg(WINDOW_SECONDS + 2).ignore();
             let corrected = pipe.query_async::<()>(&mut manager);
             // If it fails, the estimate stays.
             let _ = tokio::time::timeout(HEARTBEAT_INTERVAL, corrected).await;
@@ -176,18 +176,18 @@ impl SharedLimits {
         }
     }
 
-    /// Calls `heard` for every announced key change, and after every reconnect because messages may
+    /// Calls `on_change` for every announced key change, and after every reconnect because messages may
     /// have been missed. Never returns.
-    pub async fn listen_for_key_changes<F: Future<Output = ()>>(&self, heard: impl Fn() -> F) {
+    pub async fn listen_for_key_changes<F: Future<Output = ()>>(&self, on_change: impl Fn() -> F) {
         loop {
-            if let Ok(Ok(mut news)) =
+            if let Ok(Ok(mut pubsub)) =
                 tokio::time::timeout(HEARTBEAT_INTERVAL, self.client.get_async_pubsub()).await
-                && news.subscribe(KEYS_CHANNEL).await.is_ok()
+                && pubsub.subscribe(KEYS_CHANNEL).await.is_ok()
             {
-                heard().await;
-                let mut messages = news.on_message();
+                on_change().await;
+                let mut messages = pubsub.on_message();
                 while messages.next().await.is_some() {
-                    heard().await;
+                    on_change().await;
                 }
             }
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;

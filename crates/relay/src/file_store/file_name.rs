@@ -34,8 +34,8 @@ impl<'a> FileName<'a> {
     /// Parses a name; `None` if this gateway did not create it.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (expires, rest) = text.split_once('-')?;
-        let (word, ending) = rest.split_once('.')?;
-        let plain = word.len() == RANDOM_LETTERS && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let (letters, ending) = rest.split_once('.')?;
+        let plain = letters.len() == RANDOM_LETTERS && letters.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let timed = expires.len() == EXPIRY_DIGITS && expires.bytes().all(|byte| byte.is_ascii_digit());
         let (_, mime) = FILE_TYPES.iter().find(|(known, _)| *known == ending)?;
         if plain && timed {
@@ -53,7 +53,7 @@ impl<'a> FileName<'a> {
 }
 
 /// Creates a name for bytes of this type. Fails only if the system has no randomness.
-pub fn new_name(expires: i64, mime: &str) -> Result<String, aws_lc_rs::error::Unspecified> {
+pub(super) fn new_name(expires: i64, mime: &str) -> Result<String, aws_lc_rs::error::Unspecified> {
     let bare = mime.split(';').next().unwrap_or_default().trim();
     let kind = FILE_TYPES.iter().find(|(_, known)| known.eq_ignore_ascii_case(bare));
     let ending = kind.map_or("bin", |(ending, _)| ending);

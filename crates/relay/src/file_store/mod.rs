@@ -71,7 +71,7 @@ impl FileStore {
         let unusable = |folder: &PathBuf, e: &dyn std::fmt::Display| {
             anyhow::anyhow!("files.url: the folder {} cannot be used: {e}", folder.display())
         };
-        let (shelf, folder): (Arc<dyn ObjectStore>, _) = match &config.files.store {
+        let (objects, folder): (Arc<dyn ObjectStore>, _) = match &config.files.store {
             BlobStore::Folder(folder) => {
                 std::fs::create_dir_all(folder).map_err(|e| unusable(folder, &e))?;
                 let local =
@@ -81,7 +81,7 @@ impl FileStore {
             BlobStore::Bucket(bucket) => (Arc::clone(bucket), None),
         };
         Ok(Self {
-            objects: shelf,
+            objects,
             folder,
             signing_key: derive_key(secret, "files"),
             clock,
@@ -101,14 +101,14 @@ impl FileStore {
         bytes: Bytes,
         content_type: &str,
     ) -> Result<FileLink, ApiError> {
-        let terms = self.settings.load();
-        let (length, size) = (bytes.len(), terms.max_bytes);
+        let settings = self.settings.load();
+        let (length, size) = (bytes.len(), settings.max_bytes);
         if length > size {
             let message = format!("{length} bytes are too many to be stored; the limit is {size}");
             return Err(ApiError::new(ErrorKind::Unavailable, message).without_retry());
         }
-        let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
-        let expires = self.now_seconds().saturating_add(lives);
+        let lifetime = i64::try_from(settings.lifetime.as_secs()).unwrap_or(i64::MAX);
+        let expires = self.now_seconds().saturating_add(lifetime);
         let name = file_name::new_name(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
         let path = Path::from(name.as_str());
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
@@ -144,9 +144,9 @@ impl FileStore {
         let good = hmac::verify(&self.signing_key, &signed_text(name, expires), &signature).is_ok();
         let name = FileName::parse(name).filter(|_| good).ok_or_else(forged)?;
         if self.now_seconds() >= expires {
-            let ended = jiff::Timestamp::from_second(expires);
-            let ended = ended.map(|time| time.to_string()).unwrap_or_default();
-            let message = format!("this link expired at {ended}, and the file with it; generate it again");
+            let expired_at = jiff::Timestamp::from_second(expires);
+            let expired_at = expired_at.map(|time| time.to_string()).unwrap_or_default();
+            let message = format!("this link expired at {expired_at}, and the file with it; generate it again");
             return Err(ApiError::new(ErrorKind::Gone, message).with_code("link_expired"));
         }
         Ok(name)
@@ -156,7 +156,7 @@ impl FileStore {
     pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
         let path = Path::from(name);
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(&path, options)).await {
-            Ok(Ok(got)) => Ok(got),
+            Ok(Ok(object)) => Ok(object),
             Ok(Err(object_store::Error::NotFound { .. })) => {
                 Err(ApiError::new(ErrorKind::NotFound, "this file no longer exists"))
             }
@@ -167,8 +167,8 @@ impl FileStore {
 
     /// Returns a whole file.
     pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
-        let got = self.get(name, GetOptions::default()).await?;
-        match tokio::time::timeout(TRANSFER_TIMEOUT, got.bytes()).await {
+        let object = self.get(name, GetOptions::default()).await?;
+        match tokio::time::timeout(TRANSFER_TIMEOUT, object.bytes()).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(e)) => Err(read_error(&e)),
             Err(e) => Err(read_error(&e)),
@@ -185,12 +185,12 @@ impl FileStore {
     /// Deletes expired files of all nodes and returns their number.
     pub async fn sweep_expired(&self) -> Result<usize, object_store::Error> {
         let now = self.now_seconds();
-        let dead = self.objects.list(None).try_filter_map(|meta| async move {
+        let expired = self.objects.list(None).try_filter_map(|meta| async move {
             let name = meta.location.filename().and_then(FileName::parse);
             Ok(name.filter(|name| name.expires_at <= now).map(|_| meta.location.clone()))
         });
-        let dead: Vec<Path> = dead.try_collect().await?;
-        for path in &dead {
+        let expired: Vec<Path> = expired.try_collect().await?;
+        for path in &expired {
             match self.objects.delete(path).await {
                 // Another node deleted it first.
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
@@ -203,7 +203,7 @@ impl FileStore {
                 tracing::warn!("partial files of a crashed process could not be deleted: {e}");
             }
         }
-        Ok(dead.len())
+        Ok(expired.len())
     }
 
     fn now_seconds(&self) -> i64 {
@@ -214,8 +214,8 @@ impl FileStore {
 /// Derives a key for one purpose from the gateway's secret.
 pub fn derive_key(secret: &str, purpose: &str) -> hmac::Key {
     let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let made = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
-    hmac::Key::new(hmac::HMAC_SHA256, made.as_ref())
+    let derived = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
+    hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
 }
 
 /// Text that the signature of a link covers.
@@ -299,8 +299,8 @@ mod tests {
 
     #[tokio::test]
     async fn link_opens_only_its_file_until_expiry() {
-        let ground = fixture("[files]\nkeep = \"2h\"");
-        let files = &ground.files;
+        let fixture = fixture("[files]\nkeep = \"2h\"");
+        let files = &fixture.files;
         let link = files.put("ada", Bytes::from_static(b"\x89PNG"), "image/png").await.unwrap();
         let other = files.put("bob", Bytes::from_static(b"{}"), "text/html").await.unwrap();
         assert!(link.url.starts_with("http://127.0.0.1:8080/files/"), "{}", link.url);
@@ -320,42 +320,42 @@ mod tests {
             let error = files.verify_link(name, expires, signature).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
         }
-        ground.clock.pass(2 * HOUR - 1_000_000);
+        fixture.clock.pass(2 * HOUR - 1_000_000);
         assert!(files.verify_link(&name, &expires, &signature).is_ok());
-        ground.clock.pass(1_000_000);
+        fixture.clock.pass(1_000_000);
         let error = files.verify_link(&name, &expires, &signature).unwrap_err();
         assert_eq!((error.kind(), error.code()), (ErrorKind::Gone, Some("link_expired")));
     }
 
     #[tokio::test]
     async fn sweep_deletes_only_expired_files() {
-        let ground = fixture("[files]\nkeep = \"2h\"");
-        let files = &ground.files;
+        let fixture = fixture("[files]\nkeep = \"2h\"");
+        let files = &fixture.files;
         let first = files.put("ada", Bytes::from_static(b"1"), "image/png").await.unwrap();
-        ground.clock.pass(HOUR);
+        fixture.clock.pass(HOUR);
         let second = files.put("ada", Bytes::from_static(b"2"), "image/png").await.unwrap();
-        std::fs::write(ground.folder.join("notes.txt"), "not ours").unwrap();
+        std::fs::write(fixture.folder.join("notes.txt"), "not ours").unwrap();
         assert_eq!(files.sweep_expired().await.unwrap(), 0);
-        ground.clock.pass(HOUR);
+        fixture.clock.pass(HOUR);
         assert_eq!(files.sweep_expired().await.unwrap(), 1);
         let gone = files.read(&first.name).await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::NotFound);
         assert_eq!(files.read(&second.name).await.unwrap(), Bytes::from_static(b"2"));
         files.delete(&second.name).await;
         assert!(files.read(&second.name).await.is_err());
-        assert!(ground.folder.join("notes.txt").exists());
+        assert!(fixture.folder.join("notes.txt").exists());
     }
 
     #[tokio::test]
     async fn failed_write_returns_an_error() {
-        let ground = fixture("[files]\nsize = \"10\"");
-        let large = ground.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
+        let fixture = fixture("[files]\nsize = \"10\"");
+        let large = fixture.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
         assert!(large.unwrap_err().message().contains("11 bytes"));
-        std::fs::remove_dir_all(&ground.folder).unwrap();
-        std::fs::write(&ground.folder, "a file where the folder was").unwrap();
-        let error = ground.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
+        std::fs::remove_dir_all(&fixture.folder).unwrap();
+        std::fs::write(&fixture.folder, "a file where the folder was").unwrap();
+        let error = fixture.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Overloaded);
-        std::fs::remove_file(&ground.folder).unwrap();
+        std::fs::remove_file(&fixture.folder).unwrap();
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let full = object_store::Error::Generic { store: "files", source: full.into() };
         assert!(write_error("ada", &full).message().contains("no room"));

@@ -19,18 +19,18 @@ pub(super) async fn deliver(
     call: &Call,
     image_call: &ImageCall,
     candidate: &Candidate,
-    asked: LaneImages,
+    lane_images: LaneImages,
 ) -> Result<DeliveredImages, ApiError> {
-    let LaneImages { reply: mut pictures, body } = asked;
-    let wished = image_call.delivery();
-    let inline = pictures.images.iter().all(lane_requests::is_inline);
+    let LaneImages { reply: mut reply, body } = lane_images;
+    let requested = image_call.delivery();
+    let inline = reply.images.iter().all(lane_requests::is_inline);
     if inline && wished != Some(ImageDelivery::Url) {
-        return Ok(DeliveredImages { reply: pictures, pass_through_body: body });
+        return Ok(DeliveredImages { reply, pass_through_body: body });
     }
     let allowance = FetchAllowance::new(MAX_FETCHED_BYTES);
-    for made in &mut pictures.images {
-        let GeneratedImage::Image { source, .. } = made else { continue };
-        if wished.is_none() && matches!(source, MediaSource::Inline { .. }) {
+    for image in &mut reply.images {
+        let GeneratedImage::Image { source, .. } = image else { continue };
+        if requested.is_none() && matches!(source, MediaSource::Inline { .. }) {
             continue;
         }
         let (mime, bytes) = match &*source {
@@ -43,7 +43,7 @@ pub(super) async fn deliver(
         };
         // Without a requested delivery, a link stays a link, but one of this gateway that does not
         // expire early.
-        *source = match wished {
+        *source = match requested {
             Some(ImageDelivery::Url) | None => {
                 let account = &call.key.record.account_id;
                 let link = call.engine.files.put(account, bytes, &mime).await?;
@@ -54,7 +54,7 @@ pub(super) async fn deliver(
             }
         };
     }
-    Ok(DeliveredImages { reply: pictures, pass_through_body: None })
+    Ok(DeliveredImages { reply, pass_through_body: None })
 }
 
 /// Fetches an image that the provider returned as a link: with its credentials from the provider's
@@ -71,11 +71,11 @@ async fn fetch_image(
         whole_reply::read_body(answer, &candidate.lane, call).await?
     } else {
         let fetcher = &call.config.media.fetcher;
-        let got = fetcher.fetch(url, MediaKind::Image, allowance).await;
-        Bytes::from(got.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
+        let fetched = fetcher.fetch(url, MediaKind::Image, allowance).await;
+        Bytes::from(fetched.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
-    Ok((seen.mime(), bytes))
+    let info = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
+    Ok((info.mime(), bytes))
 }
 
 fn unreadable_image(what: &str) -> ApiError {

@@ -14,7 +14,7 @@ use super::super::dry_run::{self, DryRun};
 use super::super::settle::BoxedAccount;
 use super::super::{Call, admit, adapt, prepare, route};
 use super::validate;
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Upper bound of the tokens of one input image.
@@ -42,14 +42,14 @@ pub(super) struct PreparedImages {
 impl ImageCall {
     /// Parses and validates a request.
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
-        let order = form.read(&call.body)?;
-        let route = route::find_kind(call, &order.picture.model, ModelKind::Image)?;
-        validate::validate(&order.picture, &route.model)?;
+        let parsed = form.read(&call.body)?;
+        let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
+        validate::validate(&parsed.picture, &route.model)?;
         let guard = call.config.media.fetcher.guard();
-        for (place, url) in image_urls(&order.picture) {
-            guard.check(url).map_err(|e| ApiError::invalid(&*place, format!("`{place}` {e}")))?;
+        for (path, url) in image_urls(&parsed.picture) {
+            guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
         }
-        Ok(Self { form, parsed: order, route, has_fetched: false })
+        Ok(Self { form, parsed, route, has_fetched: false })
     }
 
     /// Returns the image request.
@@ -83,8 +83,8 @@ impl ImageCall {
 
     /// Input bytes for the estimate, if the lane reports no usage.
     pub(super) fn input_bytes(&self) -> u64 {
-        let given = self.request().inputs.len() as u64;
-        (self.request().prompt.len() as u64).saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
+        let input_images = self.request().inputs.len() as u64;
+        (self.request().prompt.len() as u64).saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
     /// Fetches the inputs named by URL, then reserves the money.
@@ -101,8 +101,8 @@ impl ImageCall {
         };
         admit::check_token_rate(call, &facts).await?;
         self.fetch(call).await?;
-        let bound = self.max_cost(self.route.prices.iter());
-        let mut account = admit::admit_with_max_cost(call, &facts, &self.route, bound).await?;
+        let max_cost = self.max_cost(self.route.prices.iter());
+        let mut account = admit::admit_with_max_cost(call, &facts, &self.route, max_cost).await?;
         let size = self.request().size.to_string();
         account.set_image_spec(Some(&size), self.request().quality.as_deref());
         admit::sync_journal(call).await?;
@@ -113,21 +113,21 @@ impl ImageCall {
         let media = &call.config.media;
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let picture = &mut self.parsed.picture;
-        let sources = picture.inputs.iter_mut().enumerate();
+        let request = &mut self.parsed.picture;
+        let sources = request.inputs.iter_mut().enumerate();
         let sources = sources.map(|(at, source)| (format!("image[{at}]"), source));
-        let mask = picture.mask.iter_mut().map(|source| ("mask".to_owned(), source));
-        for (place, source) in sources.chain(mask) {
+        let mask = request.mask.iter_mut().map(|source| ("mask".to_owned(), source));
+        for (path, source) in sources.chain(mask) {
             let MediaSource::Url { url, .. } = &*source else { continue };
             if !media.is_fetch_enabled {
-                let message = format!("`{place}` must stand in the request itself");
-                return Err(ApiError::invalid(place, message));
+                let message = format!("`{path}` must stand in the request itself");
+                return Err(ApiError::invalid(path, message));
             }
             let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
-            let got = got.map_err(|e| fetch_error(&place, call, &e))?;
+            let got = got.map_err(|e| fetch_error(&path, call, &e))?;
             let Some(seen) = dialects::images::image_info(&got.bytes) else {
-                let message = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
-                return Err(ApiError::invalid(place, message));
+                let message = format!("`{path}` must be a PNG, JPEG, WebP or GIF file");
+                return Err(ApiError::invalid(path, message));
             };
             let data = dialects::images::encode(&got.bytes);
             *source = MediaSource::Inline { mime: seen.mime(), data };
@@ -141,54 +141,54 @@ impl ImageCall {
 
     /// Upper bound of the output tokens of all images.
     fn max_output_tokens(&self, capabilities: &ImageCapabilities) -> u64 {
-        let picture = self.request();
-        let drafts = picture.partial_images.unwrap_or_default();
-        let one = capabilities.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
-        one.saturating_mul(picture.count.into())
+        let request = self.request();
+        let drafts = request.partial_images.unwrap_or_default();
+        let one = capabilities.max_tokens(&request.size, request.quality.as_deref(), drafts);
+        one.saturating_mul(request.count.into())
     }
 
     /// Upper bound of the cost over these price lists.
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
-        let picture = self.request();
+        let request = self.request();
         let capabilities = self.route.model.images.clone().unwrap_or_default();
-        let converses = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
-        let words = match (converses, self.route.model.max_output_tokens) {
-            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into()),
+        let is_chat = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
+        let text_tokens = match (is_chat, self.route.model.max_output_tokens) {
+            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(request.count.into()),
             (false, _) => 0,
         };
-        let size = picture.size.to_string();
-        let which = catalog::ImageSpec::from_request(Some(&size), picture.quality.as_deref());
-        let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
-        let input = (picture.prompt.len() as u64)
-            .saturating_mul(picture.count.into())
-            .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()))
+        let size = request.size.to_string();
+        let spec = catalog::ImageSpec::from_request(Some(&size), request.quality.as_deref());
+        let input_images = (request.inputs.len() + usize::from(request.mask.is_some())) as u64;
+        let input = (request.prompt.len() as u64)
+            .saturating_mul(request.count.into())
+            .saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(request.count.into()))
             // Providers wrap a prompt in a few words of their own.
             .saturating_add(1_024);
-        let images = picture.count.into();
-        let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
+        let images = request.count.into();
+        let units = catalog::BilledUnits { images, image: spec, ..catalog::BilledUnits::default() };
         let bounds = prices.map(|prices| {
             // A price list with tokens per image counts them itself.
-            let known = prices.image_rate(which).tokens > 0;
+            let known = prices.image_rate(spec).tokens > 0;
             let output = if known { 0 } else { self.max_output_tokens(&capabilities) };
-            prices.max_cost_with(input, output.max(words), &units)
+            prices.max_cost_with(input, output.max(text_tokens), &units)
         });
         bounds.max().unwrap_or(Money::ZERO)
     }
 
     /// Returns the usage of a reply: the lane's figures, or an estimate.
-    pub(super) fn meter(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
-        let made = pictures.count() as u64;
+    pub(super) fn meter(&self, reply: &ImageReply, lane: &LiveLane) -> ReplyMeter {
+        let made = reply.count() as u64;
         let estimate = || {
             let capabilities = lane.served_model.images.clone().unwrap_or_default();
-            let picture = self.request();
-            let one = capabilities.max_tokens(&picture.size, picture.quality.as_deref(), 0);
+            let request = self.request();
+            let one = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
             let by_token = lane.prices.per_image.is_none();
             let output = if by_token { one.saturating_mul(made) } else { 0 };
-            let input = (picture.prompt.len() as u64).div_ceil(4);
+            let input = (request.prompt.len() as u64).div_ceil(4);
             Usage { input, output, output_image: output, ..Usage::default() }
         };
-        let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
-        let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
+        let estimated = reply.usage.is_none() && lane.prices.per_image.is_none();
+        let usage = Usage { images: made, ..reply.usage.unwrap_or_else(estimate) };
         ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
     }
 
@@ -200,9 +200,9 @@ impl ImageCall {
         stream: bool,
     ) -> Result<PreparedImages, ApiError> {
         let protocol = image_protocol(lane)?;
-        let same = protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
+        let is_pass_through = protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
         let origin = protocol.origin();
-        let (written, losses) = if same {
+        let (written, losses) = if is_pass_through {
             let one = self.form.patch(&call.body, &self.parsed, &lane.model);
             let ImageProviderRequest { outgoing, content_type, headers } = one;
             let outgoing = match &content_type {
@@ -211,13 +211,13 @@ impl ImageCall {
             };
             (vec![ImageProviderRequest { outgoing, content_type, headers }], Vec::new())
         } else {
-            let picture = ImageRequest { stream, ..self.request().clone() };
-            protocol.write(&picture, &lane.model, &call.id)?
+            let request = ImageRequest { stream, ..self.request().clone() };
+            protocol.write(&request, &lane.model, &call.id)?
         };
         let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
-        for ImageProviderRequest { outgoing, content_type: kind, headers } in written {
-            let (outgoing, more) = match &kind {
+        for ImageProviderRequest { outgoing, content_type, headers } in written {
+            let (outgoing, more) = match &content_type {
                 None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
                 // A multipart body has no fields to rename in place.
                 Some(_) => {
@@ -226,21 +226,21 @@ impl ImageCall {
                 }
             };
             losses.extend(more);
-            fitted.push(ImageProviderRequest { outgoing, content_type: kind, headers });
+            fitted.push(ImageProviderRequest { outgoing, content_type, headers });
         }
         let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
-        Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through: same })
+        Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through })
     }
 
     /// Returns the requests and their maximum cost without sending them.
     pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
-        let fetches: Vec<String> = image_urls(self.request()).map(|(place, _)| place).collect();
-        let nothing = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
-        let picture = &mut self.parsed.picture;
-        for source in picture.inputs.iter_mut().chain(&mut picture.mask) {
+        let fetched_paths: Vec<String> = image_urls(self.request()).map(|(path, _)| path).collect();
+        let placeholder = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
+        let request = &mut self.parsed.picture;
+        for source in request.inputs.iter_mut().chain(&mut request.mask) {
             if matches!(source, MediaSource::Url { .. }) {
-                *source = nothing();
+                *source = placeholder();
                 self.has_fetched = true;
             }
         }
@@ -248,10 +248,10 @@ impl ImageCall {
         let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
         let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;
-        let bound = self.max_cost(std::iter::once(&lane.prices));
+        let max_cost = self.max_cost(std::iter::once(&lane.prices));
         let outgoing = written.into_iter().map(|written| written.outgoing).collect();
         let dialect = protocol.origin();
-        let result = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
+        let result = DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths };
         Ok(dry_run::dry_run_response(self.model(), result))
     }
 }
@@ -270,22 +270,22 @@ pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError>
 }
 
 /// Returns the URLs of a request with their JSON paths.
-fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
-    let inputs = picture.inputs.iter().enumerate();
+fn image_urls(request: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
+    let inputs = request.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
-    let mask = picture.mask.iter().map(|source| ("mask".to_owned(), source));
-    inputs.chain(mask).filter_map(|(place, source)| match source {
-        MediaSource::Url { url, .. } => Some((place, url.as_str())),
+    let mask = request.mask.iter().map(|source| ("mask".to_owned(), source));
+    inputs.chain(mask).filter_map(|(path, source)| match source {
+        MediaSource::Url { url, .. } => Some((path, url.as_str())),
         MediaSource::Inline { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
     })
 }
 
 /// The same message for every failure. It states the rules and reveals nothing about the fetched
 /// address.
-fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
+fn fetch_error(path: &str, call: &Call, error: &FetchError) -> ApiError {
     let limits = call.config.media.fetcher.limits();
     let message = format!(
-        "`{place}` could not be fetched: it must be a public HTTPS address that gives a picture \
+        "`{path}` could not be fetched: it must be a public HTTPS address that gives a picture \
          of at most {} bytes within {:?}",
         limits.max_bytes, limits.timeout
     );
@@ -295,7 +295,7 @@ fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
                 .with_retry_after(std::time::Duration::from_secs(1))
         }
         FetchError::NotPublic | FetchError::Failed(_) => {
-            ApiError::invalid(place, message).with_code("failed_to_download_image").with_log_note(error.to_string())
+            ApiError::invalid(path, message).with_code("failed_to_download_image").with_log_note(error.to_string())
         }
     }
 }

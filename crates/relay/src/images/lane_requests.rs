@@ -32,17 +32,17 @@ pub(super) struct LaneImages {
 
 /// Sends all requests of a call and merges the replies.
 pub(super) async fn request_all(call: &Call, candidate: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
-    let PreparedImages { protocol, requests: written, losses: _, is_pass_through: same } = prepared;
+    let PreparedImages { protocol, requests: written, losses: _, is_pass_through } = prepared;
     let several = written.len() > 1;
-    let asking = written.into_iter().map(|written| request_one(call, candidate, protocol, written));
-    let answers: Vec<_> = iter(asking).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
+    let requests = written.into_iter().map(|written| request_one(call, candidate, protocol, written));
+    let answers: Vec<_> = iter(requests).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
     let mut all = LaneImages { reply: ImageReply::default(), body: None };
     let mut failed = Vec::new();
     for answer in answers {
         match answer {
-            Ok((pictures, body)) => {
-                append_reply(&mut all.reply, pictures);
-                all.body = (same && !several).then_some(body);
+            Ok((reply, body)) => {
+                append_reply(&mut all.reply, reply);
+                all.body = (is_pass_through && !several).then_some(body);
             }
             Err(error) => failed.push(error),
         }
@@ -62,9 +62,9 @@ pub(super) async fn request_all(call: &Call, candidate: &Candidate, prepared: Pr
 
 /// Appends a reply to the replies before it.
 fn append_reply(all: &mut ImageReply, more: ImageReply) {
-    let ImageReply { created, images: made, usage, background, format, quality, size, extras } = more;
+    let ImageReply { created, images: image, usage, background, format, quality, size, extras } = more;
     let first = all.images.is_empty();
-    all.images.extend(made);
+    all.images.extend(image);
     // A sum with a missing part would bill too little.
     all.usage = match (all.usage, usage) {
         (_, usage) if first => usage,
@@ -101,13 +101,13 @@ pub(super) async fn send(
     protocol: ImageProtocol,
     written: ImageProviderRequest,
 ) -> Result<transport::ClientResponse, ApiError> {
-    let ImageProviderRequest { outgoing, content_type: kind, headers: more } = written;
+    let ImageProviderRequest { outgoing, content_type, headers: more } = written;
     let dialect = error_dialect(protocol);
     let mut headers = lane::request_headers(call, dialect);
-    if let Some(kind) = kind {
-        let kind = HeaderValue::from_str(&kind)
-            .map_err(|e| ApiError::internal(format!("invalid content type {kind}: {e}")))?;
-        headers.insert(CONTENT_TYPE, kind);
+    if let Some(content_type) = content_type {
+        let content_type = HeaderValue::from_str(&content_type)
+            .map_err(|e| ApiError::internal(format!("invalid content type {content_type}: {e}")))?;
+        headers.insert(CONTENT_TYPE, content_type);
     }
     for (name, value) in more {
         headers.insert(*name, HeaderValue::from_static(value));
@@ -123,11 +123,11 @@ async fn request_one(
 ) -> Result<(ImageReply, Bytes), ApiError> {
     let answer = send(call, candidate, protocol, written).await?;
     let mut body = whole_reply::read_body(answer, &candidate.lane, call).await?;
-    let (mut pause, mut lost, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
+    let (mut pause, mut failed_polls, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
         // The first task URL counts, because later replies may omit it.
         let at: &str = match protocol.read(&body)? {
-            ImageAnswer::Finished(pictures) => return Ok((pictures, body)),
+            ImageAnswer::Finished(reply) => return Ok((reply, body)),
             ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };
         if let (Some(progress), Some(percent)) = (&call.progress, protocol.progress(&body)) {
@@ -142,20 +142,20 @@ async fn request_one(
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
-        let again = async {
+        let poll = async {
             let answer = lane::get_from_lane(call, candidate, error_dialect(protocol), at).await?;
             whole_reply::read_body(answer, &candidate.lane, call).await
         };
-        match again.await {
-            Ok(polled) => (body, lost) = (polled, 0),
+        match poll.await {
+            Ok(polled) => (body, failed_polls) = (polled, 0),
             // The task continues and is billed even while polls fail.
-            Err(error) if error.is_retryable() && lost < MAX_FAILED_POLLS => lost += 1,
+            Err(error) if error.is_retryable() && failed_polls < MAX_FAILED_POLLS => failed_polls += 1,
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Returns true if the image is part of the reply and not a link.
-pub(super) const fn is_inline(made: &GeneratedImage) -> bool {
-    matches!(made, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
+pub(super) const fn is_inline(image: &GeneratedImage) -> bool {
+    matches!(image, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use image_call::ImageCall;
 
 /// Generated images that are not settled yet. Dropping them settles the call as one whose caller
@@ -99,8 +99,8 @@ pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Re
         return Err(ApiError::invalid("webhook", message));
     }
     if !image_call.request().stream {
-        let painted = generate(call, image_call).await?;
-        return Ok(ImageOutcome::Response(painted.into_response()));
+        let result = generate(call, image_call).await?;
+        return Ok(ImageOutcome::Response(result.into_response()));
     }
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&Arc::new(call), &image_call);
@@ -148,20 +148,20 @@ async fn try_lane(
         Ok(delivered) => delivered,
         Err(error) => return Err((error, account)),
     };
-    let DeliveredImages { reply: pictures, pass_through_body: same } = delivered;
-    let meter = image_call.meter(&pictures, &candidate.lane);
-    if let Some(error) = withheld_error(&pictures) {
+    let DeliveredImages { reply, pass_through_body } = delivered;
+    let meter = image_call.meter(&reply, &candidate.lane);
+    if let Some(error) = withheld_error(&reply) {
         return Ok(Err(settle_withheld(call, error, &meter, account)));
     }
-    let body = match same {
+    let body = match pass_through_body {
         Some(body) => body,
         None => {
             let now = call.engine.clock.now() / 1_000_000;
-            Bytes::from(dialects::images::write_reply(&pictures, image_call.request(), now))
+            Bytes::from(dialects::images::write_reply(&reply, image_call.request(), now))
         }
     };
     account.first_byte();
-    account.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
+    account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_usage(&meter);
     Ok(Ok(ImageResult { body, account }))
 }
@@ -179,25 +179,25 @@ async fn request_and_deliver(call: &Call, image_call: &ImageCall, candidate: &Ca
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
     account.add_losses(prepared.losses.iter().cloned());
-    let asked = lane_requests::request_all(call, candidate, prepared).await?;
-    deliver::deliver(call, image_call, candidate, asked).await
+    let lane_images = lane_requests::request_all(call, candidate, prepared).await?;
+    deliver::deliver(call, image_call, candidate, lane_images).await
 }
 
 /// Returns the error for a reply without any image; `None` if there is one.
-fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
-    let failed = pictures.images.iter().find_map(|made| match made {
+fn withheld_error(reply: &ImageReply) -> Option<ApiError> {
+    let failed = reply.images.iter().find_map(|made| match made {
         canon::GeneratedImage::Failed { code, say: message } => Some((code, message)),
         canon::GeneratedImage::Image { .. } => None,
     });
-    if pictures.count() > 0 {
+    if reply.count() > 0 {
         return None;
     }
     Some(match failed {
         Some((code, message)) => {
             let policy = code.contains("policy") || code.contains("oderation");
             let sensitive = code.contains("ensitive") || code.contains("nspection");
-            let trouble = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
-            let error = ApiError::new(trouble, message.clone());
+            let kind = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+            let error = ApiError::new(kind, message.clone());
             if policy || sensitive { error.with_code("content_policy_violation") } else { error }
         }
         None => ApiError::new(ErrorKind::ContentPolicy, "the model made no picture")

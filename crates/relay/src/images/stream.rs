@@ -55,8 +55,8 @@ pub(super) async fn try_lane(
     let delivered = async {
         let body = whole_reply::read_body(answer, &candidate.lane, call).await?;
         match protocol.read(&body)? {
-            ImageAnswer::Finished(pictures) => {
-                deliver::deliver(call, image_call, candidate, LaneImages { reply: pictures, body: None }).await
+            ImageAnswer::Finished(reply) => {
+                deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None }).await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,
@@ -92,15 +92,15 @@ fn stream_response(
     delivered: DeliveredImages,
     mut account: BoxedAccount,
 ) -> Result<Response, ApiError> {
-    let DeliveredImages { reply: pictures, pass_through_body: _ } = delivered;
-    let meter = image_call.meter(&pictures, &candidate.lane);
-    if let Some(error) = withheld_error(&pictures) {
+    let DeliveredImages { reply, pass_through_body: _ } = delivered;
+    let meter = image_call.meter(&reply, &candidate.lane);
+    if let Some(error) = withheld_error(&reply) {
         return Err(settle_withheld(call, error, &meter, account));
     }
     let now = call.engine.clock.now() / 1_000_000;
-    let body = images::write_stream(&pictures, image_call.request(), now);
+    let body = images::write_stream(&reply, image_call.request(), now);
     account.first_byte();
-    account.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
+    account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_usage(&meter);
     let mut response = streamed_reply::event_stream(Body::from(body), false);
     whole_reply::add_call_headers(&mut response, &account);
