@@ -17,7 +17,11 @@ static KEY_HEADERS: [HeaderName; 3] = [
 const MAX_KEY_BYTES: usize = 256;
 
 /// Returns the key of a request. `?key=` is accepted only on paths of the native format.
-pub async fn authenticate(cache: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Result<Arc<ApiKey>, ApiError> {
+pub async fn authenticate(
+    cache: &KeyCache,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Arc<ApiKey>, ApiError> {
     match extract_key(uri, headers)? {
         Some(text) => cache.find(text).await,
         None => Err(ApiError::new(
@@ -35,15 +39,19 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
     let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
     let mut found: Option<&str> = None;
     let mut take = |text: &'a str| match found.replace(text) {
-        Some(other) if other != text => {
-            Err(ApiError::new(ErrorKind::Unauthenticated, "two different API keys were sent; send one"))
-        }
+        Some(other) if other != text => Err(ApiError::new(
+            ErrorKind::Unauthenticated,
+            "two different API keys were sent; send one",
+        )),
         Some(_) | None => Ok(()),
     };
     let mut bearers = headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
-            return Err(ApiError::new(ErrorKind::Unauthenticated, "two `Authorization` headers were sent"));
+            return Err(ApiError::new(
+                ErrorKind::Unauthenticated,
+                "two `Authorization` headers were sent",
+            ));
         }
         let text = value.to_str().map_err(|_| unreadable())?;
         let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));

@@ -13,14 +13,14 @@ use canon::{ApiError, ErrorKind};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
-use ledger::{OpenCalls, Clock};
-use ledger::{Micros, CallOutcome};
+use ledger::{CallOutcome, Micros};
+use ledger::{Clock, OpenCalls};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use store::{CallName, CallClaim, ClaimResult, StoredReply, Store, StoreError};
+use store::{CallClaim, CallName, ClaimResult, Store, StoreError, StoredReply};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -78,7 +78,9 @@ impl IdempotencyKeys {
         };
         match self.store.claim(&claim, now).await.map_err(store_error)? {
             ClaimResult::Ours => {}
-            ClaimResult::Running(until) => return Err(still_running_error(until.saturating_sub(now))),
+            ClaimResult::Running(until) => {
+                return Err(still_running_error(until.saturating_sub(now)));
+            }
             ClaimResult::Over(kept) => return replay(kept),
             ClaimResult::Different => {
                 return Err(ApiError::invalid(
@@ -111,16 +113,25 @@ fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
 
 /// Reads the body and returns the request with a hash of path, query and body. A different hash
 /// under the same key is an error.
-async fn read_and_hash(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), ApiError> {
+async fn read_and_hash(
+    request: Request<Body>,
+    limit: usize,
+) -> Result<(Request<Body>, Vec<u8>), ApiError> {
     let (head, body) = request.into_parts();
     let reading = axum::body::to_bytes(body, limit);
     let body = match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Err(_) => {
-            return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
+            return Err(ApiError::new(
+                ErrorKind::RequestTimeout,
+                "the body did not arrive in time",
+            ));
         }
         Ok(Err(e)) => {
-            let message = format!("the body broke off or is larger than {limit} bytes, the limit here");
-            return Err(ApiError::new(ErrorKind::BodyTooLarge, message).with_log_note(e.to_string()));
+            let message =
+                format!("the body broke off or is larger than {limit} bytes, the limit here");
+            return Err(
+                ApiError::new(ErrorKind::BodyTooLarge, message).with_log_note(e.to_string())
+            );
         }
         Ok(Ok(body)) => body,
     };
@@ -169,8 +180,12 @@ impl ClaimGuard {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
             || head.headers.contains_key("x-accel-buffering");
         if streamed {
-            let recorder =
-                ReplyRecorder { body, recorded: Some(Vec::new()), headers, state: RecorderState::Recording(Some(self)) };
+            let recorder = ReplyRecorder {
+                body,
+                recorded: Some(Vec::new()),
+                headers,
+                state: RecorderState::Recording(Some(self)),
+            };
             return Ok(Response::from_parts(head, Body::new(recorder)));
         }
         let body = axum::body::to_bytes(body, usize::MAX)
@@ -224,7 +239,12 @@ impl Drop for ClaimGuard {
 }
 
 /// Renews a claim until its call has ended.
-async fn renew_claim(keys: Arc<IdempotencyKeys>, call: CallName, owner: String, done: CancellationToken) {
+async fn renew_claim(
+    keys: Arc<IdempotencyKeys>,
+    call: CallName,
+    owner: String,
+    done: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = done.cancelled() => return,

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Loss, Lossy, WireFormat};
-use catalog::{FieldQuirks, Endpoints};
+use catalog::{Endpoints, FieldQuirks};
 use dialects::ProviderRequest;
 use dialects::json::{self, BodyEdit, BodySegments};
 use http::HeaderMap;
@@ -36,7 +36,10 @@ pub(super) fn adapt(
 }
 
 /// Removes fields that are meant for the gateway.
-pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
+pub(super) fn remove_fields(
+    fields: &[&str],
+    outgoing: ProviderRequest,
+) -> Result<ProviderRequest, ApiError> {
     let needless = fields.iter().map(|name| (*name).to_owned()).collect();
     let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
     let (body, _) = edit_body(&quirks, None, outgoing.body)?;
@@ -61,7 +64,8 @@ pub(super) fn set_path(
     // Segments of dots are resolved by URL parsers, even percent-encoded
     // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has such a name.
     let dots = model.chars().all(|c| c == '.');
-    let model = if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
+    let model =
+        if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
     let mut path = own.replace("{model}", &model).replace("{op}", op);
     // The embeddings endpoint is a sibling of the chat completions endpoint.
     if usual.ends_with("/embeddings") {
@@ -186,7 +190,10 @@ fn edit_body(
         } else {
             kept_before = true;
             if let Some(name) = renames.get(&field.name) {
-                edits.push(BodyEdit { range: field.key.clone(), replacement: json::to_json_string(name) });
+                edits.push(BodyEdit {
+                    range: field.key.clone(),
+                    replacement: json::to_json_string(name),
+                });
             }
             if field.name == "messages" && !roles.is_empty() {
                 edits.extend(rename_roles(text, field.value, roles));
@@ -311,7 +318,8 @@ mod tests {
 
     #[test]
     fn path_is_replaced_by_the_providers_own() {
-        let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
+        let path =
+            |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
         let ways = Endpoints {
             paths: vec![
                 (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),

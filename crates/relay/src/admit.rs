@@ -1,14 +1,14 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
-use canon::{ApiError, Money, ErrorKind};
+use canon::{ApiError, ErrorKind, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
-use ledger::{HoldRecord, OverBudget, HoldRefusal, BudgetShare, HoldTicket};
+use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
 use std::sync::Arc;
 
 use super::Call;
 use super::media_refs::MediaRefs;
-use super::settle::{BYTES_PER_TOKEN, CallAccount, BoxedAccount};
+use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use config::Route;
 
 /// A call is refused if the money covers fewer output tokens than this.
@@ -49,7 +49,8 @@ pub(super) async fn admit(
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
     let input = max_input_tokens(call, facts, route, media);
-    let requested_output = facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let requested_output =
+        facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
     let candidates = u64::from(facts.candidates.max(1));
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
@@ -62,8 +63,10 @@ pub(super) async fn admit(
         Ok(ticket) => ticket,
         Err(error) => return Err(account.record_refusal(error)),
     };
-    let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), requested_output));
-    let account = account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    let limit = (ticket.amount() < full)
+        .then(|| affordable_output(bound, ticket.amount(), requested_output));
+    let account =
+        account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
     Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 
@@ -113,12 +116,19 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
 
 /// Reserves money from the budgets of the key and its account and from the key's balance. Leases of
 /// the balance respect the caps of both.
-async fn reserve(call: &Call, record: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
+async fn reserve(
+    call: &Call,
+    record: Arc<HoldRecord>,
+    full: Money,
+    least: Money,
+) -> Result<HoldTicket, ApiError> {
     let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
     match call.engine.funds.reserve(&call.key.balance, record, full, least).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
-        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => {
+            Err(over_cap(call, left))
+        }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
@@ -166,11 +176,14 @@ fn over_budget(over: OverBudget, owner: &str) -> ApiError {
 pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Result<(), ApiError> {
     let Some(permit) = &call.rate_permit else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = facts.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(facts.candidates.max(1).into());
+    let output = facts
+        .max_output_tokens
+        .unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        .saturating_mul(facts.candidates.max(1).into());
     permit.estimate_tokens(input.saturating_add(output)).await
 }
 
-/// Waits until the journal is on disk, if the operator configured `power_safe`.
+/// Waits until the journal is on disk, if `server.durability` is `power`.
 pub(super) async fn sync_journal(call: &Call) -> Result<(), ApiError> {
     if !call.config.sync_every_write {
         return Ok(());
@@ -189,10 +202,16 @@ fn cannot_account() -> ApiError {
 
 /// Upper bound of input tokens: one token per byte of the body, plus media named by URL, plus the
 /// results of web searches.
-pub(super) fn max_input_tokens(call: &Call, facts: &RequestFacts, route: &Route, media: &MediaRefs) -> u64 {
+pub(super) fn max_input_tokens(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
+) -> u64 {
     let media = route.lanes.iter().map(|lane| media.max_tokens(&lane.served_model)).max();
     let search_tokens = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
-    let search_tokens = route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
+    let search_tokens =
+        route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
     (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(search_tokens)
 }
 

@@ -3,19 +3,19 @@
 //! Another lane is tried only while the caller has received no byte.
 
 use axum::response::Response;
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use dialects::RequestFacts;
 use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
 use super::media_refs::MediaRefs;
+use super::prepare::{PreparedRequest, choose_dialect, prepare};
 use super::retry_plan::RetryPlan;
-use super::prepare::{PreparedRequest, prepare, choose_dialect};
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, streamed_reply, route, whole_reply};
+use super::{Call, route, streamed_reply, whole_reply};
 use config::Route;
 
 /// Answers a chat call through one of its lanes. On failure the account is closed as failed.
@@ -33,7 +33,8 @@ pub(super) async fn attempt(
         let lane = &candidate.lane;
         // The reservation covers the output of the requested model, so a fallback model gets the
         // same limit.
-        let own = candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
+        let own =
+            candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
             let inlined = media.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
@@ -63,10 +64,13 @@ where
     F: Fn(Candidate, BoxedAccount) -> A,
     A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
-    let mut plan = RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_micros()));
+    let mut plan =
+        RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_micros()));
     let mut next = match plan.first_candidate(call).await {
         Ok(candidate) => candidate,
-        Err(error) => return Err(close_failed(account, call, error.unwrap_or_else(|| no_lane_error(model)))),
+        Err(error) => {
+            return Err(close_failed(account, call, error.unwrap_or_else(|| no_lane_error(model))));
+        }
     };
     next.lane.retry_budget.record_call();
     loop {
@@ -102,7 +106,13 @@ where
 }
 
 /// Records a failed lane in its health, in the ledger entry and in the log.
-fn record_failure(call: &Call, model: &str, candidate: &Candidate, error: &ApiError, account: &mut BoxedAccount) {
+fn record_failure(
+    call: &Call,
+    model: &str,
+    candidate: &Candidate,
+    error: &ApiError,
+    account: &mut BoxedAccount,
+) {
     let name = candidate.lane.name.as_str();
     let why = error.log_note().unwrap_or_default();
     if !account.has_attempt() && error.kind() == ErrorKind::Overloaded {
@@ -115,7 +125,10 @@ fn record_failure(call: &Call, model: &str, candidate: &Candidate, error: &ApiEr
     }
     if error.progress() == Some(UpstreamProgress::StaleConnection) {
         account.cancel_attempt();
-        tracing::debug!(lane.name = name, "an idle connection to `{name}` was closed by the provider");
+        tracing::debug!(
+            lane.name = name,
+            "an idle connection to `{name}` was closed by the provider"
+        );
         return;
     }
     let failure = classify_failure(error);
@@ -158,10 +171,18 @@ pub(super) fn classify_failure(error: &ApiError) -> AttemptFailure {
     match (error.progress(), error.kind()) {
         (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
         (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
-        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => AttemptFailure::NotNow,
-        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => AttemptFailure::RateLimited(error.retry_after()),
-        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => AttemptFailure::Overloaded(error.retry_after()),
-        (Some(UpstreamProgress::Answered(503)), _) if error.retry_after().is_some() => AttemptFailure::Overloaded(error.retry_after()),
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => {
+            AttemptFailure::NotNow
+        }
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => {
+            AttemptFailure::RateLimited(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(503)), _) if error.retry_after().is_some() => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
         (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
         _ => AttemptFailure::Down,
     }
@@ -170,7 +191,12 @@ pub(super) fn classify_failure(error: &ApiError) -> AttemptFailure {
 /// Returns true if the provider may have done work whose result is lost.
 pub(super) fn may_have_run(error: &ApiError) -> bool {
     match error.progress() {
-        Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
+        Some(
+            UpstreamProgress::NotSent
+            | UpstreamProgress::StaleConnection
+            | UpstreamProgress::Refused
+            | UpstreamProgress::Answered(_),
+        ) => false,
         Some(UpstreamProgress::Sent) | None => true,
     }
 }
@@ -202,10 +228,16 @@ async fn send_to_lane(
     };
     let lane = &candidate.lane;
     match translation {
-        translation if facts.stream => streamed_reply::relay_stream(call, facts, lane, dialect, translation, answer, account).await,
-        Some(translation) if translation.stop_enforcer.is_some() => {
-            Box::pin(whole_reply::gather_stream(call, lane, dialect, translation, answer, account)).await
+        translation if facts.stream => {
+            streamed_reply::relay_stream(call, facts, lane, dialect, translation, answer, account)
+                .await
         }
-        translation => whole_reply::relay_whole(call, lane, dialect, translation, answer, account).await,
+        Some(translation) if translation.stop_enforcer.is_some() => {
+            Box::pin(whole_reply::gather_stream(call, lane, dialect, translation, answer, account))
+                .await
+        }
+        translation => {
+            whole_reply::relay_whole(call, lane, dialect, translation, answer, account).await
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{SUPPORTED_CODINGS, ContentCoding, BodyDecoder, DecodeError};
+use transport::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
@@ -119,7 +119,9 @@ impl Call {
         let trace = start_trace(&engine, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let body = read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time).await?;
+        let body =
+            read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time)
+                .await?;
         Ok(Self {
             engine,
             config,
@@ -167,11 +169,14 @@ impl Call {
 fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
     // Most calls have no header, and then no span id is generated.
     let has_traceparent = headers.contains_key(TRACEPARENT_HEADER);
-    let trace = has_traceparent.then(|| TraceContext::from_headers(headers, engine.request_ids.next_word())).flatten();
+    let trace = has_traceparent
+        .then(|| TraceContext::from_headers(headers, engine.request_ids.next_word()))
+        .flatten();
     if trace.is_some() || !engine.telemetry.is_on() {
         return trace;
     }
-    let id = u128::from(engine.request_ids.next_word()) << 64 | u128::from(engine.request_ids.next_word());
+    let id = u128::from(engine.request_ids.next_word()) << 64
+        | u128::from(engine.request_ids.next_word());
     Some(TraceContext::start(id, engine.request_ids.next_word()))
 }
 
@@ -217,11 +222,16 @@ async fn read_body(
         let until = begun + timeout + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
         let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
-                return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
+                return Err(ApiError::new(
+                    ErrorKind::RequestTimeout,
+                    "the body did not arrive in time",
+                ));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(ApiError::invalid("", "the body broke off").with_log_note(e.to_string()));
+                return Err(
+                    ApiError::invalid("", "the body broke off").with_log_note(e.to_string())
+                );
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -302,8 +312,11 @@ fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), Ap
     match ContentCoding::from_headers(headers) {
         Ok(_) => Ok(()),
         Err(unknown) => {
-            let message = format!("the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}");
-            Err(ApiError::new(ErrorKind::UnsupportedMediaType, message).with_param("content-encoding"))
+            let message = format!(
+                "the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}"
+            );
+            Err(ApiError::new(ErrorKind::UnsupportedMediaType, message)
+                .with_param("content-encoding"))
         }
     }
 }
@@ -324,5 +337,8 @@ fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
 }
 
 fn too_large_error(limit: usize) -> ApiError {
-    ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {limit} bytes, the limit here"))
+    ApiError::new(
+        ErrorKind::BodyTooLarge,
+        format!("the body is larger than {limit} bytes, the limit here"),
+    )
 }

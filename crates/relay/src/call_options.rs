@@ -34,18 +34,25 @@ impl CallOptions {
             None | Some(b"written") => false,
             Some(b"cheapest") => true,
             Some(_) => {
-                let message = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
+                let message =
+                    format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
                 return Err(ApiError::invalid(ROUTE_HEADER.as_str(), message));
             }
         };
-        Ok(Self { timeout: client_timeout(headers), cheapest_first: cheapest, hops: append_hop(headers, own)? })
+        Ok(Self {
+            timeout: client_timeout(headers),
+            cheapest_first: cheapest,
+            hops: append_hop(headers, own)?,
+        })
     }
 }
 
 /// Returns the shortest timeout. Other values are ignored: some clients send the word `NOT_GIVEN`.
 fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let timeouts = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
-    timeouts.filter(|seconds: &f64| *seconds > 0.0)
+    let timeouts =
+        TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
+    timeouts
+        .filter(|seconds: &f64| *seconds > 0.0)
         .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .min()
 }
@@ -54,7 +61,12 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
     if !headers.contains_key(HOPS_HEADER) {
         return Ok(own.clone());
     }
-    let wrong = || ApiError::invalid(HOPS_HEADER.as_str(), format!("the header `{HOPS_HEADER}` cannot be read"));
+    let wrong = || {
+        ApiError::invalid(
+            HOPS_HEADER.as_str(),
+            format!("the header `{HOPS_HEADER}` cannot be read"),
+        )
+    };
     let mut passed = String::new();
     let mut count = 0;
     for value in headers.get_all(HOPS_HEADER) {
@@ -62,7 +74,9 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
             if hop.as_bytes() == own.as_bytes() || count >= MAX_HOPS {
                 let message = "this request is in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
-                return Err(ApiError::invalid(HOPS_HEADER.as_str(), message).with_code("request_loop"));
+                return Err(
+                    ApiError::invalid(HOPS_HEADER.as_str(), message).with_code("request_loop")
+                );
             }
             count += 1;
             passed.push_str(hop);

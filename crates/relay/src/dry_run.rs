@@ -35,7 +35,8 @@ pub(super) fn dry_run(
     let lane_format = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
     let (inlined, fetched_paths) = media.inline_placeholders(call, lane, lane_format)?;
     let prepared = prepare::prepare(call, facts, lane, None, &inlined)?;
-    let output = facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
+    let output =
+        facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
     let input = admit::max_input_tokens(call, facts, route, media);
     let max_cost = lane.prices.max_cost_with(input, output, &admit::max_units(facts, route));

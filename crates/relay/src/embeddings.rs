@@ -2,10 +2,10 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Loss, Losses, WireFormat, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
-use dialects::embeddings::{EmbeddingRequest, EmbeddingReply, EmbeddingEndpoint, EmbeddingFacts};
-use dialects::{ProviderRequest, RequestFacts, ReplyMeter};
+use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
+use dialects::{ProviderRequest, ReplyMeter, RequestFacts};
 use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
@@ -14,12 +14,15 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, attempt, adapt, prepare, route, whole_reply};
+use super::{Call, adapt, attempt, prepare, route, whole_reply};
 use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.
-pub async fn serve_embeddings(call: Call, endpoint: EmbeddingEndpoint) -> Result<Response, ApiError> {
+pub async fn serve_embeddings(
+    call: Call,
+    endpoint: EmbeddingEndpoint,
+) -> Result<Response, ApiError> {
     let facts = call.run_blocking(|| endpoint.read_facts(&call.target, &call.body))?;
     let embedding_call = EmbeddingCall { endpoint, facts };
     let model = embedding_call.facts.model.as_str();
@@ -29,13 +32,20 @@ pub async fn serve_embeddings(call: Call, endpoint: EmbeddingEndpoint) -> Result
         return dry_run(&call, &embedding_call, &route);
     }
     // Vectors are not billed, so no output is reserved.
-    let facts =
-        RequestFacts { model: model.to_owned(), max_output_tokens: Some(0), candidates: 1, ..RequestFacts::default() };
+    let facts = RequestFacts {
+        model: model.to_owned(),
+        max_output_tokens: Some(0),
+        candidates: 1,
+        ..RequestFacts::default()
+    };
     admit::check_token_rate(&call, &facts).await?;
-    let AdmittedCall { account, lowered_limit: _, requested_output: _ } = admit::admit(&call, &facts, &route, &media).await?;
+    let AdmittedCall { account, lowered_limit: _, requested_output: _ } =
+        admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
     let (call, embedding_call) = (&Arc::new(call), &embedding_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move { try_lane(call, embedding_call, &candidate, account).await };
+    let one = |candidate: Candidate, account: BoxedAccount| async move {
+        try_lane(call, embedding_call, &candidate, account).await
+    };
     attempt::try_lanes(call, model, &route, account, one).await
 }
 
@@ -61,13 +71,18 @@ struct EmbeddingTranslation {
     losses: Vec<Loss>,
 }
 
-fn prepare(call: &Call, embedding_call: &EmbeddingCall, lane: &LiveLane) -> Result<PreparedEmbedding, ApiError> {
+fn prepare(
+    call: &Call,
+    embedding_call: &EmbeddingCall,
+    lane: &LiveLane,
+) -> Result<PreparedEmbedding, ApiError> {
     let EmbeddingCall { endpoint, facts } = embedding_call;
     if lane.formats.contains(&endpoint.origin()) {
         let outgoing = endpoint.patch(&call.body, facts, &lane.model);
         return Ok(PreparedEmbedding::PassThrough(set_path(lane, endpoint.origin(), outgoing)));
     }
-    let lane_endpoint = lane.formats.iter().find_map(|origin| EmbeddingEndpoint::for_provider(*origin));
+    let lane_endpoint =
+        lane.formats.iter().find_map(|origin| EmbeddingEndpoint::for_provider(*origin));
     let lane_endpoint = lane_endpoint.ok_or_else(|| {
         ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
             .with_log_note(format!("lane {} has no format with embeddings", lane.name))
@@ -77,7 +92,12 @@ fn prepare(call: &Call, embedding_call: &EmbeddingCall, lane: &LiveLane) -> Resu
     prepare::refuse_losses(call, &losses)?;
     let fitted = |outgoing| set_path(lane, lane_endpoint.origin(), outgoing);
     let outgoing = outgoing.into_iter().map(fitted).collect();
-    Ok(PreparedEmbedding::Translated(EmbeddingTranslation { endpoint: lane_endpoint, outgoing, request, losses }))
+    Ok(PreparedEmbedding::Translated(EmbeddingTranslation {
+        endpoint: lane_endpoint,
+        outgoing,
+        request,
+        losses,
+    }))
 }
 
 fn set_path(lane: &LiveLane, origin: WireFormat, outgoing: ProviderRequest) -> ProviderRequest {
@@ -101,8 +121,12 @@ async fn try_lane(
     // Providers without usage figures bill by the text, without the JSON around it.
     let estimate = account.estimate_input(embedding_call.facts.input_bytes);
     let outcome = match prepared {
-        PreparedEmbedding::PassThrough(outgoing) => pass_through(call, candidate, embedding_call.endpoint, outgoing).await,
-        PreparedEmbedding::Translated(other) => translate(call, embedding_call, candidate, other, estimate).await,
+        PreparedEmbedding::PassThrough(outgoing) => {
+            pass_through(call, candidate, embedding_call.endpoint, outgoing).await
+        }
+        PreparedEmbedding::Translated(other) => {
+            translate(call, embedding_call, candidate, other, estimate).await
+        }
     };
     match outcome {
         Ok(EmbeddingOutcome { body, usage, losses }) => {
@@ -122,7 +146,12 @@ struct EmbeddingOutcome {
 }
 
 /// Forwards the reply unchanged.
-async fn pass_through(call: &Call, candidate: &Candidate, endpoint: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<EmbeddingOutcome, ApiError> {
+async fn pass_through(
+    call: &Call,
+    candidate: &Candidate,
+    endpoint: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<EmbeddingOutcome, ApiError> {
     let body = request_lane(call, candidate, endpoint, outgoing).await?;
     Ok(EmbeddingOutcome { usage: endpoint.read_usage(&body)?, body, losses: Vec::new() })
 }
@@ -138,7 +167,9 @@ async fn translate(
     let EmbeddingTranslation { endpoint, outgoing, request, losses } = translation;
     let mut reply = EmbeddingReply::default();
     for outgoing in outgoing {
-        reply.append(endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?);
+        reply.append(
+            endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?,
+        );
     }
     reply.check_count(&request)?;
     let usage = reply.usage;
@@ -150,23 +181,36 @@ async fn translate(
 }
 
 /// Sends one request and reads the whole reply.
-async fn request_lane(call: &Call, candidate: &Candidate, endpoint: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<Bytes, ApiError> {
-    let dialect = dialects::get(endpoint.origin())
-        .ok_or_else(|| ApiError::internal(format!("no dialect for the format {}", endpoint.origin())))?;
+async fn request_lane(
+    call: &Call,
+    candidate: &Candidate,
+    endpoint: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<Bytes, ApiError> {
+    let dialect = dialects::get(endpoint.origin()).ok_or_else(|| {
+        ApiError::internal(format!("no dialect for the format {}", endpoint.origin()))
+    })?;
     let answer = send(call, candidate, dialect, outgoing).await?;
     whole_reply::read_body(answer, &candidate.lane, call).await
 }
 
-fn dry_run(call: &Call, embedding_call: &EmbeddingCall, route: &Route) -> Result<Response, ApiError> {
+fn dry_run(
+    call: &Call,
+    embedding_call: &EmbeddingCall,
+    route: &Route,
+) -> Result<Response, ApiError> {
     let model = embedding_call.facts.model.as_str();
     let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(model))?.lane;
     let (endpoint, outgoing, losses) = match prepare(call, embedding_call, lane)? {
-        PreparedEmbedding::PassThrough(outgoing) => (embedding_call.endpoint, vec![outgoing], Vec::new()),
+        PreparedEmbedding::PassThrough(outgoing) => {
+            (embedding_call.endpoint, vec![outgoing], Vec::new())
+        }
         PreparedEmbedding::Translated(other) => (other.endpoint, other.outgoing, other.losses),
     };
     let max_cost = lane.prices.max_cost(call.body.len() as u64, 0);
     let dialect = endpoint.origin();
-    let dry_run_result = DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths: Vec::new() };
+    let dry_run_result =
+        DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths: Vec::new() };
     Ok(dry_run::dry_run_response(model, dry_run_result))
 }

@@ -65,8 +65,17 @@ pub struct EngineParts {
 impl Engine {
     /// Creates an engine.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { config, keys, funds, clock, request_ids, files, telemetry, tasks, instance } =
-            parts;
+        let EngineParts {
+            config,
+            keys,
+            funds,
+            clock,
+            request_ids,
+            files,
+            telemetry,
+            tasks,
+            instance,
+        } = parts;
         Self {
             config: ArcSwap::from_pointee(config),
             keys,

@@ -125,7 +125,8 @@ fn plain_body(error: &ApiError) -> (u16, Vec<u8>) {
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let mut body = serde_json::json!({ "success": false, "message": error.message(), "code": code });
+    let mut body =
+        serde_json::json!({ "success": false, "message": error.message(), "code": code });
     if let (Some(field), Some(object)) = (error.param(), body.as_object_mut()) {
         object.insert("field".to_owned(), field.into());
     }

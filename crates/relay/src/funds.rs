@@ -1,7 +1,10 @@
 //! Money of running calls, and the background tasks that synchronise this node with the store.
 
 use canon::Money;
-use ledger::{MAX_BATCH_CALLS, LeaseStoreError, OpenCalls, HoldRecord, KeyBalance, HoldRefusal, SpendStatus, LeaseClient, HoldTicket, TryHold};
+use ledger::{
+    HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient, LeaseStoreError, MAX_BATCH_CALLS,
+    OpenCalls, SpendStatus, TryHold,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +37,12 @@ pub struct NodeFunds {
 
 impl NodeFunds {
     /// Creates the funds of a node whose name is stored in `data`.
-    pub fn new(open_calls: Arc<OpenCalls>, lease_client: LeaseClient<Store>, store: Store, data_folder: PathBuf) -> Self {
+    pub fn new(
+        open_calls: Arc<OpenCalls>,
+        lease_client: LeaseClient<Store>,
+        store: Store,
+        data_folder: PathBuf,
+    ) -> Self {
         Self { open_calls, lease_client, store, data_folder }
     }
 
@@ -54,14 +62,17 @@ impl NodeFunds {
         let begun = Instant::now();
         loop {
             // Boxed because it is rare: the future of every call would grow by its size.
-            let holding = Box::pin(self.lease_client.hold(balance, Arc::clone(&record), full, least));
+            let holding =
+                Box::pin(self.lease_client.hold(balance, Arc::clone(&record), full, least));
             match tokio::time::timeout(STORE_TIMEOUT, holding).await {
                 Ok(Err(HoldRefusal::Elsewhere { .. })) if begun.elapsed() < LEASE_RETURN_WAIT => {
                     tokio::time::sleep(LEASE_RETRY_PAUSE).await;
                 }
                 Ok(outcome) => return outcome,
                 Err(_) => {
-                    return Err(HoldRefusal::Unreachable("the store did not answer in time".to_owned()));
+                    return Err(HoldRefusal::Unreachable(
+                        "the store did not answer in time".to_owned(),
+                    ));
                 }
             }
         }
@@ -194,6 +205,7 @@ pub fn node_name(data_folder: &Path) -> anyhow::Result<String> {
 
 /// Writes the node name into the data folder.
 pub fn write_node_name(data_folder: &Path, name: &str) -> anyhow::Result<()> {
-    std::fs::write(data_folder.join("node"), format!("{name}\n"))
-        .map_err(|e| anyhow::anyhow!("the data folder {} cannot be written: {e}", data_folder.display()))
+    std::fs::write(data_folder.join("node"), format!("{name}\n")).map_err(|e| {
+        anyhow::anyhow!("the data folder {} cannot be written: {e}", data_folder.display())
+    })
 }

@@ -3,45 +3,45 @@
 //! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → whole_reply or
 //! streamed_reply → settle`
 
+mod adapt;
 mod admit;
 mod attempt;
 mod call;
+mod call_options;
 mod dry_run;
 mod embeddings;
 mod engine;
 mod error_format;
-mod media_refs;
 pub mod file_store;
-mod adapt;
 mod funds;
 mod images;
-mod retry_plan;
 mod json_response;
+mod media_refs;
 mod prepare;
-mod streamed_reply;
 mod request_id;
-mod stream_pipeline;
+mod retry_plan;
 mod route;
-mod signature_cache;
 mod send;
 mod settle;
+mod signature_cache;
+mod stream_pipeline;
+mod streamed_reply;
 pub mod token_estimate;
 mod whole_reply;
-mod call_options;
 
-pub use call::{Call, CallRequest, BodyKind};
+pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
-pub use error_format::{ErrorFormat, with_allow_header, is_native_client};
+pub use error_format::{ErrorFormat, is_native_client, with_allow_header};
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
-pub use images::{ImageOutcome, ImageTask, ImageResult, generate_images, serve_images};
+pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use json_response::json_response;
-pub use streamed_reply::event_stream;
-pub use request_id::{RequestIds, RequestId};
-pub use stream_pipeline::reply_stamp;
+pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
+pub use stream_pipeline::reply_stamp;
+pub use streamed_reply::event_stream;
 
 use axum::response::Response;
 use canon::ApiError;

@@ -3,7 +3,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Blame, ChatRequest, ApiError, PartKind, Media, MediaKind, WireFormat, Part, MediaSource, ErrorKind};
+use canon::{
+    ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
+    WireFormat,
+};
 use catalog::{MediaFetch, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
@@ -81,9 +84,9 @@ impl MediaRefs {
                 item.paths.push(media_url.path);
                 continue;
             }
-            let target = guard
-                .check(&media_url.url)
-                .map_err(|e| ApiError::invalid(&*media_url.path, format!("`{}` {e}", media_url.path)))?;
+            let target = guard.check(&media_url.url).map_err(|e| {
+                ApiError::invalid(&*media_url.path, format!("`{}` {e}", media_url.path))
+            })?;
             let (url, paths) = (media_url.url, vec![media_url.path]);
             refs.index.insert(url.clone(), refs.items.len());
             refs.items.push(MediaRef { url, paths, target, hint: None, inlined: OnceCell::new() });
@@ -217,7 +220,8 @@ impl MediaRefs {
             }
             Err(FetchError::Busy) => {
                 let message = "too much is being fetched at this moment, retry later";
-                let error = ApiError::new(ErrorKind::Overloaded, message).with_retry_after(Duration::from_secs(1));
+                let error = ApiError::new(ErrorKind::Overloaded, message)
+                    .with_retry_after(Duration::from_secs(1));
                 // No lane is at fault, and another one would not help.
                 Err(error.with_blame(Blame::Caller))
             }
@@ -235,11 +239,18 @@ impl MediaRef {
 }
 
 /// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
-fn needs_inlining(item: &MediaRef, own: WireFormat, lane_format: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
+fn needs_inlining(
+    item: &MediaRef,
+    own: WireFormat,
+    lane_format: WireFormat,
+    fetches: MediaFetch,
+) -> Option<MediaHint> {
     let hint = item.hint?;
     let accepts_media = match (lane_format, hint.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
-        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
+        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => {
+            true
+        }
         // The translation reports these as losses, inlined or not.
         (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
         | (WireFormat::Images, _) => false,

@@ -1,11 +1,13 @@
 //! Request for a lane: the caller's own bytes if the formats agree, a translation otherwise.
 
-use canon::{ChatRequest, ApiError, Loss, Losses, WireFormat, ThinkingDisplay, ConversationState};
-use dialects::{StopEnforcer, Dialect, LaneSettings, ProviderRequest, RequestFacts, UsageEstimator};
+use canon::{ApiError, ChatRequest, ConversationState, Loss, Losses, ThinkingDisplay, WireFormat};
+use dialects::{
+    Dialect, LaneSettings, ProviderRequest, RequestFacts, StopEnforcer, UsageEstimator,
+};
 
 use super::Call;
-use super::media_refs::InlinedMedia;
 use super::adapt::adapt;
+use super::media_refs::InlinedMedia;
 use crate::token_estimate;
 use config::LiveLane;
 
@@ -49,7 +51,8 @@ pub(super) fn prepare(
     };
     let WrittenRequest { outgoing, stream, translation, losses } = written;
     let forwarded = same.then_some(&call.forwarded_headers);
-    let (outgoing, more) = adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
+    let (outgoing, more) =
+        adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
     Ok(PreparedRequest { outgoing, dialect, translation, losses })
@@ -65,7 +68,11 @@ struct WrittenRequest {
 }
 
 /// Edits a few spans of the caller's bytes.
-fn patch_body(call: &Call, facts: &RequestFacts, settings: &LaneSettings<'_>) -> Result<WrittenRequest, ApiError> {
+fn patch_body(
+    call: &Call,
+    facts: &RequestFacts,
+    settings: &LaneSettings<'_>,
+) -> Result<WrittenRequest, ApiError> {
     let outgoing = if call.edits.is_empty() {
         call.dialect.patch(&call.body, facts, settings)
     } else {
@@ -86,14 +93,20 @@ fn patch_body(call: &Call, facts: &RequestFacts, settings: &LaneSettings<'_>) ->
 
 /// Parses and rewrites a request in the caller's own format, because inlined media do not fit into
 /// the caller's bytes.
-fn rewrite_body(call: &Call, settings: &LaneSettings<'_>, inlined: &InlinedMedia) -> Result<WrittenRequest, ApiError> {
+fn rewrite_body(
+    call: &Call,
+    settings: &LaneSettings<'_>,
+    inlined: &InlinedMedia,
+) -> Result<WrittenRequest, ApiError> {
     let mut chat = call.dialect.read_request(&call.target, &call.body)?;
     inlined.replace_urls(&mut chat, call.dialect.origin());
     let state = std::mem::take(&mut chat.state);
     let (outgoing, losses) = call.dialect.write_request(&chat, settings)?;
     chat.state = state;
     let stream = chat.stream;
-    let translation = call.rewrite_reply.then(|| Box::new(LaneTranslation { request: chat, stop_enforcer: None }));
+    let translation = call
+        .rewrite_reply
+        .then(|| Box::new(LaneTranslation { request: chat, stop_enforcer: None }));
     Ok(WrittenRequest { outgoing, stream, translation, losses })
 }
 
@@ -114,7 +127,10 @@ fn translate_request(
     // default. So a caller of either that enables thinking is shown it. The other formats must ask.
     let thinking = &mut chat.thinking;
     let thinks = thinking.dynamic || thinking.effective_budget().is_some_and(|tokens| tokens > 0);
-    if matches!(own, WireFormat::Messages | WireFormat::Chat) && thinks && thinking.display.is_none() {
+    if matches!(own, WireFormat::Messages | WireFormat::Chat)
+        && thinks
+        && thinking.display.is_none()
+    {
         thinking.display = Some(ThinkingDisplay::Auto);
     }
     // The gateway keeps the conversation state and enforces the stops that the lane cannot, so both
@@ -122,11 +138,19 @@ fn translate_request(
     let saved = (chat.state.clone(), chat.sampling.clone(), chat.stream);
     chat.state = ConversationState::default();
     let lane_stops = (dialect.origin(), dialect.stop_support());
-    let enforcer = StopEnforcer::take_from(&mut chat, settings.max_payable_output, call.dialect.stop_support(), lane_stops);
+    let enforcer = StopEnforcer::take_from(
+        &mut chat,
+        settings.max_payable_output,
+        call.dialect.stop_support(),
+        lane_stops,
+    );
     let (outgoing, losses) = dialect.write_request(&chat, settings)?;
     let stream = chat.stream;
     (chat.state, chat.sampling, chat.stream) = saved;
-    let scale = || UsageEstimator { input_tokens: token_estimate::estimate_request(&chat), count_tokens: token_estimate::estimate_text };
+    let scale = || UsageEstimator {
+        input_tokens: token_estimate::estimate_request(&chat),
+        count_tokens: token_estimate::estimate_text,
+    };
     let enforcer = enforcer.map(|enforcer| enforcer.with_estimator(scale()));
     let translation = Some(Box::new(LaneTranslation { request: chat, stop_enforcer: enforcer }));
     Ok(WrittenRequest { outgoing, stream, translation, losses })
@@ -144,7 +168,10 @@ pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError
 
 /// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred
 /// one.
-pub(super) fn choose_dialect(lane: &LiveLane, own: WireFormat) -> Result<&'static dyn Dialect, ApiError> {
+pub(super) fn choose_dialect(
+    lane: &LiveLane,
+    own: WireFormat,
+) -> Result<&'static dyn Dialect, ApiError> {
     let mut preferred = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
     let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
     same.or_else(|| preferred.next()).ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! Retry plan of a call: the first lane, the next lane, and the end of retries.
 
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use std::time::Duration;
 use upstream::{AttemptFailure, LaneState};
 
@@ -31,7 +31,13 @@ pub(super) struct RetryPlan {
 
 impl RetryPlan {
     pub(super) fn new(candidates: Vec<Candidate>) -> Self {
-        Self { candidates, considered: 0, retries: 0, used_new_connection: false, has_waited: false }
+        Self {
+            candidates,
+            considered: 0,
+            retries: 0,
+            used_new_connection: false,
+            has_waited: false,
+        }
     }
 
     /// Returns true if a retry was taken from a budget.
@@ -42,7 +48,10 @@ impl RetryPlan {
     /// Returns the first lane, even one in poor health, because the last lane is never given up.
     ///
     /// Fails only if the lane asked for a pause that is longer than a caller should wait.
-    pub(super) async fn first_candidate(&mut self, call: &Call) -> Result<Candidate, Option<ApiError>> {
+    pub(super) async fn first_candidate(
+        &mut self,
+        call: &Call,
+    ) -> Result<Candidate, Option<ApiError>> {
         let candidate = self.candidates.first().cloned().ok_or(None)?;
         self.considered = 1;
         let LaneState::Busy(left) = candidate.standing(call.engine.monotonic_micros()) else {
@@ -57,7 +66,9 @@ impl RetryPlan {
             (ErrorKind::Overloaded, "the model is overloaded, retry later")
         };
         let note = format!("lane {} asked for a pause", candidate.lane.name);
-        let error = ApiError::new(kind, message).with_blame(Blame::Upstream).with_retry_after(to_duration(left));
+        let error = ApiError::new(kind, message)
+            .with_blame(Blame::Upstream)
+            .with_retry_after(to_duration(left));
         Err(Some(error.with_log_note(note)))
     }
 
@@ -69,7 +80,9 @@ impl RetryPlan {
         error: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if error.progress() == Some(UpstreamProgress::StaleConnection) && !std::mem::replace(&mut self.used_new_connection, true) {
+        if error.progress() == Some(UpstreamProgress::StaleConnection)
+            && !std::mem::replace(&mut self.used_new_connection, true)
+        {
             return Some(Candidate { new_connection: true, ..last.clone() });
         }
         if may_have_run(error) && !call.config.resend_uncertain_calls {
@@ -103,34 +116,47 @@ impl RetryPlan {
         error: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if attempts >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS)) {
+        if attempts
+            >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS))
+        {
             return None;
         }
         let now = call.engine.monotonic_micros();
         // Only an announced wait is worth waiting for.
-        if matches!(classify_failure(error), AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))) {
+        if matches!(
+            classify_failure(error),
+            AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))
+        ) {
             let left = |candidate: &Candidate| match candidate.standing(now) {
                 LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
                 LaneState::Good | LaneState::Probing => 0,
             };
-            let soonest = self.candidates.iter().min_by_key(|candidate| left(candidate)).cloned()?;
+            let soonest =
+                self.candidates.iter().min_by_key(|candidate| left(candidate)).cloned()?;
             return match self.wait_for_lane(call, &soonest, left(&soonest)).await {
                 true => self.take_retry(call, soonest).await,
                 false => None,
             };
         }
         let repeats = match error.progress() {
-            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => {
-                !matches!(classify_failure(error), AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_))
-            }
+            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => !matches!(
+                classify_failure(error),
+                AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_)
+            ),
             Some(UpstreamProgress::NotSent) => error.kind() != ErrorKind::Timeout,
             Some(UpstreamProgress::Refused) => true,
-            Some(UpstreamProgress::Answered(_) | UpstreamProgress::StaleConnection | UpstreamProgress::Sent) | None => false,
+            Some(
+                UpstreamProgress::Answered(_)
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Sent,
+            )
+            | None => false,
         };
         if !repeats || last.standing(now) != LaneState::Good {
             return None;
         }
-        let candidate = self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
+        let candidate =
+            self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
         // Jitter: callers that failed together must not return together.
         let spread = u32::try_from(request_id::random_from_id(&call.id) % 100).unwrap_or(0);
         let pause = FIRST_RETRY_PAUSE.saturating_mul(self.retries) * (100 + spread) / 150;

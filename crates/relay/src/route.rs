@@ -1,15 +1,15 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, ErrorKind, WireFormat};
 use catalog::ModelKind;
 use dialects::RequestFacts;
 use memchr::memmem;
 use std::sync::Arc;
-use upstream::{LaneCandidate, HealthTracker, LaneState};
+use upstream::{HealthTracker, LaneCandidate, LaneState};
 
 use super::Call;
 use crate::request_id;
-use config::{LiveLane, LaneOrder, Route};
+use config::{LaneOrder, LiveLane, Route};
 
 /// Length of the prefix that identifies a conversation. Shorter ones are not worth routing to a
 /// provider's prompt cache.
@@ -72,7 +72,9 @@ impl Candidate {
     /// Returns the health of the candidate. Treats a provider at its `max_in_flight` as busy.
     pub(super) fn standing(&self, now: i64) -> LaneState {
         match self.health.state(now) {
-            LaneState::Good | LaneState::Probing if self.lane.is_full() => LaneState::Busy(FULL_PROVIDER_WAIT_MICROS),
+            LaneState::Good | LaneState::Probing if self.lane.is_full() => {
+                LaneState::Busy(FULL_PROVIDER_WAIT_MICROS)
+            }
             standing => standing,
         }
     }
@@ -92,7 +94,12 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Ca
         let run = runs.get(place).copied().unwrap_or(lane.priority);
         for (credential, seat) in lane.slots.iter().enumerate() {
             let health = Arc::clone(&seat.health);
-            let candidate = Candidate { lane: Arc::clone(lane), credential_index: credential, new_connection: false, health };
+            let candidate = Candidate {
+                lane: Arc::clone(lane),
+                credential_index: credential,
+                new_connection: false,
+                health,
+            };
             #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
             let weight = f64::from(lane.weight) / lane.slots.len() as f64;
             equals |= contenders.last().is_some_and(|last| last.priority == run);
@@ -120,7 +127,11 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Ca
 fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
     let input = call.body.len() as u64 / 4;
     let price = |lane: &LiveLane| {
-        (lane.served_model.id != route.model.id, lane.prices.max_cost(input, COMPARED_OUTPUT_TOKENS), lane.priority)
+        (
+            lane.served_model.id != route.model.id,
+            lane.prices.max_cost(input, COMPARED_OUTPUT_TOKENS),
+            lane.priority,
+        )
     };
     let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
     sorted.sort_unstable();

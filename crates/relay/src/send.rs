@@ -1,16 +1,16 @@
 //! One request to a lane, and the errors of its provider.
 
-use canon::{ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
 use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
-use transport::{ClientResponse, ClientBody};
+use transport::{ClientBody, ClientResponse};
 use upstream::{SendOptions, suggested_wait};
 
 use super::Call;
-use super::route::Candidate;
 use super::call_options::HOPS_HEADER;
+use super::route::Candidate;
 
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,7 +63,11 @@ fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
 }
 
 /// Converts an error status into an error.
-async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: ClientResponse) -> Result<ClientResponse, ApiError> {
+async fn check_status(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    answer: ClientResponse,
+) -> Result<ClientResponse, ApiError> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);

@@ -1,14 +1,16 @@
 //! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
-use canon::{Blame, Charge, ApiError, Loss, Losses, Money, UpstreamProgress, ServiceTier, ErrorKind, Usage};
-use catalog::{ModelKind, Model, ImageSpec, ModelPrices, BilledTier, BilledUnits};
-use dialects::{RequestFacts, ReplyMeter};
+use canon::{
+    ApiError, Blame, Charge, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
+};
+use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
+use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{EndedBy, LedgerEntry, CallOutcome, CallProgress, HoldTicket, FailedAttempt};
+use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
-use upstream::{AttemptFailure, InFlightSlot, AttemptGuard};
+use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
 use super::route::Candidate;
@@ -117,7 +119,12 @@ impl CallAccount {
 
     /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens if
     /// that is less than requested.
-    pub(super) fn attach_hold(mut self: BoxedAccount, hold: HoldTicket, input: u64, lowered_limit: Option<u64>) -> BoxedAccount {
+    pub(super) fn attach_hold(
+        mut self: BoxedAccount,
+        hold: HoldTicket,
+        input: u64,
+        lowered_limit: Option<u64>,
+    ) -> BoxedAccount {
         self.max_input_tokens = input;
         self.engine.metrics.running_calls.inc();
         self.hold = Some(hold);
@@ -141,7 +148,9 @@ impl CallAccount {
     pub(super) fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
         let lane = &candidate.lane;
         let slot = lane.in_flight.admit(lane.provider.max_in_flight);
-        let slot = slot.map_err(|error| error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
+        let slot = slot.map_err(|error| {
+            error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
+        })?;
         self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), slot));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
@@ -216,12 +225,23 @@ impl CallAccount {
 
     /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
     /// absorbs. Returns true if the operator should be alerted.
-    pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, error: &ApiError, spent: bool) -> bool {
+    pub(super) fn attempt_failed(
+        &mut self,
+        failure: AttemptFailure,
+        error: &ApiError,
+        spent: bool,
+    ) -> bool {
         let Some((mut attempt, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_micros();
         let status = match error.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
-            Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Sent) | None => None,
+            Some(
+                UpstreamProgress::NotSent
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Refused
+                | UpstreamProgress::Sent,
+            )
+            | None => None,
         };
         self.entry.failed.push(FailedAttempt {
             lane: self.entry.lane.clone(),
@@ -342,7 +362,8 @@ impl CallAccount {
     fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
         let ReplyMeter { usage, output_bytes, .. } = &self.meter;
         let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
-        let reported = usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
+        let reported =
+            usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimated_usage();
         // A provider that reports no prompt tokens forgot to count them.
         let whole = |usage: Usage| match usage.input {
@@ -410,7 +431,9 @@ impl CallAccount {
         if !is_unused && self.prices.per_second.is_some() {
             usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
-        if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported)) {
+        if outcome == CallOutcome::Done
+            && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported))
+        {
             self.report_bad_count("reports implausible usage");
         }
         let cost = self.price_of(&usage);

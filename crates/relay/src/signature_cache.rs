@@ -7,7 +7,8 @@
 //! cache is bounded in number and bytes and drops the oldest entries first.
 
 use canon::{
-    ChatRequest, Event, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Thought, ToolCall, Turn,
+    ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, Role, Thought,
+    ToolCall, Turn, WireFormat,
 };
 use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
 use parking_lot::Mutex;
@@ -56,7 +57,13 @@ struct CacheEntry {
 
 impl SignatureCache {
     /// Stores the signatures of a reply that a caller of this format may omit.
-    pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
+    pub(super) fn keep_reply(
+        &self,
+        account: &str,
+        caller: WireFormat,
+        chat: &ChatRequest,
+        reply: &ChatReply,
+    ) {
         let prompt_hash = self.prompt_hash(chat.turns.last());
         for candidate in &reply.candidates {
             self.keep_parts(account, caller, prompt_hash, &candidate.parts);
@@ -104,7 +111,9 @@ impl SignatureCache {
         let parts = turn.into_iter().flat_map(|turn| &turn.parts);
         let texts = parts.map(|part| match &part.kind {
             PartKind::Text { text, .. } => self.hasher.hash_one(text),
-            PartKind::ToolResult(result) => self.hasher.hash_one((&result.call_id, result.as_text())),
+            PartKind::ToolResult(result) => {
+                self.hasher.hash_one((&result.call_id, result.as_text()))
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::Thought(_)
@@ -146,7 +155,11 @@ impl SignatureTable {
 
     /// Returns the signatures of the reply to that turn, or the latest with the same text: a client
     /// may have changed the turn since.
-    fn get(&self, key: &AccountLookup, prompt_hash: impl FnOnce() -> u64) -> Option<CachedSignatures> {
+    fn get(
+        &self,
+        key: &AccountLookup,
+        prompt_hash: impl FnOnce() -> u64,
+    ) -> Option<CachedSignatures> {
         let same = self.entries.get(key)?;
         let entry = match same.as_slice() {
             [only] => only,
@@ -170,7 +183,11 @@ pub(super) struct SignatureCollector {
 impl SignatureCollector {
     /// Creates a collector for the reply to a request; `None` if the caller's format has a field
     /// for every signature.
-    pub(super) fn for_request(cache: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
+    pub(super) fn for_request(
+        cache: &SignatureCache,
+        caller: WireFormat,
+        chat: &ChatRequest,
+    ) -> Option<Self> {
         match caller {
             WireFormat::Chat | WireFormat::Messages => {
                 let prompt_hash = cache.prompt_hash(chat.turns.last());
@@ -185,7 +202,9 @@ impl SignatureCollector {
             Event::PartStart(place, opening) => {
                 self.parts.insert(*place, started_part(opening));
             }
-            Event::PartDelta(place, PartDelta::Text(text)) if self.collected_bytes <= MAX_SCANNED_BYTES => {
+            Event::PartDelta(place, PartDelta::Text(text))
+                if self.collected_bytes <= MAX_SCANNED_BYTES =>
+            {
                 let Some(part) = self.parts.get_mut(place) else { return };
                 if let PartKind::Text { text: grown, .. }
                 | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
@@ -238,7 +257,9 @@ fn started_part(opening: &PartStart) -> Part {
             Part::new(PartKind::ToolCall(call))
         }
         PartStart::Complete(part) => match &part.kind {
-            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => (**part).clone(),
+            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => {
+                (**part).clone()
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::ToolResult(_)
@@ -303,7 +324,8 @@ mod tests {
     #[test]
     fn equal_texts_keep_separate_signatures() {
         let cache = SignatureCache::default();
-        let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
+        let said =
+            |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
         for (prompt, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
             turns.push(user(prompt));
@@ -325,12 +347,19 @@ mod tests {
     fn cache_is_bounded() {
         let cache = SignatureCache::default();
         for n in 0..MAX_ENTRIES + 10 {
-            cache.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
+            cache.keep_parts(
+                "a",
+                WireFormat::Chat,
+                0,
+                &[call(&format!("c{n}")).with_signature(seal("s"))],
+            );
         }
         {
             let table = cache.table.lock();
             assert_eq!((table.entries.len(), table.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
-            assert!(!table.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned()))));
+            assert!(
+                !table.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned())))
+            );
         }
         let large = "x".repeat(MAX_SCANNED_BYTES / 2);
         for n in 0..2 * MAX_TOTAL_BYTES / MAX_SCANNED_BYTES + 10 {
@@ -339,10 +368,16 @@ mod tests {
             assert!(cache.table.lock().total_bytes <= MAX_TOTAL_BYTES);
         }
         for n in 0..3 * MAX_PER_TEXT as u64 {
-            cache.keep_parts("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
+            cache.keep_parts(
+                "a",
+                WireFormat::Messages,
+                n,
+                &[Part::text("Done.").with_signature(seal("s"))],
+            );
         }
         let table = cache.table.lock();
-        let all: usize = table.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
+        let all: usize =
+            table.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
         assert_eq!((table.total_bytes, table.entries.len()), (all, table.order.len()));
         assert!(table.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
     }

@@ -1,10 +1,10 @@
 //! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
+use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, PartDelta, ReplyBuilder, Usage};
 use dialects::{
-    StopEnforcer, CustomToolCalls, SseDecoder, Dialect, StreamFrame, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, FrameAction,
-    StreamWriter, event_tier,
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, event_tier,
 };
 
 use super::Call;
@@ -72,7 +72,13 @@ impl StreamPipeline {
                 let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
                 let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
                 let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
-                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), enforcer, writer)
+                StreamMode::translated(
+                    dialect,
+                    CustomToolCalls::for_request(&chat),
+                    signature_collector(call, &chat),
+                    enforcer,
+                    writer,
+                )
             }
         };
         let route = call.config.routes.get(&*facts.model);
@@ -83,7 +89,11 @@ impl StreamPipeline {
 
     /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
     pub(super) fn passing_through(meter: Box<dyn StreamMeter>) -> Self {
-        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(meter), is_truncated: false }
+        Self {
+            decoder: SseDecoder::for_images(),
+            mode: StreamMode::PassThrough(meter),
+            is_truncated: false,
+        }
     }
 
     /// Returns the final error event, if it differs from that of the caller's format.
@@ -101,11 +111,17 @@ impl StreamPipeline {
         translation: Box<LaneTranslation>,
     ) -> Self {
         let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
-        let (custom_calls, signatures) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
+        let (custom_calls, signatures) =
+            (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
         let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
-        let gather =
-            ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
-        let mode = StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
+        let gather = ReplyGatherer {
+            builder: ReplyBuilder::default(),
+            dialect: call.dialect,
+            request: chat,
+            stamp: reply_stamp(call),
+        };
+        let mode =
+            StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
         Self { decoder: SseDecoder::default(), mode, is_truncated: false }
     }
 
@@ -113,7 +129,9 @@ impl StreamPipeline {
     pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
         match &mut self.mode {
             // Pass-through has no events to split a reply into.
-            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole reply was returned instead of a stream")),
+            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error(
+                "a whole reply was returned instead of a stream",
+            )),
             StreamMode::Translated(translated) => {
                 translated.events.extend(canon::into_events(reply));
                 translated.write(out);
@@ -214,7 +232,11 @@ impl StreamPipeline {
 
 impl StreamMode {
     /// Returns the enforcer of the request, or one that forwards everything.
-    fn stop_enforcer(chat: &ChatRequest, enforcer: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
+    fn stop_enforcer(
+        chat: &ChatRequest,
+        enforcer: Option<StopEnforcer>,
+        dialect: &'static dyn Dialect,
+    ) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
         enforcer.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
     }
@@ -248,7 +270,9 @@ impl StreamMode {
                 FrameAction::Drop => StreamProgress::Ongoing,
                 FrameAction::Last => {
                     if !meter.totals().is_finished {
-                        return StreamProgress::Broken(cut_short_error("the end marker came without a finish reason"));
+                        return StreamProgress::Broken(cut_short_error(
+                            "the end marker came without a finish reason",
+                        ));
                     }
                     meter.write(frame, out);
                     StreamProgress::Complete
@@ -266,7 +290,9 @@ impl StreamMode {
                 meter.write_end(out);
                 StreamProgress::Complete
             }
-            Self::PassThrough(_) => StreamProgress::Broken(cut_short_error("the body ended without a finish reason")),
+            Self::PassThrough(_) => {
+                StreamProgress::Broken(cut_short_error("the body ended without a finish reason"))
+            }
             Self::Translated(translated) => translated.finish(out),
         }
     }
@@ -277,7 +303,8 @@ impl TranslatedStream {
         if let Err(error) = self.reader.push(frame, &mut self.events) {
             return StreamProgress::Broken(error);
         }
-        self.meter.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
+        self.meter.is_finished |=
+            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
         if self.was_stopped() {
             self.complete(out)
@@ -318,7 +345,16 @@ impl TranslatedStream {
 
     /// Writes the pending events, through the stop enforcer if `braked`.
     fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
-        let Self { reader: _, writer, stop_enforcer: enforcer, custom_calls, signatures, events, meter, losses: _ } = self;
+        let Self {
+            reader: _,
+            writer,
+            stop_enforcer: enforcer,
+            custom_calls,
+            signatures,
+            events,
+            meter,
+            losses: _,
+        } = self;
         let mut write = |event: Event| {
             meter_event(&event, meter);
             if let Some(signatures) = signatures {

@@ -6,7 +6,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Blame, ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, WireFormat};
 use dialects::{Dialect, RequestFacts};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 use transport::ClientResponse;
 
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use super::{Call, whole_reply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
@@ -51,7 +51,8 @@ pub(super) async fn relay_stream(
     account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     if !whole_reply::is_stream(&answer.headers) {
-        return whole_reply::stream_whole(call, facts, lane, dialect, translation, answer, account).await;
+        return whole_reply::stream_whole(call, facts, lane, dialect, translation, answer, account)
+            .await;
     }
     let pipeline = StreamPipeline::new(call, facts, dialect, translation);
     begin_stream(call, lane, pipeline, facts.json_array, answer, account).await
@@ -163,9 +164,9 @@ impl StreamedReply {
                     Err(_) => continue,
                 },
                 Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
-                Ok(None) if empty => {
-                    StreamProgress::Broken(whole_reply::unusable_answer("an empty body was returned instead of a stream"))
-                }
+                Ok(None) if empty => StreamProgress::Broken(whole_reply::unusable_answer(
+                    "an empty body was returned instead of a stream",
+                )),
                 Ok(None) => self.pipeline.finish(&mut self.out),
             };
             match progress {
@@ -255,7 +256,10 @@ impl StreamedReply {
     /// The provider ignored the limit it was given.
     fn enforce_hold(&mut self) {
         let meter = self.pipeline.meter();
-        let Some(account) = self.account.as_mut().filter(|account| account.exceeds_hold(meter)) else { return };
+        let Some(account) = self.account.as_mut().filter(|account| account.exceeds_hold(meter))
+        else {
+            return;
+        };
         let usage = account.truncate_at_hold(meter);
         self.pipeline.truncate(&usage, &mut self.out);
         self.complete();
@@ -276,7 +280,8 @@ impl StreamedReply {
             return self.abort(&error.with_blame(Blame::Caller).without_retry());
         }
         if self.call.engine.must_end_calls() {
-            let error = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            let error =
+                ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
             return self.abort(&error.with_blame(Blame::Gateway));
         }
         if self.last_received.elapsed() >= END_MARKER_TIMEOUT
@@ -407,9 +412,11 @@ pub(super) fn before_first_byte(error: ApiError) -> ApiError {
 }
 
 fn stalled_error() -> ApiError {
-    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled").with_log_note("silence in a stream")
+    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
+        .with_log_note("silence in a stream")
 }
 
 fn broken_error(error: &transport::BodyError) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off").with_log_note(error.to_string())
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off")
+        .with_log_note(error.to_string())
 }

@@ -4,7 +4,7 @@
 //! long words are split, digits are grouped by three, punctuation counts, wide scripts count per
 //! character.
 
-use canon::{ChatRequest, ResponseFormat, PartKind, Media, Part, MediaSource, Tool};
+use canon::{ChatRequest, Media, MediaSource, Part, PartKind, ResponseFormat, Tool};
 
 /// Tokens of a message besides its text.
 const TURN_TOKENS: u64 = 4;
@@ -13,8 +13,11 @@ const MEDIA_TOKENS: u64 = 256;
 
 /// Estimates the tokens of a request.
 pub fn estimate_request(chat: &ChatRequest) -> u64 {
-    let turns: u64 =
-        chat.turns.iter().map(|turn| TURN_TOKENS + turn.parts.iter().map(estimate_part).sum::<u64>()).sum();
+    let turns: u64 = chat
+        .turns
+        .iter()
+        .map(|turn| TURN_TOKENS + turn.parts.iter().map(estimate_part).sum::<u64>())
+        .sum();
     let tools: u64 = chat.tools.iter().map(estimate_tool).sum();
     let format = match &chat.response_format {
         ResponseFormat::Text | ResponseFormat::Json => 0,
@@ -29,14 +32,18 @@ fn estimate_part(part: &Part) -> u64 {
         PartKind::Thought(thought) => estimate_text(&thought.text),
         PartKind::Media(Media { source: MediaSource::Text(text), .. }) => estimate_text(text),
         PartKind::Media(_) => MEDIA_TOKENS,
-        PartKind::ToolCall(call) => estimate_text(&call.name) + estimate_text(&call.arguments) + TURN_TOKENS,
+        PartKind::ToolCall(call) => {
+            estimate_text(&call.name) + estimate_text(&call.arguments) + TURN_TOKENS
+        }
         PartKind::ToolResult(result) => {
             let own = result.object.as_ref().map_or(0, |_| estimate_text(&result.as_text()));
             own + result.parts.iter().map(estimate_part).sum::<u64>() + TURN_TOKENS
         }
         PartKind::CodeExecution(code) => estimate_text(&code.code),
         PartKind::CodeResult(outcome) => estimate_text(&outcome.output),
-        PartKind::WebSearch(search) => search.queries.iter().map(|query| estimate_text(query)).sum(),
+        PartKind::WebSearch(search) => {
+            search.queries.iter().map(|query| estimate_text(query)).sum()
+        }
         PartKind::Foreign { value, .. } => estimate_text(&value.to_string()),
     }
 }
@@ -101,7 +108,9 @@ fn char_class(c: char) -> CharClass {
         '0'..='9' => CharClass::Digit,
         c if c.is_whitespace() => CharClass::Space,
         c if c.is_ascii() => CharClass::Mark,
-        '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' => CharClass::Wide,
+        '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' => {
+            CharClass::Wide
+        }
         c if u32::from(c) > 0xffff => CharClass::Wide,
         _ => CharClass::Other,
     }

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, UpstreamProgress, ErrorKind};
-use dialects::{CustomToolCalls, Dialect, RequestFacts, ReplyMeter};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
+use dialects::{CustomToolCalls, Dialect, ReplyMeter, RequestFacts};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -14,8 +14,8 @@ use transport::ClientResponse;
 
 use super::Call;
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use crate::json_response::json_response;
 use config::LiveLane;
 
@@ -43,7 +43,11 @@ pub(super) async fn relay_whole(
 }
 
 /// Settles the call and returns the response.
-pub(super) fn settled_response(body: Bytes, meter: &ReplyMeter, mut account: BoxedAccount) -> Response {
+pub(super) fn settled_response(
+    body: Bytes,
+    meter: &ReplyMeter,
+    mut account: BoxedAccount,
+) -> Response {
     account.first_byte();
     account.record_usage(meter);
     let mut response = json_response(Body::from(body));
@@ -72,10 +76,12 @@ pub(super) async fn stream_whole(
         Err(error) => return Err((error, account)),
     };
     let translation = match translation {
-        None if is_json_object(&body) => match call.dialect.read_request(&call.target, &call.body) {
-            Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
-            Err(error) => return Err((error, account)),
-        },
+        None if is_json_object(&body) => {
+            match call.dialect.read_request(&call.target, &call.body) {
+                Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
+                Err(error) => return Err((error, account)),
+            }
+        }
         translation => translation,
     };
     let mut pipeline = StreamPipeline::new(call, facts, dialect, translation);
@@ -109,7 +115,9 @@ pub(super) async fn gather_stream(
     let outcome = if is_stream(&answer.headers) {
         loop {
             let progress = match next_chunk(&mut answer.body, lane, call).await {
-                Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
+                Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => {
+                    break Err(too_large_error());
+                }
                 Ok(Some(data)) => {
                     received += data.len();
                     pipeline.push_bytes(data, &mut out)
@@ -198,13 +206,18 @@ fn translate_reply(
     CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), &chat, &reply);
-    let (body, losses) = call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
+    let (body, losses) =
+        call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
     account.add_losses(losses);
     Ok((meter, Bytes::from(body)))
 }
 
 /// Reads a whole body within the limits of size and time.
-pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Call) -> Result<Bytes, ApiError> {
+pub(super) async fn read_body(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
         return Err(unusable_answer("a web page was returned instead of a reply"));
@@ -260,7 +273,10 @@ async fn next_chunk(
         let left = call.time_left(&lane.timeouts);
         // `timeout` prefers a ready frame to an expired deadline.
         if left.is_zero() {
-            return Err(ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed"));
+            return Err(ApiError::new(
+                ErrorKind::Timeout,
+                "the answer took longer than is allowed",
+            ));
         }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
@@ -269,14 +285,20 @@ async fn next_chunk(
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer broke off")
-                    .with_log_note(e.to_string()));
+                return Err(ApiError::new(
+                    ErrorKind::Unavailable,
+                    "the provider's answer broke off",
+                )
+                .with_log_note(e.to_string()));
             }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) if frame.trailers_ref().is_some_and(reports_failure) => {
-                    return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer failed")
-                        .with_log_note("the trailers of a whole reply report a failure"));
+                    return Err(ApiError::new(
+                        ErrorKind::Unavailable,
+                        "the provider's answer failed",
+                    )
+                    .with_log_note("the trailers of a whole reply report a failure"));
                 }
                 Err(_) => {}
             },

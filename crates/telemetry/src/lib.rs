@@ -84,7 +84,11 @@ struct CollectorClient {
     clock: Arc<dyn Clock>,
 }
 
-async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>, stop: CancellationToken) {
+async fn run_reporter(
+    reporter: CollectorClient,
+    mut ended: Receiver<EndedCall>,
+    stop: CancellationToken,
+) {
     let mut histograms = otlp::CallHistograms::new(reporter.clock.now());
     let mut last = false;
     while !last {
@@ -108,7 +112,8 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
         if !spans.is_empty() {
             reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
         }
-        if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now()) {
+        if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now())
+        {
             reporter.send("/v1/metrics", &report).await;
         }
     }

@@ -4,11 +4,11 @@
 //! Prompts and replies are never exported.
 
 use catalog::ModelKind;
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
 
 use super::EndedCall;
-use super::histogram::{LabelledHistogram, LabelSet};
+use super::histogram::{LabelSet, LabelledHistogram};
 
 /// Bucket bounds recommended by the GenAI conventions
 /// (<https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/>).
@@ -47,8 +47,16 @@ impl CallHistograms {
         Self {
             since,
             tokens: LabelledHistogram::new("gen_ai.client.token.usage", "{token}", TOKEN_BOUNDS),
-            duration: LabelledHistogram::new("gen_ai.client.operation.duration", "s", DURATION_BOUNDS),
-            first_token: LabelledHistogram::new("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_BOUNDS),
+            duration: LabelledHistogram::new(
+                "gen_ai.client.operation.duration",
+                "s",
+                DURATION_BOUNDS,
+            ),
+            first_token: LabelledHistogram::new(
+                "gen_ai.server.time_to_first_token",
+                "s",
+                FIRST_TOKEN_BOUNDS,
+            ),
         }
     }
 

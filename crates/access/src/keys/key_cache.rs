@@ -5,8 +5,8 @@
 //! database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, Money, ErrorKind};
-use ledger::{Budget, Clock, Micros, KeyBalance};
+use canon::{ApiError, ErrorKind, Money};
+use ledger::{Budget, Clock, KeyBalance, Micros};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -145,7 +145,8 @@ impl KeyCache {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.refreshed_at.lock();
         let now = self.clock.now();
-        let changed = self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
+        let changed =
+            self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
         // Account terms are read after the keys and applied before them, so that no key is ever
         // used with limits that are too loose.
         self.refresh_accounts().await?;
@@ -253,7 +254,10 @@ impl KeyCache {
                 key.rate_window.set_limits(record.limits);
                 (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
             }
-            None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(RateWindow::new(record.limits))),
+            None => (
+                KeyBalance::new(&record.id, cap, record.spent),
+                Arc::new(RateWindow::new(record.limits)),
+            ),
         };
         let old = old.and_then(|key| key.budget.as_ref());
         let budget = record.budget.map(|BudgetTerms { limit, period }| match old {
@@ -263,8 +267,10 @@ impl KeyCache {
             }
             Some(_) | None => Budget::new(limit, period, spent, self.clock.now()),
         });
-        let allowed_networks = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key = Arc::new(ApiKey { balance, budget, account, rate_window, allowed_networks, record });
+        let allowed_networks =
+            record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
+        let key =
+            Arc::new(ApiKey { balance, budget, account, rate_window, allowed_networks, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }
@@ -305,7 +311,8 @@ impl KeyCache {
             }
             lookups.count += 1;
             if lookups.count > MAX_LOOKUPS_PER_SECOND {
-                return Err(invalid_key().with_log_note("too many unknown keys in this second to look them up"));
+                return Err(invalid_key()
+                    .with_log_note("too many unknown keys in this second to look them up"));
             }
         }
         match self.store.key(id).await {

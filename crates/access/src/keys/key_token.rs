@@ -23,7 +23,11 @@ impl<'a> KeyToken<'a> {
     pub fn parse(text: &'a str) -> Option<Self> {
         let (id, rest) = text.strip_prefix(PREFIX)?.split_once('-')?;
         let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if id.len() != ID_LETTERS || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS || !plain(id) || !plain(rest) {
+        if id.len() != ID_LETTERS
+            || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS
+            || !plain(id)
+            || !plain(rest)
+        {
             return None;
         }
         let (front, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_LETTERS)?)?;

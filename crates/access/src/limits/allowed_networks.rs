@@ -66,7 +66,8 @@ mod tests {
     fn only_trusted_proxies_are_believed() {
         let trusted = [net("10.0.0.0/8"), net("fd00::/8")];
         let told = |peer: &str, forwarded: &str| {
-            caller_address(peer.parse().unwrap(), forwarded, &trusted).map(|address| address.to_string())
+            caller_address(peer.parse().unwrap(), forwarded, &trusted)
+                .map(|address| address.to_string())
         };
         let is = |address: &str| Some(address.to_owned());
         assert_eq!(told("192.0.2.1", "198.51.100.9"), is("192.0.2.1"), "a stranger says nothing");

@@ -9,15 +9,22 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::Micros;
 use std::time::Duration;
 
-use super::rate_window::{RemainingLimits, RemainingLimit};
+use super::rate_window::{RemainingLimit, RemainingLimits};
 
 /// Adds the headers of the caller's format. The native format has none.
-pub fn add_limit_headers(left: &RemainingLimits, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
+pub fn add_limit_headers(
+    left: &RemainingLimits,
+    origin: WireFormat,
+    now: Micros,
+    headers: &mut HeaderMap,
+) {
     let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
         match origin {
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => chat_headers(what, left, headers),
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
+                chat_headers(what, left, headers)
+            }
             WireFormat::Messages => messages_headers(what, left, now, headers),
             WireFormat::Native => {}
         }
@@ -32,7 +39,11 @@ fn chat_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
 
 fn messages_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
     insert_header(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
-    insert_header(headers, format!("anthropic-ratelimit-{what}-remaining"), left.remaining.to_string());
+    insert_header(
+        headers,
+        format!("anthropic-ratelimit-{what}-remaining"),
+        left.remaining.to_string(),
+    );
     let reset = Timestamp::from_microsecond(now)
         .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
     if let Ok(reset) = reset {

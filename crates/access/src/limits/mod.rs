@@ -8,13 +8,13 @@
 
 mod allowed_networks;
 mod headers;
+mod minute_window;
 mod rate_window;
 mod shared_limits;
-mod minute_window;
 
 pub use allowed_networks::check as check_address;
 pub use headers::add_limit_headers;
-pub use rate_window::{RemainingLimits, RemainingLimit, RateWindow};
+pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
 use canon::{ApiError, ErrorKind};
@@ -128,7 +128,12 @@ impl RateLimiter {
         Ok(Some(Arc::new(permit)))
     }
 
-    async fn admit_one(&self, window: &RateWindow, limits: RateLimits, name: &str) -> Result<Option<i64>, LimitExceeded> {
+    async fn admit_one(
+        &self,
+        window: &RateWindow,
+        limits: RateLimits,
+        name: &str,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
         let step = window.admit(self.clock.now(), nodes, alone)?;
         let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
@@ -136,7 +141,9 @@ impl RateLimiter {
             return Ok(step);
         }
         // Boxed, so that calls without shared limits do not carry this future.
-        let outcome = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
+        let outcome =
+            Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit }))
+                .await;
         let now = self.clock.now();
         match outcome {
             TakeOutcome::Allowed(_, used) => {
@@ -188,14 +195,23 @@ impl RatePermit {
         for (index, (window, name)) in windows.into_iter().enumerate() {
             let whose = if name.starts_with("key:") { "API key" } else { "account" };
             let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
-            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, whose))? else { continue };
+            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, whose))? else {
+                continue;
+            };
             if let Some(entered) = self.admissions.lock().get_mut(index) {
                 entered.local_tokens = Some(taken);
             }
             let limit = window.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
-            match Box::pin(shared.take(&SharedTake { owner: &name, limit_name: "tpm", amount, limit })).await {
+            match Box::pin(shared.take(&SharedTake {
+                owner: &name,
+                limit_name: "tpm",
+                amount,
+                limit,
+            }))
+            .await
+            {
                 TakeOutcome::Allowed(step, used) => {
                     window.set_shared_tokens(self.clock.now(), used);
                     if let Some(entered) = self.admissions.lock().get_mut(index) {
@@ -216,7 +232,9 @@ impl RatePermit {
     /// Ends the call and replaces the estimate by the tokens used. Later calls have no effect.
     pub fn close(&self, used: u64) {
         let now = self.clock.now();
-        for RateAdmission { window, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
+        for RateAdmission { window, name, local_tokens: tokens, shared_tokens } in
+            self.admissions.lock().drain(..)
+        {
             window.release();
             if let Some((step, counted)) = tokens {
                 window.correct_tokens(now, step, counted, used);
@@ -242,9 +260,10 @@ fn limit_error(exceeded: LimitExceeded, whose: &str) -> ApiError {
         LimitExceeded::Tokens(limit, wait) => {
             (format!("this {whose} may use {limit} tokens per minute; retry later"), wait)
         }
-        LimitExceeded::Calls(limit) => {
-            (format!("this {whose} may have {limit} calls running at once; retry shortly"), BUSY_RETRY_AFTER)
-        }
+        LimitExceeded::Calls(limit) => (
+            format!("this {whose} may have {limit} calls running at once; retry shortly"),
+            BUSY_RETRY_AFTER,
+        ),
     };
     ApiError::new(ErrorKind::RateLimited, message).with_retry_after(wait)
 }

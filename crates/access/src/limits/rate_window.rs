@@ -119,7 +119,12 @@ impl RateWindow {
     ///
     /// This node may use its share of the concurrency limit. Of the request limit it may use all,
     /// or its share if `alone` says that other nodes cannot be asked.
-    pub fn admit(&self, now: Micros, nodes: u32, alone: bool) -> Result<Option<i64>, LimitExceeded> {
+    pub fn admit(
+        &self,
+        now: Micros,
+        nodes: u32,
+        alone: bool,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let mut state = self.state.lock();
         let RateState { limits, requests, tokens, running, .. } = &mut *state;
         if let Some(most) = limits.concurrency
@@ -173,7 +178,12 @@ impl RateWindow {
     ///
     /// An excess call is taken back under the same lock, so that concurrent checks refuse no more
     /// calls than necessary.
-    pub fn check_share(&self, now: Micros, nodes: u32, step: Option<i64>) -> Result<(), LimitExceeded> {
+    pub fn check_share(
+        &self,
+        now: Micros,
+        nodes: u32,
+        step: Option<i64>,
+    ) -> Result<(), LimitExceeded> {
         let mut state = self.state.lock();
         let Some(limit) = state.limits.rpm else { return Ok(()) };
         let allowed = u64::from(node_share(limit, nodes));
@@ -217,8 +227,14 @@ impl RateWindow {
             return RemainingLimits::default();
         }
         let mut state = self.state.lock();
-        let RateState { limits, requests, tokens, running, remote_requests: requests_elsewhere, remote_tokens: tokens_elsewhere } =
-            &mut *state;
+        let RateState {
+            limits,
+            requests,
+            tokens,
+            running,
+            remote_requests: requests_elsewhere,
+            remote_tokens: tokens_elsewhere,
+        } = &mut *state;
         let left = |window: &mut MinuteWindow, elsewhere: RemoteUse, limit: u32| {
             let limit = u64::from(limit);
             let used = window.used(now).saturating_add(elsewhere.current(now));

@@ -63,7 +63,11 @@ pub enum TakeOutcome {
 
 impl SharedLimits {
     /// Creates a connection that is opened on first use.
-    pub fn open(valkey: &ValkeySettings, node: String, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Self>> {
+    pub fn open(
+        valkey: &ValkeySettings,
+        node: String,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<Self>> {
         let ValkeySettings { url, timeout } = valkey;
         let client = Client::open(url.as_str())?;
         let config = ConnectionManagerConfig::new()
@@ -108,16 +112,18 @@ impl SharedLimits {
         };
         match reply {
             Ok((1, step, used)) => TakeOutcome::Allowed(step, used),
-            Ok((_, millis, used)) => {
-                TakeOutcome::Refused(Duration::from_millis(u64::try_from(millis).unwrap_or(1)), used)
-            }
+            Ok((_, millis, used)) => TakeOutcome::Refused(
+                Duration::from_millis(u64::try_from(millis).unwrap_or(1)),
+                used,
+            ),
             Err(e) => self.pause(&e.to_string()),
         }
     }
 
     fn pause(&self, why: &str) -> TakeOutcome {
         let now = self.clock.now();
-        let before = self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
+        let before =
+            self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
         if before.saturating_add(RETRY_PAUSE_MICROS) < now {
             tracing::warn!(
                 nodes = self.nodes(),
@@ -153,7 +159,9 @@ impl SharedLimits {
         let mut manager = self.manager.clone();
         let mut command = redis::cmd("PUBLISH");
         command.arg(KEYS_CHANNEL).arg(&self.node);
-        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager)).await {
+        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager))
+            .await
+        {
             Ok(Ok(_)) => {}
             // Nodes also poll, so a lost message delays the change by a second.
             Ok(Err(e)) => tracing::debug!("a key change could not be announced: {e}"),

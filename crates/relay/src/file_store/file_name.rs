@@ -35,8 +35,10 @@ impl<'a> FileName<'a> {
     pub fn parse(text: &'a str) -> Option<Self> {
         let (expires, rest) = text.split_once('-')?;
         let (letters, ending) = rest.split_once('.')?;
-        let plain = letters.len() == RANDOM_LETTERS && letters.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let timed = expires.len() == EXPIRY_DIGITS && expires.bytes().all(|byte| byte.is_ascii_digit());
+        let plain = letters.len() == RANDOM_LETTERS
+            && letters.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let timed =
+            expires.len() == EXPIRY_DIGITS && expires.bytes().all(|byte| byte.is_ascii_digit());
         let (_, mime) = FILE_TYPES.iter().find(|(known, _)| *known == ending)?;
         if plain && timed {
             Some(Self { text, expires_at: expires.parse().ok()?, mime })
@@ -70,7 +72,10 @@ mod tests {
         let read = FileName::parse(&name).expect(&name);
         assert_eq!((read.expires_at, read.mime), (1_763_200_000, "image/jpeg"));
         assert_ne!(name, new_name(1_763_200_000, "image/jpeg").unwrap());
-        assert_eq!(FileName::parse(&new_name(0, "text/html").unwrap()).unwrap().mime, FILE_TYPES[5].1);
+        assert_eq!(
+            FileName::parse(&new_name(0, "text/html").unwrap()).unwrap().mime,
+            FILE_TYPES[5].1
+        );
     }
 
     #[test]

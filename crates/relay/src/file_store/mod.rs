@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Config, BlobStore};
+use config::{BlobStore, Config};
 
 /// Time limit for writing or reading a whole file.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -109,7 +109,8 @@ impl FileStore {
         }
         let lifetime = i64::try_from(settings.lifetime.as_secs()).unwrap_or(i64::MAX);
         let expires = self.now_seconds().saturating_add(lifetime);
-        let name = file_name::new_name(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
+        let name = file_name::new_name(expires, content_type)
+            .map_err(|e| ApiError::internal(e.to_string()))?;
         let path = Path::from(name.as_str());
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
             Ok(Ok(_)) => {}
@@ -122,7 +123,8 @@ impl FileStore {
 
     /// Signs a link to a stored file that expires at this Unix second.
     pub fn link(&self, name: &str, expires_at: i64) -> FileLink {
-        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
+        let signature =
+            URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
         let base = &self.settings.load().public_url;
         let url = format!("{base}/files/{name}?expires={expires_at}&signature={signature}");
         FileLink { name: name.to_owned(), url, expires_at }
@@ -146,7 +148,9 @@ impl FileStore {
         if self.now_seconds() >= expires {
             let expired_at = jiff::Timestamp::from_second(expires);
             let expired_at = expired_at.map(|time| time.to_string()).unwrap_or_default();
-            let message = format!("this link expired at {expired_at}, and the file with it; generate it again");
+            let message = format!(
+                "this link expired at {expired_at}, and the file with it; generate it again"
+            );
             return Err(ApiError::new(ErrorKind::Gone, message).with_code("link_expired"));
         }
         Ok(name)

@@ -2,14 +2,14 @@
 //! provider's.
 
 use bytes::Bytes;
-use canon::{ImageDelivery, ApiError, GeneratedImage, MediaKind, MediaSource, ErrorKind};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
 use super::super::route::Candidate;
 use super::super::{Call, send, whole_reply};
 use super::DeliveredImages;
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
+use super::lane_requests::{self, LaneImages};
 
 /// Limit of bytes fetched for one call.
 const MAX_FETCHED_BYTES: usize = 256 << 20;
@@ -35,11 +35,14 @@ pub(super) async fn deliver(
         }
         let (mime, bytes) = match &*source {
             MediaSource::Inline { mime, data } => {
-                let bytes = dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
+                let bytes =
+                    dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
             MediaSource::Url { url, .. } => fetch_image(call, candidate, url, &allowance).await?,
-            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("no bytes")),
+            MediaSource::File { .. } | MediaSource::Text(_) => {
+                return Err(unreadable_image("no bytes"));
+            }
         };
         // Without a requested delivery, a link stays a link, but one of this gateway that does not
         // expire early.
@@ -74,11 +77,15 @@ async fn fetch_image(
         let fetched = fetcher.fetch(url, MediaKind::Image, allowance).await;
         Bytes::from(fetched.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let info = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
+    let info =
+        dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
     Ok((info.mime(), bytes))
 }
 
 fn unreadable_image(what: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's picture could not be fetched, retry later")
-        .with_log_note(format!("a generated image cannot be read: {what}"))
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "the provider's picture could not be fetched, retry later",
+    )
+    .with_log_note(format!("a generated image cannot be read: {what}"))
 }

@@ -2,17 +2,21 @@
 
 use axum::response::Response;
 use canon::{
-    ImageDelivery, ImageFamily, ApiError, Loss, Losses, Money, WireFormat, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
+    ApiError, ErrorKind, ImageDelivery, ImageFamily, ImageReply, ImageRequest, Loss, Losses,
+    MediaSource, Money, Usage, WireFormat,
 };
-use catalog::{ModelKind, ImageCapabilities, ModelPrices};
-use dialects::images::{ImageRequestForm, AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest, ImageProtocol, ImageProviderRequest};
-use dialects::{RequestFacts, ReplyMeter};
+use catalog::{ImageCapabilities, ModelKind, ModelPrices};
+use dialects::images::{
+    AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageRequestForm,
+    ParsedImageRequest,
+};
+use dialects::{ReplyMeter, RequestFacts};
 use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
 use super::super::dry_run::{self, DryRun};
 use super::super::settle::BoxedAccount;
-use super::super::{Call, admit, adapt, prepare, route};
+use super::super::{Call, adapt, admit, prepare, route};
 use super::validate;
 use crate::json_response::json_response;
 use config::{LiveLane, Route};
@@ -84,7 +88,8 @@ impl ImageCall {
     /// Input bytes for the estimate, if the lane reports no usage.
     pub(super) fn input_bytes(&self) -> u64 {
         let input_images = self.request().inputs.len() as u64;
-        (self.request().prompt.len() as u64).saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS / 8))
+        (self.request().prompt.len() as u64)
+            .saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
     /// Fetches the inputs named by URL, then reserves the money.
@@ -95,7 +100,9 @@ impl ImageCall {
         let facts = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
-            max_output_tokens: Some(self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default())),
+            max_output_tokens: Some(
+                self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default()),
+            ),
             candidates: 1,
             ..RequestFacts::default()
         };
@@ -151,9 +158,12 @@ impl ImageCall {
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
         let request = self.request();
         let capabilities = self.route.model.images.clone().unwrap_or_default();
-        let is_chat = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
+        let is_chat =
+            self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
         let text_tokens = match (is_chat, self.route.model.max_output_tokens) {
-            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(request.count.into()),
+            (true, most) => {
+                most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(request.count.into())
+            }
             (false, _) => 0,
         };
         let size = request.size.to_string();
@@ -161,7 +171,11 @@ impl ImageCall {
         let input_images = (request.inputs.len() + usize::from(request.mask.is_some())) as u64;
         let input = (request.prompt.len() as u64)
             .saturating_mul(request.count.into())
-            .saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(request.count.into()))
+            .saturating_add(
+                input_images
+                    .saturating_mul(INPUT_IMAGE_TOKENS)
+                    .saturating_mul(request.count.into()),
+            )
             // Providers wrap a prompt in a few words of their own.
             .saturating_add(1_024);
         let images = request.count.into();
@@ -189,7 +203,12 @@ impl ImageCall {
         };
         let estimated = reply.usage.is_none() && lane.prices.per_image.is_none();
         let usage = Usage { images: made, ..reply.usage.unwrap_or_else(estimate) };
-        ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
+        ReplyMeter {
+            usage: Some(usage),
+            is_finished: true,
+            is_estimated: estimated,
+            ..ReplyMeter::default()
+        }
     }
 
     /// Writes the requests for a lane. `stream` is true if the lane can stream.
@@ -200,7 +219,8 @@ impl ImageCall {
         stream: bool,
     ) -> Result<PreparedImages, ApiError> {
         let protocol = image_protocol(lane)?;
-        let is_pass_through = protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
+        let is_pass_through =
+            protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
         let origin = protocol.origin();
         let (written, losses) = if is_pass_through {
             let one = self.form.patch(&call.body, &self.parsed, &lane.model);
@@ -221,7 +241,8 @@ impl ImageCall {
                 None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
                 // A multipart body has no fields to rename in place.
                 Some(_) => {
-                    let at = adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
+                    let at =
+                        adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
                     (at, Vec::new())
                 }
             };
@@ -236,7 +257,8 @@ impl ImageCall {
     /// Returns the requests and their maximum cost without sending them.
     pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
         let fetched_paths: Vec<String> = image_urls(self.request()).map(|(path, _)| path).collect();
-        let placeholder = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
+        let placeholder =
+            || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
         let request = &mut self.parsed.picture;
         for source in request.inputs.iter_mut().chain(&mut request.mask) {
             if matches!(source, MediaSource::Url { .. }) {
@@ -244,7 +266,8 @@ impl ImageCall {
                 self.has_fetched = true;
             }
         }
-        let candidates = route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
+        let candidates =
+            route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
         let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
         let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;
@@ -258,7 +281,12 @@ impl ImageCall {
 
 /// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
-    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |capabilities| capabilities.family);
+    let family = || {
+        lane.served_model
+            .images
+            .as_ref()
+            .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)
+    };
     if lane.formats.contains(&WireFormat::Images) {
         return Ok(ImageProtocol::Images(family()));
     }
@@ -294,8 +322,8 @@ fn fetch_error(path: &str, call: &Call, error: &FetchError) -> ApiError {
             ApiError::new(ErrorKind::Overloaded, "too much is being fetched at this moment")
                 .with_retry_after(std::time::Duration::from_secs(1))
         }
-        FetchError::NotPublic | FetchError::Failed(_) => {
-            ApiError::invalid(path, message).with_code("failed_to_download_image").with_log_note(error.to_string())
-        }
+        FetchError::NotPublic | FetchError::Failed(_) => ApiError::invalid(path, message)
+            .with_code("failed_to_download_image")
+            .with_log_note(error.to_string()),
     }
 }

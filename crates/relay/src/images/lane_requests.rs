@@ -31,10 +31,15 @@ pub(super) struct LaneImages {
 }
 
 /// Sends all requests of a call and merges the replies.
-pub(super) async fn request_all(call: &Call, candidate: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
+pub(super) async fn request_all(
+    call: &Call,
+    candidate: &Candidate,
+    prepared: PreparedImages,
+) -> Result<LaneImages, ApiError> {
     let PreparedImages { protocol, requests: written, losses: _, is_pass_through } = prepared;
     let several = written.len() > 1;
-    let requests = written.into_iter().map(|written| request_one(call, candidate, protocol, written));
+    let requests =
+        written.into_iter().map(|written| request_one(call, candidate, protocol, written));
     let answers: Vec<_> = iter(requests).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
     let mut all = LaneImages { reply: ImageReply::default(), body: None };
     let mut failed = Vec::new();
@@ -62,7 +67,8 @@ pub(super) async fn request_all(call: &Call, candidate: &Candidate, prepared: Pr
 
 /// Appends a reply to the replies before it.
 fn append_reply(all: &mut ImageReply, more: ImageReply) {
-    let ImageReply { created, images: image, usage, background, format, quality, size, extras } = more;
+    let ImageReply { created, images: image, usage, background, format, quality, size, extras } =
+        more;
     let first = all.images.is_empty();
     all.images.extend(image);
     // A sum with a missing part would bill too little.
@@ -149,7 +155,9 @@ async fn request_one(
         match poll.await {
             Ok(polled) => (body, failed_polls) = (polled, 0),
             // The task continues and is billed even while polls fail.
-            Err(error) if error.is_retryable() && failed_polls < MAX_FAILED_POLLS => failed_polls += 1,
+            Err(error) if error.is_retryable() && failed_polls < MAX_FAILED_POLLS => {
+                failed_polls += 1
+            }
             Err(error) => return Err(error),
         }
     }
@@ -157,5 +165,9 @@ async fn request_one(
 
 /// Returns true if the image is part of the reply and not a link.
 pub(super) const fn is_inline(image: &GeneratedImage) -> bool {
-    matches!(image, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
+    matches!(
+        image,
+        GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. }
+            | GeneratedImage::Failed { .. }
+    )
 }

@@ -2,16 +2,16 @@
 //!
 //! `read → route → validate → fetch → admit → attempt (prepare, request, poll, deliver) → settle`
 
-mod lane_requests;
 mod deliver;
 mod image_call;
-mod validate;
+mod lane_requests;
 mod stream;
+mod validate;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Money, ImageReply, ErrorKind};
+use canon::{ApiError, ErrorKind, ImageReply, Money};
 use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
 use http::HeaderValue;
@@ -86,7 +86,11 @@ pub struct ImageTask {
 
 /// Serves one image request. With `later`, or if the body asks for it, the request is only
 /// validated and returned as a task.
-pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
+pub async fn serve_images(
+    call: Call,
+    form: ImageRequestForm,
+    later: bool,
+) -> Result<ImageOutcome, ApiError> {
     let image_call = ImageCall::read(&call, form)?;
     if call.dry_run {
         return image_call.dry_run(&call).map(ImageOutcome::Response);
@@ -104,8 +108,11 @@ pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Re
     }
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&Arc::new(call), &image_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move { stream::try_lane(call, image_call, &candidate, account).await };
-    let streamed = attempt::try_lanes(call, image_call.model(), image_call.route(), account, one).await?;
+    let one = |candidate: Candidate, account: BoxedAccount| async move {
+        stream::try_lane(call, image_call, &candidate, account).await
+    };
+    let streamed =
+        attempt::try_lanes(call, image_call.model(), image_call.route(), account, one).await?;
     streamed.map(ImageOutcome::Response)
 }
 
@@ -132,7 +139,9 @@ pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<Image
 async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiError> {
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&call, &image_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move { try_lane(call, image_call, &candidate, account).await };
+    let one = |candidate: Candidate, account: BoxedAccount| async move {
+        try_lane(call, image_call, &candidate, account).await
+    };
     // A reply with withheld images is final, so no other lane is tried.
     attempt::try_lanes(call, image_call.model(), image_call.route(), account, one).await?
 }
@@ -174,7 +183,12 @@ struct DeliveredImages {
 }
 
 /// Sends the requests to a lane and converts the images for delivery.
-async fn request_and_deliver(call: &Call, image_call: &ImageCall, candidate: &Candidate, account: &mut BoxedAccount) -> Result<DeliveredImages, ApiError> {
+async fn request_and_deliver(
+    call: &Call,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    account: &mut BoxedAccount,
+) -> Result<DeliveredImages, ApiError> {
     let prepared = image_call.prepare(call, &candidate.lane, false)?;
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
@@ -196,7 +210,11 @@ fn withheld_error(reply: &ImageReply) -> Option<ApiError> {
         Some((code, message)) => {
             let policy = code.contains("policy") || code.contains("oderation");
             let sensitive = code.contains("ensitive") || code.contains("nspection");
-            let kind = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+            let kind = if policy || sensitive {
+                ErrorKind::ContentPolicy
+            } else {
+                ErrorKind::InvalidRequest
+            };
             let error = ApiError::new(kind, message.clone());
             if policy || sensitive { error.with_code("content_policy_violation") } else { error }
         }
@@ -206,7 +224,12 @@ fn withheld_error(reply: &ImageReply) -> Option<ApiError> {
 }
 
 /// Settles a call whose images were withheld. Usage that the provider reports is billed.
-fn settle_withheld(call: &Call, error: ApiError, meter: &ReplyMeter, account: BoxedAccount) -> ApiError {
+fn settle_withheld(
+    call: &Call,
+    error: ApiError,
+    meter: &ReplyMeter,
+    account: BoxedAccount,
+) -> ApiError {
     let (status, _) = call.dialect.write_error(&error, &call.id);
     match meter.usage {
         Some(_) if !meter.is_estimated => account.close_withheld(status, meter),

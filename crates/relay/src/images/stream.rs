@@ -7,13 +7,13 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
-use super::super::stream_pipeline::StreamPipeline;
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
+use super::super::stream_pipeline::StreamPipeline;
 use super::super::{Call, streamed_reply, whole_reply};
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
-use super::{DeliveredImages, deliver, request_and_deliver, withheld_error, settle_withheld};
+use super::lane_requests::{self, LaneImages};
+use super::{DeliveredImages, deliver, request_and_deliver, settle_withheld, withheld_error};
 
 /// Sends the request to one lane. An error returns the account for the next lane.
 pub(super) async fn try_lane(
@@ -26,7 +26,9 @@ pub(super) async fn try_lane(
         Ok(protocol) => protocol,
         Err(error) => return Err((error, account)),
     };
-    let ImageProtocol::Images(family) = protocol else { return try_whole(call, image_call, candidate, account).await };
+    let ImageProtocol::Images(family) = protocol else {
+        return try_whole(call, image_call, candidate, account).await;
+    };
     if !protocol.can_stream() {
         return try_whole(call, image_call, candidate, account).await;
     }
@@ -48,15 +50,29 @@ pub(super) async fn try_lane(
     };
     if whole_reply::is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
-        let pipeline = StreamPipeline::passing_through(images::stream_meter(family, image_call.request(), now));
-        return streamed_reply::begin_stream(call, &candidate.lane, pipeline, false, answer, account).await.map(Ok);
+        let pipeline = StreamPipeline::passing_through(images::stream_meter(
+            family,
+            image_call.request(),
+            now,
+        ));
+        return streamed_reply::begin_stream(
+            call,
+            &candidate.lane,
+            pipeline,
+            false,
+            answer,
+            account,
+        )
+        .await
+        .map(Ok);
     }
     // The lane ignored the request for a stream.
     let delivered = async {
         let body = whole_reply::read_body(answer, &candidate.lane, call).await?;
         match protocol.read(&body)? {
             ImageAnswer::Finished(reply) => {
-                deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None }).await
+                deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
+                    .await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,

@@ -1,7 +1,7 @@
 //! Validation of an image request against the capabilities of its model.
 
-use canon::{ImageSize, ApiError, ImageRequest};
-use catalog::{Model, ImageCapabilities};
+use canon::{ApiError, ImageRequest, ImageSize};
+use catalog::{ImageCapabilities, Model};
 
 /// Refuses values that the model does not support, and names those it does.
 pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiError> {
@@ -54,7 +54,8 @@ pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiE
     // The inputs of a model that only the operator describes are unknown.
     let known = !model.as_of.is_empty();
     if known && !request.inputs.is_empty() && !model.accepts_input("image") {
-        let message = format!("`{}` generates images from text alone; it takes no input images", model.id);
+        let message =
+            format!("`{}` generates images from text alone; it takes no input images", model.id);
         return Err(ApiError::invalid("image", message));
     }
     Ok(())
