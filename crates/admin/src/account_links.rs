@@ -1,7 +1,7 @@
 //! What an operator does to accounts without a browser: the same rules, from a command line.
 
 use ledger::Micros;
-use store::{Account, LinkPurpose, AccountRole, Store};
+use store::{Account, AccountRole, LinkPurpose, Store};
 
 use crate::one_time_link::{self, LINK_LIFETIMES, LinkData};
 use crate::{names, password, random};
@@ -25,7 +25,14 @@ pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
 
 /// Makes a one-time link with which an account chooses a password, and returns its path.
 pub async fn reset_link(store: &Store, account: &Account, now: Micros) -> Result<String, String> {
-    create_link(store, LinkPurpose::Reset, Some(&account.id), &LinkData::default(), (now, LINK_LIFETIMES.reset)).await
+    create_link(
+        store,
+        LinkPurpose::Reset,
+        Some(&account.id),
+        &LinkData::default(),
+        (now, LINK_LIFETIMES.reset),
+    )
+    .await
 }
 
 /// Makes a one-time link with which somebody makes an account, and returns its path.

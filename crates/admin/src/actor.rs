@@ -1,6 +1,6 @@
 //! The person or program that asks for a change.
 
-use store::{Account, KeyRecord, AccountRole};
+use store::{Account, AccountRole, KeyRecord};
 
 use crate::error::AdminError;
 

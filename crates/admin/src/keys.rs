@@ -1,10 +1,10 @@
 //! API keys: create, change, rotate, revoke.
 
-use access::keys::{NewKeyToken, key_json, hash_token};
+use access::keys::{NewKeyToken, hash_token, key_json};
 use canon::Money;
 use config::IpRange;
 use ledger::Micros;
-use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits, KeyOwner, AccountRole};
+use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -212,7 +212,11 @@ impl AccountAdmin {
     }
 
     /// Refuses an actor that may not make keys for that owner, or has made too many.
-    async fn require_may_create_keys(&self, actor: &Actor, owner: &KeyOwner) -> Result<(), AdminError> {
+    async fn require_may_create_keys(
+        &self,
+        actor: &Actor,
+        owner: &KeyOwner,
+    ) -> Result<(), AdminError> {
         let Some(account) = actor.account() else { return Ok(()) };
         let may = match owner {
             KeyOwner::Person(other) => may_change(account, other),

@@ -8,8 +8,13 @@ const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
 
 /// How long links live, by what they are for.
-pub const LINK_LIFETIMES: LinkLifetimes =
-    LinkLifetimes { reset: 30 * MINUTE, sign_up: DAY, invite: 7 * DAY, email: DAY, sign_in_step: 10 * MINUTE };
+pub const LINK_LIFETIMES: LinkLifetimes = LinkLifetimes {
+    reset: 30 * MINUTE,
+    sign_up: DAY,
+    invite: 7 * DAY,
+    email: DAY,
+    sign_in_step: 10 * MINUTE,
+};
 
 /// How long links live.
 pub struct LinkLifetimes {

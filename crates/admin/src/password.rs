@@ -34,7 +34,9 @@ pub fn password_error(password: &str, names: &[&str]) -> Option<String> {
         return Some("Choose a password.".to_owned());
     }
     if length < MIN_PASSWORD_CHARS {
-        return Some(format!("At least {MIN_PASSWORD_CHARS} characters, please; this has {length}."));
+        return Some(format!(
+            "At least {MIN_PASSWORD_CHARS} characters, please; this has {length}."
+        ));
     }
     if password.len() > MAX_PASSWORD_BYTES {
         return Some(format!("At most {MAX_PASSWORD_BYTES} bytes, please."));

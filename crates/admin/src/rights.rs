@@ -23,8 +23,14 @@ pub enum TeamAction {
 impl TeamAction {
     /// Every deed.
     #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::View, Self::CreateKeys, Self::ChangeOwnKey, Self::ChangeOtherKey, Self::ManageMembers, Self::ManageTerms];
+    const ALL: [Self; 6] = [
+        Self::View,
+        Self::CreateKeys,
+        Self::ChangeOwnKey,
+        Self::ChangeOtherKey,
+        Self::ManageMembers,
+        Self::ManageTerms,
+    ];
 }
 
 /// Whether an account is one of those who administer the gateway.
@@ -39,8 +45,10 @@ pub const fn is_gateway_admin(account: &Account) -> bool {
 /// them, and everyone but viewers their own.
 pub fn may_change(own: &Account, other: &Account) -> bool {
     match (own.role, other.role) {
-        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
-        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member, _) => own.id == other.id,
+        (AccountRole::Owner, _)
+        | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin)
+        | (AccountRole::Member, _) => own.id == other.id,
         (AccountRole::Viewer, _) => false,
     }
 }
@@ -49,8 +57,10 @@ pub fn may_change(own: &Account, other: &Account) -> bool {
 /// below them.
 pub const fn may_grant_role(own: AccountRole, given: AccountRole) -> bool {
     match (own, given) {
-        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
-        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member | AccountRole::Viewer, _) => false,
+        (AccountRole::Owner, _)
+        | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin)
+        | (AccountRole::Member | AccountRole::Viewer, _) => false,
     }
 }
 
@@ -70,10 +80,16 @@ pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: Tea
     let seat = if looks_only { TeamRole::Viewer } else { seat };
     match (deed, seat) {
         (TeamAction::View, _)
-        | (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Manager | TeamRole::Member)
+        | (
+            TeamAction::CreateKeys | TeamAction::ChangeOwnKey,
+            TeamRole::Manager | TeamRole::Member,
+        )
         | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Manager) => true,
         (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Viewer)
-        | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Member | TeamRole::Viewer)
+        | (
+            TeamAction::ChangeOtherKey | TeamAction::ManageMembers,
+            TeamRole::Member | TeamRole::Viewer,
+        )
         | (TeamAction::ManageTerms, _) => false,
     }
 }
@@ -101,13 +117,17 @@ mod tests {
 
     #[test]
     fn a_seat_gives_what_it_says_and_the_gateways_role_bounds_it() {
-        use TeamAction::{CreateKeys, ManageMembers, ChangeOtherKey, ChangeOwnKey, View, ManageTerms};
+        use TeamAction::{
+            ChangeOtherKey, ChangeOwnKey, CreateKeys, ManageMembers, ManageTerms, View,
+        };
         const NOTHING: &[TeamAction] = &[];
         let (manager, member, viewer) =
             (Some(TeamRole::Manager), Some(TeamRole::Member), Some(TeamRole::Viewer));
         let all: &'static [TeamAction] = &TeamAction::ALL;
-        let but_keys: &'static [TeamAction] = &[View, ChangeOwnKey, ChangeOtherKey, ManageMembers, ManageTerms];
-        let manages: &'static [TeamAction] = &[View, CreateKeys, ChangeOwnKey, ChangeOtherKey, ManageMembers];
+        let but_keys: &'static [TeamAction] =
+            &[View, ChangeOwnKey, ChangeOtherKey, ManageMembers, ManageTerms];
+        let manages: &'static [TeamAction] =
+            &[View, CreateKeys, ChangeOwnKey, ChangeOtherKey, ManageMembers];
         type Line = (AccountRole, Option<TeamRole>, &'static [TeamAction], &'static [TeamAction]);
         let table: [Line; 16] = [
             (AccountRole::Owner, None, all, but_keys),

@@ -1,7 +1,7 @@
 //! Providers, models and credentials that administrators change while the gateway runs: what is
 //! stored, how a change is made, and how every node hears of it.
 
-use config::{Config, EntryName, StoredEntries, ConfigIssues};
+use config::{Config, ConfigIssues, EntryName, StoredEntries};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use store::{ConfigChange, StoreError};

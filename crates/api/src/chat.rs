@@ -8,6 +8,8 @@ use crate::request::ApiRequest;
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let call = Call::read(asked.into_call(), &dialects::chat::ChatDialect, RequestTarget::default()).await?;
+    let call =
+        Call::read(asked.into_call(), &dialects::chat::ChatDialect, RequestTarget::default())
+            .await?;
     relay::serve(call).await
 }

@@ -9,7 +9,11 @@ use crate::request::ApiRequest;
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    relay::serve_embeddings(Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?, EmbeddingEndpoint::OpenAi).await
+    relay::serve_embeddings(
+        Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?,
+        EmbeddingEndpoint::OpenAi,
+    )
+    .await
 }
 
 /// The native operators; the address names the model.
@@ -18,5 +22,6 @@ pub(super) async fn create_native(
     target: RequestTarget,
     form: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    relay::serve_embeddings(Call::read(asked.into_call(), &NativeDialect, target).await?, form).await
+    relay::serve_embeddings(Call::read(asked.into_call(), &NativeDialect, target).await?, form)
+        .await
 }

@@ -22,7 +22,10 @@ use super::query::{percent_decode, query_pairs};
 use crate::state::ApiState;
 use relay::file_store::FileName;
 
-pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn get(
+    state: Arc<ApiState>,
+    request: Request<Body>,
+) -> Result<Response, ApiError> {
     let name = percent_decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
     let query = query_pairs(request.uri().query().unwrap_or_default());
     let value = |name: &str| {
@@ -51,7 +54,8 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
         return Ok(response);
     };
     let Some(part) = resolve_range(&range, size) else {
-        let mut response = file_response(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
+        let mut response =
+            file_response(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
         set_header(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{size}"));
         return Ok(response);
     };
@@ -73,7 +77,12 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
 }
 
 /// An answer about a file. Whatever it holds, a browser runs nothing of it.
-fn file_response(state: &ApiState, name: &FileName<'_>, status: StatusCode, body: Body) -> Response {
+fn file_response(
+    state: &ApiState,
+    name: &FileName<'_>,
+    status: StatusCode,
+    body: Body,
+) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();

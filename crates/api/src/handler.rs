@@ -6,7 +6,7 @@ use canon::{ApiError, ErrorKind};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
-use relay::{RequestId, ErrorFormat};
+use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

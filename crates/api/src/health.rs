@@ -10,9 +10,12 @@ use store::AccountRole;
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use relay::json;
+use relay::json_response;
 
-pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn alive(
+    _app: Arc<ApiState>,
+    _request: Request<Body>,
+) -> Result<Response, ApiError> {
     Ok(json_response("{\"status\":\"alive\"}"))
 }
 
@@ -23,7 +26,10 @@ pub(super) async fn ready(
     if state.is_ready() {
         Ok(json_response("{\"status\":\"ready\"}"))
     } else {
-        Err(ApiError::new(ErrorKind::Overloaded, "the gateway is stopping or out of reach of its store"))
+        Err(ApiError::new(
+            ErrorKind::Overloaded,
+            "the gateway is stopping or out of reach of its store",
+        ))
     }
 }
 

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 
 use crate::request::ApiRequest;
 use crate::tasks::{self, AsyncOptions};
-use relay::{self, Call, ImageOutcome, BodyKind};
+use relay::{self, BodyKind, Call, ImageOutcome};
 use std::sync::Arc;
 
 const EDITS: &str = "/v1/images/edits";
@@ -24,7 +24,9 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
 }
 
 /// An order. An edit comes in JSON, or as a form with files.
-pub(crate) async fn read_image_call(asked: ApiRequest) -> Result<(Call, ImageRequestForm), ApiError> {
+pub(crate) async fn read_image_call(
+    asked: ApiRequest,
+) -> Result<(Call, ImageRequestForm), ApiError> {
     let told = asked.request.headers().get(CONTENT_TYPE);
     let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
     let form = match images::boundary(told) {
@@ -38,6 +40,7 @@ pub(crate) async fn read_image_call(asked: ApiRequest) -> Result<(Call, ImageReq
     };
     // Its errors have the shape of chat's. A bad boundary is told when the body was read, like any
     // wrong header.
-    let call = Call::read_as(asked.into_call(), &ChatDialect, RequestTarget::default(), takes).await?;
+    let call =
+        Call::read_as(asked.into_call(), &ChatDialect, RequestTarget::default(), takes).await?;
     Ok((call, form?))
 }

@@ -8,7 +8,10 @@ pub(crate) fn parse_object(text: impl AsRef<[u8]>) -> Map<String, Value> {
 }
 
 /// Sets fields of an object.
-pub(crate) fn set_fields<const N: usize>(object: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+pub(crate) fn set_fields<const N: usize>(
+    object: &mut Map<String, Value>,
+    fields: [(&str, Value); N],
+) {
     for (name, value) in fields {
         object.insert(name.to_owned(), value);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::request::ApiRequest;
 use access::limits::RemainingLimit;
-use relay::json;
+use relay::json_response;
 
 pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
     let record = &asked.key.record;
@@ -84,8 +84,11 @@ pub(super) async fn receipt(asked: ApiRequest) -> Result<Response, ApiError> {
     let entry = match asked.state.engine.funds.open_calls.find_unposted(id) {
         Some(entry) => Some(entry),
         None => asked.state.store.entry(id).await.map_err(|e| {
-            ApiError::new(ErrorKind::Overloaded, "receipts cannot be read at the moment, retry shortly")
-                .with_log_note(e.to_string())
+            ApiError::new(
+                ErrorKind::Overloaded,
+                "receipts cannot be read at the moment, retry shortly",
+            )
+            .with_log_note(e.to_string())
         })?,
     };
     // Another account's call is as unknown as one that never was.

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 use crate::request::ApiRequest;
-use crate::{token_count, threads};
+use crate::{threads, token_count};
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
@@ -30,7 +30,12 @@ async fn read_call(asked: ApiRequest) -> Result<Call, ApiError> {
         .get_all(BETA_HEADER)
         .iter()
         .any(|value| value.to_str().is_ok_and(messages::enables_interleaved_thinking));
-    Call::read(asked.into_call(), &MessagesDialect, RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() }).await
+    Call::read(
+        asked.into_call(),
+        &MessagesDialect,
+        RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() },
+    )
+    .await
 }
 
 pub(super) async fn count(asked: ApiRequest) -> Result<Response, ApiError> {

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use catalog::{ModelKind, Model};
+use catalog::{Model, ModelKind};
 use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use access::keys::ApiKey;
 use relay::is_native_client;
-use relay::json;
+use relay::json_response;
 
 /// Whose shape is asked for.
 #[derive(Clone, Copy)]
@@ -86,7 +86,11 @@ fn callable<'a>(key: &ApiKey, model: &'a Model) -> impl Iterator<Item = (&'a str
 }
 
 /// The stretch of the list a query asks for, in its format's words; chat has no pages.
-fn page_range(shape: ModelListShape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, ApiError> {
+fn page_range(
+    shape: ModelListShape,
+    query: &str,
+    models: &[(&str, &Model)],
+) -> Result<Range<usize>, ApiError> {
     let all = models.len();
     let place = |id: &str| models.iter().position(|(own, _)| *own == id);
     let count = |name: &str, value: &str| match value.parse::<usize>() {

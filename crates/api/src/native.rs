@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
-use crate::{token_count, embeddings};
+use crate::{embeddings, token_count};
 use relay::{self, Call};
 
 pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
@@ -17,7 +17,10 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
     let rest = percent_decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
     // A model id may hold colons itself: the operator is what follows the last one.
     let Some((model, operator)) = rest.rsplit_once(':') else {
-        return Err(ApiError::new(ErrorKind::UnknownPath, "the path must end with `:` and an operator"));
+        return Err(ApiError::new(
+            ErrorKind::UnknownPath,
+            "the path must end with `:` and an operator",
+        ));
     };
     let model = model.strip_prefix("models/").unwrap_or(model).to_owned();
     let alt = query_pairs(asked.request.uri().query().unwrap_or_default());
@@ -29,7 +32,12 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
     };
     let target = |stream: bool| {
         let array = stream && !events;
-        RequestTarget { model: Some(model.clone()), stream, json_array: array, ..RequestTarget::default() }
+        RequestTarget {
+            model: Some(model.clone()),
+            stream,
+            json_array: array,
+            ..RequestTarget::default()
+        }
     };
     match operator {
         "generateContent" if events => {
@@ -41,15 +49,25 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
         "streamGenerateContent" => {
             relay::serve(Call::read(asked.into_call(), &NativeDialect, target(true)).await?).await
         }
-        "countTokens" => count_tokens(Call::read(asked.into_call(), &NativeDialect, target(false)).await?),
+        "countTokens" => {
+            count_tokens(Call::read(asked.into_call(), &NativeDialect, target(false)).await?)
+        }
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
-        "embedContent" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::EmbedContent).await,
-        "batchEmbedContents" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents).await,
+        "embedContent" => {
+            embeddings::create_native(asked, target(false), EmbeddingEndpoint::EmbedContent).await
+        }
+        "batchEmbedContents" => {
+            embeddings::create_native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents)
+                .await
+        }
         _ => {
             let shown: String = operator.chars().take(64).collect();
-            Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}` here")))
+            Err(ApiError::new(
+                ErrorKind::UnknownPath,
+                format!("there is no operator `{shown}` here"),
+            ))
         }
     }
 }

@@ -27,7 +27,12 @@ pub(super) async fn observe_response<T: Send + 'static>(
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     if streamed {
-        let body = ObservedBody { body, cutter: SseDecoder::default(), observer: watcher, on_event: piece };
+        let body = ObservedBody {
+            body,
+            cutter: SseDecoder::default(),
+            observer: watcher,
+            on_event: piece,
+        };
         return Ok(Response::from_parts(head, Body::new(body)));
     }
     let body = axum::body::to_bytes(body, MAX_WHOLE_BYTES)

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
 
 use crate::state::ApiState;
-use relay::json;
+use relay::json_response;
 
 const BASE_DOCUMENT: &str = include_str!("../assets/openapi/base.json");
 const PART_DOCUMENTS: [&str; 10] = [
@@ -65,7 +65,7 @@ pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::{route_summaries, path_matches};
+    use crate::routes::{path_matches, route_summaries};
 
     fn described() -> Vec<(String, String, bool)> {
         let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();
@@ -85,17 +85,17 @@ mod tests {
     fn every_address_is_described_and_nothing_else() {
         let (described, addresses) = (described(), route_summaries());
         for (method, pattern, keyed) in &addresses {
-            let found = described
-                .iter()
-                .find(|(own, path, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
+            let found = described.iter().find(|(own, path, _)| {
+                own.as_str() == method.as_str() && path_matches(pattern, path)
+            });
             let (_, path, told) =
                 found.unwrap_or_else(|| panic!("{method} {pattern} is not told of"));
             assert_eq!(told, keyed, "{method} {path}: whether it takes a key");
         }
         for (method, path, _) in &described {
-            let real = addresses
-                .iter()
-                .any(|(own, pattern, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
+            let real = addresses.iter().any(|(own, pattern, _)| {
+                own.as_str() == method.as_str() && path_matches(pattern, path)
+            });
             assert!(real, "{method} {path} is told of but not there");
         }
     }

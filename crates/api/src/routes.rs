@@ -54,10 +54,10 @@ pub(crate) struct ApiRoute {
 
 macro_rules! guarded {
     ($paid:literal, $scope:expr, $method:ident $path:literal => $handler:path) => {
-        Route {
+        ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: Handler::Keyed(KeyedHandler {
+            handler: RouteHandler::Keyed(KeyedHandler {
                 handler: |asked| Box::pin($handler(asked)),
                 paid: $paid,
                 scope: $scope,
@@ -88,10 +88,10 @@ macro_rules! admin {
 
 macro_rules! public {
     ($method:ident $path:literal => $handler:path) => {
-        Route {
+        ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: Handler::Public(|app, request| Box::pin($handler(app, request))),
+            handler: RouteHandler::Public(|app, request| Box::pin($handler(app, request))),
         }
     };
 }

@@ -11,7 +11,7 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::HeaderValue;
-use relay::{RequestId, ErrorFormat};
+use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{RouteHandler, KeyedHandler, ApiRoute, RouteTable, path_matches, route_list};
+use crate::routes::{ApiRoute, KeyedHandler, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
 
 /// The API, and behind it the pages of the console.
@@ -58,7 +58,9 @@ impl ApiService {
                 }
             }
             Some(door) => match door.handler(request.method()) {
-                Some(handler) => dispatch(Arc::clone(&self.state), handler, id, peer, request).await,
+                Some(handler) => {
+                    dispatch(Arc::clone(&self.state), handler, id, peer, request).await
+                }
                 None => method_not_allowed(&request, &id, &door.allow_header()),
             },
         }
@@ -77,7 +79,8 @@ async fn dispatch(
         RouteHandler::Public(handler) => handler(state, request).await,
         RouteHandler::Keyed(door) => {
             let keys = &state.engine.keys;
-            return match authentication::authenticate(keys, request.uri(), request.headers()).await {
+            return match authentication::authenticate(keys, request.uri(), request.headers()).await
+            {
                 Ok(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
                 Err(fault) => refuse(fault, voice, &id, request).await,
             };
@@ -109,10 +112,15 @@ pub async fn serve_with_key(
     let door = find_handler(&request, "/");
     let key =
         state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
-    let Some(door) = door.and_then(RouteHandler::keyed) else { return path_not_found(request).await };
+    let Some(door) = door.and_then(RouteHandler::keyed) else {
+        return path_not_found(request).await;
+    };
     match key {
         Some(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
-        None => voice.to_response(&ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"), &id.0),
+        None => voice.to_response(
+            &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"),
+            &id.0,
+        ),
     }
 }
 
@@ -230,7 +238,12 @@ async fn run_once(
     idempotency.run_once(&account, &owner, limit, request, run).await
 }
 
-async fn refuse(fault: ApiError, voice: ErrorFormat, id: &RequestId, request: Request<Body>) -> Response {
+async fn refuse(
+    fault: ApiError,
+    voice: ErrorFormat,
+    id: &RequestId,
+    request: Request<Body>,
+) -> Response {
     drain_body(request).await;
     voice.to_response(&fault, &id.0)
 }
@@ -258,8 +271,10 @@ pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
     let voice = ErrorFormat::for_path(path, request.headers());
     let shown: String = path.chars().take(64).collect();
-    let fault =
-        ApiError::new(ErrorKind::UnknownPath, format!("there is nothing at {shown}; check the base address"));
+    let fault = ApiError::new(
+        ErrorKind::UnknownPath,
+        format!("there is nothing at {shown}; check the base address"),
+    );
     let id = request.extensions().get::<RequestId>();
     voice.to_response(&fault, id.map_or("", |id| &id.0))
 }

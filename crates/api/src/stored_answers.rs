@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{StoredResponse, Store};
+use store::{Store, StoredResponse};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -46,11 +46,21 @@ impl StoredAnswers {
     }
 
     /// An account's answer; a fault when it has none with that id, or its time is over.
-    pub(crate) async fn get(&self, id: &str, account: &str, now: i64) -> Result<Arc<StoredResponse>, ApiError> {
+    pub(crate) async fn get(
+        &self,
+        id: &str,
+        account: &str,
+        now: i64,
+    ) -> Result<Arc<StoredResponse>, ApiError> {
         let fresh = self.unstored.lock().get(id).filter(|kept| kept.account_id == account).cloned();
         let kept = match fresh {
             Some(kept) => Some(kept),
-            None => self.store.stored_response(id, account).await.map_err(store_unavailable)?.map(Arc::new),
+            None => self
+                .store
+                .stored_response(id, account)
+                .await
+                .map_err(store_unavailable)?
+                .map(Arc::new),
         };
         kept.filter(|kept| now < kept.expires).ok_or_else(|| answer_not_found(id))
     }

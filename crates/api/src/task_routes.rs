@@ -10,8 +10,8 @@ use store::{StoreError, Task, TaskState};
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::tasks::{task_json, poll_delay_s};
-use relay::json;
+use crate::tasks::{poll_delay_s, task_json};
+use relay::json_response;
 
 /// Which task is asked for, by whom.
 struct TaskLookup {
@@ -33,7 +33,8 @@ impl TaskLookup {
     /// Another account's task is as unknown as one that never was.
     async fn find(&self) -> Result<Task, ApiError> {
         let Self { state, account, id } = self;
-        let found = state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
+        let found =
+            state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
         found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
             let say = format!("there is no task `{shown}`; it may have expired");

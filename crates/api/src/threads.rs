@@ -3,9 +3,9 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, ReplyBuilder};
+use canon::{ApiError, ChatRequest, Event, ReplyBuilder};
 use dialects::messages::MessagesDialect;
-use dialects::{Dialect as _, StreamFrame, StreamReader, ReplyStamp};
+use dialects::{Dialect as _, ReplyStamp, StreamFrame, StreamReader};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -29,7 +29,10 @@ pub(super) struct MessageThread {
 
 /// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
 /// says nothing.
-pub(super) async fn open_thread(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<MessageThread>, ApiError> {
+pub(super) async fn open_thread(
+    state: &Arc<ApiState>,
+    call: &mut Call,
+) -> Result<Option<MessageThread>, ApiError> {
     if memmem::find(&call.body, b"\"thread\"").is_none() {
         return Ok(None);
     }
@@ -101,7 +104,8 @@ impl MessageThread {
             return;
         }
         let now = self.state.clock().now();
-        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let span =
+            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
@@ -114,8 +118,11 @@ impl MessageThread {
 
     /// Keeps the answer before the caller has its last byte.
     pub(super) async fn record_response(self, response: Response) -> Result<Response, ApiError> {
-        let gathering =
-            ThreadRecorder { reader: MessagesDialect.stream_reader(), events: Vec::new(), thread: Some(self) };
+        let gathering = ThreadRecorder {
+            reader: MessagesDialect.stream_reader(),
+            events: Vec::new(),
+            thread: Some(self),
+        };
         let whole = |gathering: &mut ThreadRecorder, body: &[u8]| {
             if let Some(thread) = gathering.thread.take() {
                 thread.store_reply(parse_object(body));

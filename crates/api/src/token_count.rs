@@ -31,6 +31,7 @@ pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiE
     let peek = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
     let route = relay::find_route(call, &peek)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");
-    let tokens = if ours { demo::count_input(&chat) } else { token_estimate::estimate_request(&chat) };
+    let tokens =
+        if ours { demo::count_input(&chat) } else { token_estimate::estimate_request(&chat) };
     Ok(InputTokens { tokens, exact: ours })
 }

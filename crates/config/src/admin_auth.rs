@@ -5,9 +5,9 @@
 use catalog::AuthScheme;
 use serde_json::Value;
 
+use crate::default_auth;
 use crate::raw::RawAuth;
 use crate::stored::FieldError;
-use crate::default_auth;
 
 /// The longest secret; an account of Google's is the longest there is.
 const MAX_SECRET_BYTES: usize = 8 << 10;
@@ -18,7 +18,11 @@ fn field_error(field: &str, why: impl Into<String>) -> FieldError {
 }
 
 /// A secret in the provider's usual way.
-pub fn auth_from_secret(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, FieldError> {
+pub fn auth_from_secret(
+    name: &str,
+    like: Option<&str>,
+    value: &Value,
+) -> Result<RawAuth, FieldError> {
     let mut table = toml::Table::new();
     match default_auth(name, like) {
         None | Some(AuthScheme::Bearer | AuthScheme::None) => {
@@ -56,7 +60,9 @@ pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
                 for (name, value) in parts {
                     let field = format!("{field}.{name}");
                     let read = match name.as_str() {
-                        "access_key" | "secret_key" | "session_token" => secret_reference(&field, value)?,
+                        "access_key" | "secret_key" | "session_token" => {
+                            secret_reference(&field, value)?
+                        }
                         _ => text_value(&field, value)?,
                     };
                     keys.insert(name.clone(), read);
@@ -82,8 +88,12 @@ fn text_reference(text: &str) -> toml::Value {
 /// A secret that goes into a header or a signature.
 fn secret_reference(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
     let text = value.as_str().ok_or_else(|| field_error(field, SECRET_EXPECTED))?;
-    if text.is_empty() || text.len() > MAX_SECRET_BYTES || !text.bytes().all(|b| b.is_ascii_graphic()) {
-        let why = format!("must have 1 to {MAX_SECRET_BYTES} visible ASCII characters, without spaces");
+    if text.is_empty()
+        || text.len() > MAX_SECRET_BYTES
+        || !text.bytes().all(|b| b.is_ascii_graphic())
+    {
+        let why =
+            format!("must have 1 to {MAX_SECRET_BYTES} visible ASCII characters, without spaces");
         return Err(field_error(field, why));
     }
     Ok(text_reference(text))

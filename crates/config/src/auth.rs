@@ -5,7 +5,7 @@ use ledger::{Clock as _, SystemClock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use toml::Value;
-use upstream::{Credential, GoogleAuth, ClockFn, SigV4Signer};
+use upstream::{ClockFn, Credential, GoogleAuth, SigV4Signer};
 
 use crate::raw::SecretRef;
 use crate::units::nearest_word;
@@ -85,7 +85,9 @@ pub(super) fn google_credential(value: &str) -> Result<Credential, String> {
         return google_account(value);
     }
     let path = PathBuf::from(value);
-    google_account(&SecretRef::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?)
+    google_account(
+        &SecretRef::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?,
+    )
 }
 
 /// AWS keys, from their usual variables.
@@ -125,10 +127,13 @@ fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<C
                 return google_credential(&file.display().to_string()).map_err(below);
             }
             let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
-            let machine = GoogleAuth::from_metadata_server(&host, system_now()).map_err(|why| format!("{PATH}: {why}"));
+            let machine = GoogleAuth::from_metadata_server(&host, system_now())
+                .map_err(|why| format!("{PATH}: {why}"));
             machine.map(Credential::google)
         }
-        Value::String(_) => Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE_FORMS}")),
+        Value::String(_) => {
+            Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE_FORMS}"))
+        }
         // A variable usually holds the path of the file, as Google's own tools want it.
         Value::Table(table) if table.contains_key("env") => {
             google_credential(&resolve_reference(PATH, value, env)?).map_err(below)
@@ -138,7 +143,9 @@ fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<C
 }
 
 fn google_account(json: &str) -> Result<Credential, String> {
-    GoogleAuth::from_json(json, system_now()).map(Credential::google).map_err(|why| format!(": {why}"))
+    GoogleAuth::from_json(json, system_now())
+        .map(Credential::google)
+        .map_err(|why| format!(": {why}"))
 }
 
 fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
@@ -146,7 +153,11 @@ fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String
     let Some(table) = value.as_table() else {
         return Err(format!("{PATH}: must be a table of region, access_key and secret_key"));
     };
-    reject_unknown_fields(PATH, table, &["region", "service", "access_key", "secret_key", "session_token"])?;
+    reject_unknown_fields(
+        PATH,
+        table,
+        &["region", "service", "access_key", "secret_key", "session_token"],
+    )?;
     let word = |field: &str| {
         table.get(field).map(|value| nonempty_text(&format!("{PATH}.{field}"), value)).transpose()
     };

@@ -53,9 +53,9 @@ impl HttpService for BucketClient {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(lost)) => {
                     let kind = match lost.progress {
-                        canon::UpstreamProgress::NotSent | canon::UpstreamProgress::StaleConnection | canon::UpstreamProgress::Refused => {
-                            HttpErrorKind::Connect
-                        }
+                        canon::UpstreamProgress::NotSent
+                        | canon::UpstreamProgress::StaleConnection
+                        | canon::UpstreamProgress::Refused => HttpErrorKind::Connect,
                         canon::UpstreamProgress::Sent | canon::UpstreamProgress::Answered(_) => {
                             HttpErrorKind::Interrupted
                         }
@@ -64,7 +64,8 @@ impl HttpService for BucketClient {
                 }
                 Err(late) => return Err(HttpError::new(HttpErrorKind::Timeout, late)),
             };
-            let mut response = Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
+            let mut response =
+                Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
             *response.status_mut() = http::StatusCode::from_u16(answer.status)
                 .map_err(|e| HttpError::new(HttpErrorKind::Decode, e))?;
             *response.headers_mut() = answer.headers;

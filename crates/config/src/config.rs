@@ -14,19 +14,19 @@ use upstream::Provider;
 use crate::error::ConfigError;
 use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
-use crate::mail::Mailer;
 use crate::ip_range::IpRange;
+use crate::mail::Mailer;
 use crate::outbound::{self, MediaSettings};
-use crate::overlay::{self, FileLayer, CheckMode, MergedConfig, ConfigIssues};
+use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
 use crate::routes::Route;
-use crate::valkey::{self, ValkeySettings};
 use crate::stored::StoredEntries;
 use crate::tasks::{self, TaskLimits};
 use crate::telemetry::{self, OtlpTarget};
 use crate::timeouts::{DEFAULT_TIMEOUTS, overlay as timeouts_over};
-use crate::units::{self, parse_duration, nearest_word};
+use crate::units::{self, nearest_word, parse_duration};
+use crate::valkey::{self, ValkeySettings};
 use crate::{files, listener, overrides};
 
 /// A configuration in which nothing is missing and nothing can be wrong.
@@ -136,16 +136,28 @@ impl Config {
 
     /// Lays what is stored over what the file says of providers and models.
     pub fn overlay(&mut self, stored: &StoredEntries) -> Result<(), ConfigError> {
-        let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
-            self.validate(stored, CheckMode::Serve)?;
+        let MergedConfig {
+            providers,
+            endpoints: ways,
+            catalog,
+            routes,
+            fetches,
+            warnings,
+            issues: troubles,
+        } = self.validate(stored, CheckMode::Serve)?;
         self.media.provider_fetch = fetches;
-        (self.providers, self.endpoints, self.catalog, self.routes) = (providers, ways, catalog, routes);
+        (self.providers, self.endpoints, self.catalog, self.routes) =
+            (providers, ways, catalog, routes);
         (self.warnings, self.issues) = (warnings, troubles);
         Ok(())
     }
 
     /// What the file and what is stored come to together.
-    pub fn validate(&self, stored: &StoredEntries, look: CheckMode) -> Result<MergedConfig, ConfigError> {
+    pub fn validate(
+        &self,
+        stored: &StoredEntries,
+        look: CheckMode,
+    ) -> Result<MergedConfig, ConfigError> {
         let env = |name: &str| self.file_layer.recorded_env.get(name).cloned();
         overlay::merge(&self.file_layer, &env, stored, look).map_err(ConfigError)
     }
@@ -203,8 +215,11 @@ fn check(
     };
     let mail = mail.map(identity::mailer).transpose()?;
     let identities = identity::identity_providers(identity, env)?;
-    let listen =
-        given.listen_address.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let listen = given
+        .listen_address
+        .clone()
+        .or(server.listen)
+        .unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listen = parse_address("server.listen", &listen)?;
     let metrics = server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
     let scheme = if server.tls.is_some() { "https" } else { "http" };
@@ -241,8 +256,9 @@ fn check(
     };
     let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
     let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
-    let store =
-        store.url.unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
+    let store = store
+        .url
+        .unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
     let http = listener::http_limits(&limits)?;
@@ -265,10 +281,24 @@ fn check(
     let files = files::check(files, &given.data_folder, &way, env)?;
     let tasks = tasks::check(&tasks)?;
     providers::record_default_variables(env);
-    let mut ground =
-        FileLayer { providers, models, timeouts: times, demo_enabled: demo, outbound: way.clone(), guard, recorded_env: asked.take() };
-    let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
-        overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
+    let mut ground = FileLayer {
+        providers,
+        models,
+        timeouts: times,
+        demo_enabled: demo,
+        outbound: way.clone(),
+        guard,
+        recorded_env: asked.take(),
+    };
+    let MergedConfig {
+        providers,
+        endpoints: ways,
+        catalog,
+        routes,
+        fetches,
+        warnings,
+        issues: troubles,
+    } = overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
     // What the secrets of the file were found by counts as well.
     ground.recorded_env.append(&mut asked.take());
     let media = outbound::media_settings(media, fetches, &public_url, &way)?;

@@ -143,7 +143,11 @@ fn open_bucket(
         // Whether an endpoint of the operator's has TLS is the operator's word.
         .with_allow_http(true)
         .with_http_connector(BucketConnector(way.clone()))
-        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() })
+        .with_retry(RetryConfig {
+            max_retries: 3,
+            retry_timeout: RETRY_TIMEOUT,
+            ..RetryConfig::default()
+        })
         .build()
         .map_err(|e| format!("files: {e}"))?;
     Ok(Arc::new(PrefixStore::new(made, prefix)))

@@ -78,13 +78,21 @@ pub(super) fn identity_providers(
             let client_secret =
                 client_secret.resolve(env).map_err(|why| wrong("client_secret", &why))?;
             let role = |word: String| match AccountRole::by_word(&word) {
-                Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => Ok(role),
+                Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => {
+                    Ok(role)
+                }
                 Some(AccountRole::Owner) | None => {
                     Err(wrong("admits", "write \"member\", \"viewer\" or \"admin\""))
                 }
             };
             let admits = admits.map(role).transpose()?;
-            Ok(IdentityProvider { name: name.clone(), issuer, client_id, client_secret, default_role: admits })
+            Ok(IdentityProvider {
+                name: name.clone(),
+                issuer,
+                client_id,
+                client_secret,
+                default_role: admits,
+            })
         })
         .collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use upstream::{CredentialHealth, HealthTracker};
 
 use crate::config::Config;
-use crate::routes::{LiveLane, Route, CredentialSlot};
+use crate::routes::{CredentialSlot, LiveLane, Route};
 
 /// The lanes of the last configuration.
 struct PreviousLanes<'a> {

@@ -1,11 +1,11 @@
 //! Models: those in the file, and those of the directory whose provider is switched on.
 
-use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, PriceListError, PriceList};
+use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, PriceList, PriceListError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;
@@ -165,7 +165,8 @@ fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);
     }
-    let near = nearest_word(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
+    let near =
+        nearest_word(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
     let near = near.map_or_else(
         || format!("; add [providers.{}]", lane.provider),
         |near| format!("; did you mean `{near}`?"),

@@ -1,12 +1,12 @@
 //! How connections leave, and what is fetched for callers.
 
-use catalog::{ModelDirectory, MediaFetch};
+use catalog::{MediaFetch, ModelDirectory};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use transport::{AddressGuard, Outbound, ProxySettings};
 use upstream::{FetchLimits, MediaFetcher};
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::raw::{OneOrMany, RawMedia, RawOutbound, RawProvider};
 use crate::units::{self, parse_duration};
 
@@ -53,7 +53,10 @@ pub(super) fn check(
             let all = usual(["ALL_PROXY", "all_proxy"]);
             let http = usual(["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
             let https = usual(["HTTPS_PROXY", "https_proxy"]).or(all);
-            (ProxySettings { http, https, no_proxy: except }, "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY")
+            (
+                ProxySettings { http, https, no_proxy: except },
+                "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY",
+            )
         }
     };
     let mut trusted = Vec::new();

@@ -150,7 +150,8 @@ pub(super) fn merge(
     }
 }
 
-const DEFINED_IN_FILE: &str = "the configuration file has one of this name, which is the one that counts";
+const DEFINED_IN_FILE: &str =
+    "the configuration file has one of this name, which is the one that counts";
 
 type RawEntries = (BTreeMap<String, RawProvider>, BTreeMap<String, RawModel>);
 
@@ -233,8 +234,14 @@ fn build(
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
     let fetches = outbound::provider_fetches(providers)?;
-    let (made, ways) =
-        providers::check(providers, ground.timeouts, ground.demo_enabled, &ground.outbound, env, &mut warnings)?;
+    let (made, ways) = providers::check(
+        providers,
+        ground.timeouts,
+        ground.demo_enabled,
+        &ground.outbound,
+        env,
+        &mut warnings,
+    )?;
     let guarded = ground.outbound.guarded(&ground.guard);
     let mut all: Vec<Arc<Provider>> = Vec::new();
     for provider in made {
@@ -260,7 +267,15 @@ fn build(
     let troubles = drop_missing_lanes(&mut models, &made, ground);
     let catalog = models::check(&models, &made, &ways, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &made, &ways)?;
-    Ok(MergedConfig { providers: made, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles })
+    Ok(MergedConfig {
+        providers: made,
+        endpoints: ways,
+        catalog,
+        routes,
+        fetches,
+        warnings,
+        issues: troubles,
+    })
 }
 
 /// Takes away the lanes of stored models whose provider is not there, where others are left.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use canon::WireFormat;
-use catalog::{AuthScheme, ModelDirectory, EndpointPath, ProviderEntry, Endpoints};
+use catalog::{AuthScheme, EndpointPath, Endpoints, ModelDirectory, ProviderEntry};
 use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use transport::{HttpClient, LocalService, LocalBody, Outbound};
+use transport::{HttpClient, LocalBody, LocalService, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
 use crate::auth::{self, AuthContext};
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::raw::{RawAuth, RawProvider};
 use crate::units::nearest_word;
 
@@ -84,7 +84,8 @@ pub(super) fn record_default_variables(env: EnvLookup<'_>) {
 /// Whether its usual variables say everything there is to say. The project may be the account's.
 fn is_switched_on(known: &ProviderEntry, env: EnvLookup<'_>) -> bool {
     let filled = |(blank, names): &(String, Vec<String>)| {
-        first_set_variable(names, env).is_some() || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
+        first_set_variable(names, env).is_some()
+            || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
     };
     first_set_variable(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
 }
@@ -157,7 +158,11 @@ fn build_provider(
         (Some(base), _) => base,
         (None, Some(known)) => {
             let region = fill.value(REGION_PLACEHOLDER).unwrap_or_default();
-            known.regional_bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
+            known
+                .regional_bases
+                .iter()
+                .find(|(word, _)| *word == region)
+                .map_or(&known.base, |own| &own.1)
         }
         (None, None) => {
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
@@ -198,7 +203,10 @@ fn build_provider(
 }
 
 /// What the directory knows of a provider by its name, or by the name it is said to be like.
-fn known_provider(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
+fn known_provider(
+    name: &str,
+    like: Option<&str>,
+) -> Result<Option<&'static ProviderEntry>, String> {
     let directory = ModelDirectory::embedded();
     let Some(like) = like else { return Ok(directory.provider(name)) };
     match directory.provider(like).filter(|known| known.id != DEMO_PROVIDER) {
@@ -218,7 +226,9 @@ pub fn default_auth(name: &str, like: Option<&str>) -> Option<&'static AuthSchem
 
 /// Whether the usual variable for a provider's credential is set.
 pub(super) fn has_default_variable(name: &str, env: EnvLookup<'_>) -> bool {
-    known_provider(name, None).is_ok_and(|known| known.is_some_and(|known| first_set_variable(&known.key_env, env).is_some()))
+    known_provider(name, None).is_ok_and(|known| {
+        known.is_some_and(|known| first_set_variable(&known.key_env, env).is_some())
+    })
 }
 
 /// What stands for the words in braces.

@@ -1,6 +1,6 @@
 //! The configuration as it stands in the file. Unknown keys refuse to start.
 
-use catalog::{ImageCapabilities, EndpointPath, PriceList, FieldQuirks};
+use catalog::{EndpointPath, FieldQuirks, ImageCapabilities, PriceList};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

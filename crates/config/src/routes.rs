@@ -2,13 +2,13 @@
 //! call never looks up a provider.
 
 use canon::{EffortLevel, WireFormat};
-use catalog::{Catalog, ModelDirectory, Model, ModelPrices, ThinkingRange, Endpoints};
+use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelPrices, ThinkingRange};
 use dialects::ThinkingControls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use upstream::{CredentialHealth, RetryBudget, HealthTracker, Provider, HealthSnapshot, Timeouts};
+use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryBudget, Timeouts};
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;
@@ -113,7 +113,14 @@ impl ProviderState {
         let (budget, running) = (Arc::new(RetryBudget::new(0)), Arc::default());
         let ways = ways.get(&provider.name).cloned().unwrap_or_default();
         let (provider, seats) = (Arc::clone(provider), HashMap::new());
-        Self { provider, endpoints: ways, credential_health: accounts, retry_budget: budget, in_flight: running, slots_by_model: seats }
+        Self {
+            provider,
+            endpoints: ways,
+            credential_health: accounts,
+            retry_budget: budget,
+            in_flight: running,
+            slots_by_model: seats,
+        }
     }
 
     fn slots(&mut self, model: &str) -> Vec<CredentialSlot> {
@@ -239,7 +246,9 @@ fn build_route(
             return Err(format!(".fallback: `{other}` cannot stand in for `{}`", model.id));
         }
         let next = lanes.last().map_or(0, |last| last.priority + 1);
-        lanes.extend(others.iter().map(|lane| LiveLane { priority: next + lane.priority, ..lane.clone() }));
+        lanes.extend(
+            others.iter().map(|lane| LiveLane { priority: next + lane.priority, ..lane.clone() }),
+        );
     }
     let order = match raw.and_then(|raw| raw.order.as_deref()) {
         None | Some("written") => LaneOrder::AsWritten,
@@ -273,7 +282,8 @@ fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
     let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
     let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
-    let levels: Vec<EffortLevel> = levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
+    let levels: Vec<EffortLevel> =
+        levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
     if max.is_none() && !dynamic && levels.is_empty() {
         // That it thinks is known, but not how it is told to.
         return None;

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use store::{ConfigSnapshot, ConfigEntryKind, Vault};
+use store::{ConfigEntryKind, ConfigSnapshot, Vault};
 
 use crate::raw::{RawAuth, RawModel, RawProvider};
 
@@ -83,7 +83,8 @@ impl StoredProvider {
 
     /// What says where it is, as one text.
     pub fn address_key(&self) -> String {
-        let said = ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
+        let said =
+            ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
         let said: BTreeMap<&str, &Value> = said.collect();
         serde_json::to_string(&said).unwrap_or_default()
     }

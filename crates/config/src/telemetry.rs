@@ -45,7 +45,11 @@ pub(super) fn check(
         headers.push(known.ok_or("OTEL_EXPORTER_OTLP_HEADERS: write name=value,name=value")?);
     }
     let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
-    Ok(Some(OtlpTarget { base_url: base, headers, service_name: service.unwrap_or_else(|| "portunus".to_owned()) }))
+    Ok(Some(OtlpTarget {
+        base_url: base,
+        headers,
+        service_name: service.unwrap_or_else(|| "portunus".to_owned()),
+    }))
 }
 
 fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {

@@ -21,9 +21,10 @@ pub fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeout
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match parse_duration(text) {
-            Ok(time) if time > MAX_TIMEOUT => {
-                Err(format!("{path}.{name}: must be at most {} days", MAX_TIMEOUT.as_secs() / 86_400))
-            }
+            Ok(time) if time > MAX_TIMEOUT => Err(format!(
+                "{path}.{name}: must be at most {} days",
+                MAX_TIMEOUT.as_secs() / 86_400
+            )),
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
             Err(why) => Err(format!("{path}.{name}: {why}")),

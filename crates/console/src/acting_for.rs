@@ -6,15 +6,16 @@ use http::Uri;
 use maud::{Markup, html};
 use store::{Account, Team};
 
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 /// The name of the choice in an address.
 pub(crate) const TEAM_PARAMETER: &str = "for";
 /// The places that show what belongs to whomever one acts for.
-const SWITCHABLE_PATHS: [&str; 4] = ["/console", "/console/usage", "/console/calls", "/console/playground"];
+const SWITCHABLE_PATHS: [&str; 4] =
+    ["/console", "/console/usage", "/console/calls", "/console/playground"];
 
 /// Whose page it is.
 #[derive(Clone, Copy)]

@@ -11,10 +11,10 @@ use serde_json::Value;
 use store::Account;
 
 use crate::ConsoleHost;
-use crate::state::ConsoleState;
 use crate::form::FieldErrors;
-use crate::session::SignedInUser;
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 
 /// The largest answer that is read.
 const MAX_REPLY_BYTES: usize = 16 << 20;
@@ -121,7 +121,8 @@ impl AdminClient {
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         // A tag is a field of a form, and may be anything.
-        let request = request.map_err(|_| PageError::BadRequest("A field holds what it cannot hold."))?;
+        let request =
+            request.map_err(|_| PageError::BadRequest("A field holds what it cannot hold."))?;
         let response = Arc::clone(&self.host).call_admin_api(self.account.clone(), request).await;
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, MAX_REPLY_BYTES).await.map_err(|_| PageError::Internal)?;

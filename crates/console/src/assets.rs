@@ -32,7 +32,12 @@ impl StaticAsset {
 }
 
 static STYLE: LazyLock<StaticAsset> = LazyLock::new(|| {
-    StaticAsset::new("console", "css", "text/css; charset=utf-8", include_str!("../assets/console.css"))
+    StaticAsset::new(
+        "console",
+        "css",
+        "text/css; charset=utf-8",
+        include_str!("../assets/console.css"),
+    )
 });
 static SCRIPT: LazyLock<StaticAsset> = LazyLock::new(|| {
     let text = include_str!("../assets/console.js");

@@ -1,7 +1,9 @@
 //! A model's facts and prices as rows of a page.
 
 use canon::Price;
-use catalog::{LongPromptPrices, Model, ModelPrices, TokenRates, BilledTier, TierPrices, ThinkingRange};
+use catalog::{
+    BilledTier, LongPromptPrices, Model, ModelPrices, ThinkingRange, TierPrices, TokenRates,
+};
 use maud::{Markup, html};
 
 use crate::display;
@@ -57,7 +59,9 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Image output", output_image),
     ];
     for (what, price) in tokens {
-        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
+        rows.extend(
+            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
+        );
     }
     let units = [
         ("Request", per_request, "each"),
@@ -89,7 +93,9 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
         ("Cache write, long", cache_write_long),
     ];
     for (what, price) in more {
-        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
+        rows.extend(
+            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
+        );
     }
     rows
 }
@@ -97,7 +103,10 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
 /// The prices that replace the plain ones: for long prompts, for other service tiers.
 pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
     let long = |long: &LongPromptPrices| {
-        (format!("Prompts above {} tokens", display::count(long.above_tokens)), rate_rows(&long.rates))
+        (
+            format!("Prompts above {} tokens", display::count(long.above_tokens)),
+            rate_rows(&long.rates),
+        )
     };
     let mut groups: Vec<_> = prices.long_prompts.iter().map(long).collect();
     for TierPrices { tier: service, rates, long_prompts: longs } in &prices.tiers {
@@ -122,7 +131,11 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     let mut parts = Vec::new();
     match (min, max) {
         (Some(min), Some(max)) => {
-            parts.push(format!("budget {} to {} tokens", display::count(*min), display::count(*max)));
+            parts.push(format!(
+                "budget {} to {} tokens",
+                display::count(*min),
+                display::count(*max)
+            ));
         }
         (None, Some(max)) => parts.push(format!("budget up to {} tokens", display::count(*max))),
         (Some(min), None) => parts.push(format!("budget from {} tokens", display::count(*min))),

@@ -41,7 +41,9 @@ impl ChartSeries {
 impl Chart<'_> {
     /// The rows on top of each other.
     pub(crate) fn stacked_bars(&self) -> Markup {
-        let sum = |step| self.series.iter().fold(0, |sum: i64, row| sum.saturating_add(row.value_at(step)));
+        let sum = |step| {
+            self.series.iter().fold(0, |sum: i64, row| sum.saturating_add(row.value_at(step)))
+        };
         let top = round_up_axis((0..self.steps.len()).map(sum).max().unwrap_or_default());
         let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
         let width = (slot * 0.78).max(1.0);
@@ -206,15 +208,22 @@ mod tests {
         for value in [0, 1, 4, 5, 13, 99, 1_000, 123_456_789, i64::MAX / 2, i64::MAX] {
             assert!(round_up_axis(value) >= value, "{value}");
         }
-        assert_eq!([round_up_axis(3), round_up_axis(7), round_up_axis(81), round_up_axis(1_100)], [4, 8, 120, 1_200]);
+        assert_eq!(
+            [round_up_axis(3), round_up_axis(7), round_up_axis(81), round_up_axis(1_100)],
+            [4, 8, 120, 1_200]
+        );
     }
 
     #[test]
     fn a_name_cannot_leave_its_place() {
         let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
         let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
-        let chart =
-            Chart { title: "Spent", steps: &steps, series: &rows, format_value: |value| value.to_string() };
+        let chart = Chart {
+            title: "Spent",
+            steps: &steps,
+            series: &rows,
+            format_value: |value| value.to_string(),
+        };
         for drawn in [chart.stacked_bars(), chart.lines()] {
             let text = drawn.into_string();
             assert!(!text.contains("<script>"), "{text}");

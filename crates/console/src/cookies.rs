@@ -46,7 +46,13 @@ pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) ->
 }
 
 /// Gives the browser a word to bring back for so many seconds.
-pub(crate) fn set(desk: &ConsoleState, response: &mut Response, jar: CookieKind, word: &str, seconds: i64) {
+pub(crate) fn set(
+    desk: &ConsoleState,
+    response: &mut Response,
+    jar: CookieKind,
+    word: &str,
+    seconds: i64,
+) {
     let secure = uses_https(desk);
     let cookie = Cookie::build((jar.name(secure), word.to_owned()))
         .path("/")

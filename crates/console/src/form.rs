@@ -64,7 +64,9 @@ impl<S: Send + Sync> FromRequest<S> for FormFields {
     async fn from_request(request: Request, state: &S) -> Result<Self, PageError> {
         match Form::<Vec<(String, String)>>::from_request(request, state).await {
             Ok(Form(fields)) => Ok(Self(fields)),
-            Err(_) => Err(PageError::BadRequest("The form could not be read, or it is far too long.")),
+            Err(_) => {
+                Err(PageError::BadRequest("The form could not be read, or it is far too long."))
+            }
         }
     }
 }
@@ -79,7 +81,9 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryFields {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
         match Query::<Vec<(String, String)>>::from_request_parts(parts, state).await {
             Ok(Query(fields)) => Ok(Self(FormFields(fields))),
-            Err(_) => Err(PageError::BadRequest("The address holds parameters that cannot be read.")),
+            Err(_) => {
+                Err(PageError::BadRequest("The address holds parameters that cannot be read."))
+            }
         }
     }
 }

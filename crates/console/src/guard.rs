@@ -8,10 +8,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
-use crate::state::ConsoleState;
-use crate::layout::{see_other, redirect_to};
+use crate::layout::{redirect_to, see_other};
 use crate::page_error::PageError;
-use crate::{acting_for, urls, session};
+use crate::state::ConsoleState;
+use crate::{acting_for, session, urls};
 use admin::random;
 
 /// The store's name for the one-time set-up word.
@@ -24,14 +24,16 @@ pub(crate) async fn require_session(
     next: Next,
 ) -> Response {
     match session::find_session(&desk, request.headers()).await {
-        Ok(Some(mut signed)) => match acting_for::team_from_query(&desk, &signed, request.uri()).await {
-            Ok(team) => {
-                signed.team = team;
-                request.extensions_mut().insert(signed);
-                next.run(request).await
+        Ok(Some(mut signed)) => {
+            match acting_for::team_from_query(&desk, &signed, request.uri()).await {
+                Ok(team) => {
+                    signed.team = team;
+                    request.extensions_mut().insert(signed);
+                    next.run(request).await
+                }
+                Err(trouble) => trouble.into_response(),
             }
-            Err(trouble) => trouble.into_response(),
-        },
+        }
         Ok(None) => redirect_to_login(&request),
         Err(trouble) => trouble.into_response(),
     }

@@ -42,7 +42,11 @@ pub trait ConsoleHost: Send + Sync + 'static {
 
     /// Serves a request for administration (`/api/admin/…`) in the name of somebody signed in, with
     /// the rights of their account.
-    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response>;
+    fn call_admin_api(
+        self: Arc<Self>,
+        account: Account,
+        request: Request<Body>,
+    ) -> HostFuture<Response>;
 
     /// The time.
     fn now(&self) -> Micros;
@@ -64,5 +68,8 @@ pub trait ConsoleHost: Send + Sync + 'static {
 
     /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
     /// small. The error is for the log.
-    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>>;
+    fn fetch(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>>;
 }

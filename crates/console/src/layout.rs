@@ -30,7 +30,11 @@ tokio::task_local! {
 }
 
 /// Has pages know what the gateway is called.
-pub(crate) async fn with_gateway_name(State(desk): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
+pub(crate) async fn with_gateway_name(
+    State(desk): State<Arc<ConsoleState>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.uri().path().starts_with("/assets/") {
         return next.run(request).await;
     }

@@ -6,39 +6,39 @@
 //! the store. No page ever looks at the `ConsoleHost` header: addresses come from [`ConsoleHost::public_url`].
 
 mod acting_for;
-mod urls;
+mod admin_client;
 mod assets;
 mod catalog_view;
 mod chart;
-mod admin_client;
 mod cookies;
 mod csv;
-mod state;
-mod shared_fields;
+mod display;
 mod form;
-mod totp_secrets;
 mod guard;
 mod host;
+mod layout;
 mod links;
 mod mails;
 mod nav;
 mod oidc;
+mod page_error;
 mod pages;
 mod passkey;
 mod password;
 mod routes;
 mod session;
-mod layout;
-mod display;
+mod shared_fields;
 mod signin;
 mod signup;
 mod snippet;
+mod state;
 mod throttle;
 mod totp;
-mod page_error;
+mod totp_secrets;
+mod urls;
 
 pub use csv::csv_line;
-pub use host::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
+pub use host::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 pub use routes::{Guard, Route, router, routes};
 
 use axum::response::{IntoResponse, Response};

@@ -13,12 +13,12 @@ use ledger::Micros;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
 use crate::layout::see_other;
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::random;
 
-pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, new_link, link_data};
+pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, link_data, new_link};
 
 /// Makes a link and returns its word.
 pub(crate) async fn create(

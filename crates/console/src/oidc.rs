@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
 use crate::form::FormFields;
-use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::layout::{Layout, ok_page};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
 use admin::random;
 
@@ -116,7 +116,10 @@ fn fetcher(
 }
 
 /// The provider's description of itself and its keys.
-async fn discover(desk: &ConsoleState, provider: &IdentityProvider) -> Result<DiscoveryDocument, PageError> {
+async fn discover(
+    desk: &ConsoleState,
+    provider: &IdentityProvider,
+) -> Result<DiscoveryDocument, PageError> {
     let now = desk.now();
     let known = desk.discovery.0.lock().get(&provider.issuer).cloned();
     if let Some((at, metadata)) = known
@@ -125,10 +128,11 @@ async fn discover(desk: &ConsoleState, provider: &IdentityProvider) -> Result<Di
         return Ok(metadata);
     }
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
-    let metadata = DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
-        log_provider_error(provider, &error);
-        PageError::IdentityProviderUnavailable
-    })?;
+    let metadata =
+        DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+            log_provider_error(provider, &error);
+            PageError::IdentityProviderUnavailable
+        })?;
     desk.discovery.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
     Ok(metadata)
 }
@@ -142,7 +146,10 @@ fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error
     );
 }
 
-fn callback_url(desk: &ConsoleState, provider: &IdentityProvider) -> Result<RedirectUrl, PageError> {
+fn callback_url(
+    desk: &ConsoleState,
+    provider: &IdentityProvider,
+) -> Result<RedirectUrl, PageError> {
     let url = format!("{}/auth/{}/callback", desk.base_url(), urls::escape_value(&provider.name));
     RedirectUrl::new(url).map_err(|_| PageError::Internal)
 }
@@ -183,9 +190,16 @@ pub(crate) async fn begin_sign_in(
         ..LinkData::default()
     };
     let hash = state_hash(state.secret(), &cookie);
-    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step).await?;
+    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
+        .await?;
     let mut response = forward_page(&provider.name, url.as_str());
-    cookies::set(desk, &mut response, CookieKind::IdentityFlow, &cookie, LINK_LIFETIMES.sign_in_step / 1_000_000);
+    cookies::set(
+        desk,
+        &mut response,
+        CookieKind::IdentityFlow,
+        &cookie,
+        LINK_LIFETIMES.sign_in_step / 1_000_000,
+    );
     Ok(response)
 }
 

@@ -71,7 +71,9 @@ impl From<AdminError> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let (status, title, say) = match &self {
-            Self::BadRequest(why) => (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned()),
+            Self::BadRequest(why) => {
+                (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned())
+            }
             Self::Rejected(why) => (StatusCode::BAD_REQUEST, "This does not work", why.clone()),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,

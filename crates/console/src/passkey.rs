@@ -14,11 +14,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use store::{FactorKind, LinkPurpose};
 
-use crate::urls;
-use crate::state::ConsoleState;
 use crate::form::FormFields;
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
+use crate::urls;
 use admin::random;
 
 /// What a challenge is to be used for: to make a passkey, or to show one.
@@ -54,7 +54,9 @@ pub(crate) async fn challenge(
     deed: &str,
 ) -> Result<String, PageError> {
     let note = LinkData { next: Some(deed.to_owned()), ..LinkData::default() };
-    let word = links::create(desk, LinkPurpose::Challenge, account_id, &note, LINK_LIFETIMES.sign_in_step).await?;
+    let word =
+        links::create(desk, LinkPurpose::Challenge, account_id, &note, LINK_LIFETIMES.sign_in_step)
+            .await?;
     Ok(URL_SAFE_NO_PAD.encode(word))
 }
 
@@ -149,7 +151,11 @@ async fn take_challenge(
 }
 
 /// Whether the device was here, at our place, with somebody in front of it.
-fn user_was_present(desk: &ConsoleState, authenticator: &AuthenticatorData, verified: bool) -> bool {
+fn user_was_present(
+    desk: &ConsoleState,
+    authenticator: &AuthenticatorData,
+    verified: bool,
+) -> bool {
     let place = digest::digest(&digest::SHA256, relying_party_id(desk).as_bytes());
     let wanted = if verified { USER_PRESENT_FLAG | USER_VERIFIED_FLAG } else { USER_PRESENT_FLAG };
     authenticator.rp_id_hash == place.as_ref() && authenticator.flags & wanted == wanted
@@ -163,9 +169,15 @@ pub(crate) async fn verify_assertion(
     account: Option<&str>,
     verified: bool,
 ) -> Result<Option<String>, PageError> {
-    let parts = (decode_base64url(shown.client_data), decode_base64url(shown.authenticator_data), decode_base64url(shown.signature));
+    let parts = (
+        decode_base64url(shown.client_data),
+        decode_base64url(shown.authenticator_data),
+        decode_base64url(shown.signature),
+    );
     let (Some(client), Some(bytes), Some(signature)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, GET_CEREMONY).await? else { return Ok(None) };
+    let Some(made_for) = take_challenge(desk, &client, GET_CEREMONY).await? else {
+        return Ok(None);
+    };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
     if made_for.as_deref() != account || !user_was_present(desk, &authenticator, verified) {
         return Ok(None);
@@ -180,7 +192,8 @@ pub(crate) async fn verify_assertion(
         return Ok(None);
     }
     // A count that does not grow is the mark of a copied device.
-    let fresh = desk.store.use_factor(&factor.id, authenticator.sign_count.into(), desk.now()).await?;
+    let fresh =
+        desk.store.use_factor(&factor.id, authenticator.sign_count.into(), desk.now()).await?;
     Ok(fresh.then_some(factor.account_id))
 }
 
@@ -190,11 +203,18 @@ pub(crate) async fn verify_registration(
     shown: &PasskeyResponse<'_>,
     account: &str,
 ) -> Result<Option<(String, Vec<u8>)>, PageError> {
-    let parts = (decode_base64url(shown.client_data), decode_base64url(shown.authenticator_data), decode_base64url(shown.public_key));
+    let parts = (
+        decode_base64url(shown.client_data),
+        decode_base64url(shown.authenticator_data),
+        decode_base64url(shown.public_key),
+    );
     let (Some(client), Some(bytes), Some(key)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, CREATE_CEREMONY).await? else { return Ok(None) };
+    let Some(made_for) = take_challenge(desk, &client, CREATE_CEREMONY).await? else {
+        return Ok(None);
+    };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
-    let id = decode_base64url(shown.id).filter(|id| (1..=MAX_CREDENTIAL_ID_BYTES).contains(&id.len()));
+    let id =
+        decode_base64url(shown.id).filter(|id| (1..=MAX_CREDENTIAL_ID_BYTES).contains(&id.len()));
     let fits = made_for.as_deref() == Some(account)
         && user_was_present(desk, &authenticator, false)
         && id.is_some()

@@ -67,7 +67,8 @@ impl PasswordWorkers {
         let _place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
         // Counted by those who check that every way through a form costs the same.
         tracing::trace!("a password is worked on");
-        let turn = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
+        let turn =
+            Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
         // The turn goes with the work: were it kept here, a browser that leaves would free a turn
         // while its hash is still being computed.
         let done = tokio::task::spawn_blocking(move || {

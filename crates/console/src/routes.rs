@@ -11,7 +11,7 @@ use http::Method;
 use store::Store;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
-use crate::state::ConsoleState;
+use crate::page_error::PageError;
 use crate::pages::admin::{
     audit, model as price, models as priced, person, provider, provider_form, providers, settings,
     system,
@@ -20,8 +20,8 @@ use crate::pages::{
     account, calls, confirm, front, identity, keys, login, members, model, models, overview,
     people, playground, reference, reset, second_step, setup, signup, team, teams, usage,
 };
-use crate::page_error::PageError;
-use crate::{ConsoleHost, urls, assets, form, guard, links, layout};
+use crate::state::ConsoleState;
+use crate::{ConsoleHost, assets, form, guard, layout, links, urls};
 
 /// Who may use an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,7 +189,8 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
             Guard::Session => {
                 served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_session))
             }
-            Guard::Setup => served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_setup_token)),
+            Guard::Setup => served
+                .route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_setup_token)),
         };
         router = router.route(path, guarded);
     }
@@ -197,8 +198,9 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         .method_not_allowed_fallback(|| async { PageError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(form::MAX_FORM_BYTES))
         .layer(
-            csrf_layer(&desk)
-                .with_rejection_response(|_: ProtectionError| PageError::CrossSiteForm.into_response()),
+            csrf_layer(&desk).with_rejection_response(|_: ProtectionError| {
+                PageError::CrossSiteForm.into_response()
+            }),
         )
         .layer(from_fn_with_state(Arc::clone(&desk), layout::with_gateway_name))
         .layer(map_response(|response| async { layout::with_security_headers(response) }))

@@ -5,14 +5,16 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, KeyRecord, KeyOwner, LinkPurpose, AccountRole, Membership, Session, Team, TeamRole};
+use store::{
+    Account, AccountRole, KeyOwner, KeyRecord, LinkPurpose, Membership, Session, Team, TeamRole,
+};
 
 use crate::acting_for;
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
+use crate::layout::{redirect_to, see_other};
 use crate::links::{self, LinkData};
-use crate::layout::{see_other, redirect_to};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
@@ -64,7 +66,9 @@ impl SignedInUser {
 
     /// The address of a page, for whomever they act for.
     pub(crate) fn path_for(&self, path: &str) -> String {
-        self.team.as_ref().map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
+        self.team
+            .as_ref()
+            .map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
     }
 
     /// Their role in a team.
@@ -85,7 +89,9 @@ impl SignedInUser {
 
     /// Whether they may look at what belongs to that account.
     pub(crate) fn may_see(&self, account_id: &str) -> bool {
-        account_id == self.account.id || self.is_administrator() || self.role_in(account_id).is_some()
+        account_id == self.account.id
+            || self.is_administrator()
+            || self.role_in(account_id).is_some()
     }
 
     /// Whether they may have keys made for whomever they act for.
@@ -103,7 +109,10 @@ impl SignedInUser {
             KeyOwner::Person(other) => self.may_change(other),
             KeyOwner::Team(team) => {
                 let own = key.created_by.as_ref() == Some(&self.account.id);
-                self.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey })
+                self.may_in(
+                    team,
+                    if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey },
+                )
             }
         }
     }
@@ -124,14 +133,16 @@ impl SignedInUser {
             return Ok(true);
         }
         let proof = desk.store.link(&self.proof_hash()).await?;
-        Ok(proof.is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
+        Ok(proof
+            .is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
     }
 
     /// Notes that they proved it once more, in this session and no other.
     pub(crate) async fn record_proof(&self, desk: &ConsoleState) -> Result<(), PageError> {
         let (hash, id) = (self.proof_hash(), &self.account.id);
         desk.store.take_link(&hash, LinkPurpose::Proof).await?;
-        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME).await
+        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
+            .await
     }
 
     /// The name of that note, which nobody has who has not the session.
@@ -158,7 +169,10 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
 }
 
 /// Who sent the request; `None` when nobody known, or no longer.
-pub(crate) async fn find_session(desk: &ConsoleState, headers: &HeaderMap) -> Result<Option<SignedInUser>, PageError> {
+pub(crate) async fn find_session(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<Option<SignedInUser>, PageError> {
     let Some(hash) = sent_session_hash(desk, headers) else { return Ok(None) };
     let Some((session, account)) = desk.store.session(&hash).await? else { return Ok(None) };
     let now = desk.now();
@@ -172,7 +186,13 @@ pub(crate) async fn find_session(desk: &ConsoleState, headers: &HeaderMap) -> Re
         desk.store.touch_session(&hash, now).await?;
     }
     let seats = desk.store.memberships_of(&account.id).await?;
-    Ok(Some(SignedInUser { account, memberships: seats, team: None, session_hash: hash, started_at: session.created }))
+    Ok(Some(SignedInUser {
+        account,
+        memberships: seats,
+        team: None,
+        session_hash: hash,
+        started_at: session.created,
+    }))
 }
 
 /// Starts a session and sends the browser on. Whatever session the browser had ends, so that a

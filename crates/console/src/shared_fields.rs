@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use crate::form::{FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormInput};
 
 /// A new password, twice, with a hint that the script brings to life.
-pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
+pub(crate) fn new_password(wrongs: &FieldErrors, autofocus: bool) -> Markup {
     html! {
         (FormInput {
             name: "password",

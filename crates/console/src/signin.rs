@@ -5,11 +5,11 @@ use http::HeaderMap;
 use store::{Account, Factor, FactorKind, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
-use crate::links::{self, LINK_LIFETIMES, LinkData};
-use crate::session;
 use crate::layout::see_other;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::session;
+use crate::state::ConsoleState;
 
 /// The password was right: in, or on to the second factor where there is one.
 pub(crate) async fn after_password(
@@ -23,9 +23,22 @@ pub(crate) async fn after_password(
         return welcome(desk, headers, account, "password", next).await;
     }
     let note = LinkData { next: Some(next.to_owned()), ..LinkData::default() };
-    let word = links::create(desk, LinkPurpose::Second, Some(&account.id), &note, LINK_LIFETIMES.sign_in_step).await?;
+    let word = links::create(
+        desk,
+        LinkPurpose::Second,
+        Some(&account.id),
+        &note,
+        LINK_LIFETIMES.sign_in_step,
+    )
+    .await?;
     let mut response = see_other("/login/second");
-    cookies::set(desk, &mut response, CookieKind::SecondFactor, &word, LINK_LIFETIMES.sign_in_step / 1_000_000);
+    cookies::set(
+        desk,
+        &mut response,
+        CookieKind::SecondFactor,
+        &word,
+        LINK_LIFETIMES.sign_in_step / 1_000_000,
+    );
     Ok(response)
 }
 
@@ -47,10 +60,16 @@ pub(crate) struct PendingSignIn {
 
 impl PendingSignIn {
     /// Of the request's browser; `None` when it passed no first step, or too long ago.
-    pub(crate) async fn from_request(desk: &ConsoleState, headers: &HeaderMap) -> Result<Option<Self>, PageError> {
-        let Some(word) = cookies::read(desk, headers, CookieKind::SecondFactor) else { return Ok(None) };
+    pub(crate) async fn from_request(
+        desk: &ConsoleState,
+        headers: &HeaderMap,
+    ) -> Result<Option<Self>, PageError> {
+        let Some(word) = cookies::read(desk, headers, CookieKind::SecondFactor) else {
+            return Ok(None);
+        };
         let link = desk.store.link(&admin::random::digest(&word)).await?;
-        let fits = |link: &store::Link| link.purpose == LinkPurpose::Second && links::is_valid(desk, link);
+        let fits =
+            |link: &store::Link| link.purpose == LinkPurpose::Second && links::is_valid(desk, link);
         let Some(link) = link.filter(fits) else { return Ok(None) };
         let Some(id) = &link.account_id else { return Ok(None) };
         let Some(account) = desk.store.account(id).await?.filter(|account| !account.disabled)
@@ -74,7 +93,10 @@ impl PendingSignIn {
         headers: &HeaderMap,
         how: &str,
     ) -> Result<Response, PageError> {
-        desk.store.take_link(&self.hash, LinkPurpose::Second).await?.ok_or(PageError::InvalidLink)?;
+        desk.store
+            .take_link(&self.hash, LinkPurpose::Second)
+            .await?
+            .ok_or(PageError::InvalidLink)?;
         welcome(desk, headers, &self.account, how, &self.next).await
     }
 }

@@ -1,6 +1,6 @@
 //! Who may make an account: anyone, whoever was invited, or nobody. A setting in the store.
 
-use store::{AccountTerms, AccountRole, StoreError};
+use store::{AccountRole, AccountTerms, StoreError};
 
 use crate::state::ConsoleState;
 
@@ -54,7 +54,11 @@ impl SignUpMode {
 /// The role of whoever signs up by themselves.
 pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, StoreError> {
     let word = desk.store.setting(ROLE_SETTING).await?;
-    Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) { AccountRole::Viewer } else { AccountRole::Member })
+    Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) {
+        AccountRole::Viewer
+    } else {
+        AccountRole::Member
+    })
 }
 
 /// What an account may spend that somebody makes by themselves.

@@ -1,6 +1,6 @@
 //! Examples to paste: one per format, filled with this gateway's address and a model.
 
-use catalog::{ModelKind, Model};
+use catalog::{Model, ModelKind};
 use serde_json::{Value, json};
 
 use crate::urls;

@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use ledger::Micros;
-use store::{Store, AttemptCounter};
+use store::{AttemptCounter, Store};
 
 use crate::page_error::PageError;
 use admin::random;
@@ -139,7 +139,11 @@ impl Throttle {
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
-        let all = [ThrottleKey::NameAndNetwork(name, place), ThrottleKey::Network(place), ThrottleKey::Name(name)];
+        let all = [
+            ThrottleKey::NameAndNetwork(name, place),
+            ThrottleKey::Network(place),
+            ThrottleKey::Name(name),
+        ];
         self.count(store, &all, now).await
     }
 
@@ -180,15 +184,21 @@ impl Throttle {
         store.change_attempts(&[hash], now, less).await
     }
 
-    async fn count(&self, store: &Store, all: &[ThrottleKey<'_>], now: Micros) -> Result<(), PageError> {
+    async fn count(
+        &self,
+        store: &Store,
+        all: &[ThrottleKey<'_>],
+        now: Micros,
+    ) -> Result<(), PageError> {
         let Self(rates) = self;
         let mut counted: Vec<(Vec<u8>, i64)> =
             all.iter().map(|tallied| (tallied.hash(rates), tallied.free_attempts(rates))).collect();
         // As the store hands them out.
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
-        let count =
-            |tallies: &mut [AttemptCounter]| rates.record(tallies, &free, now).map_err(PageError::RateLimited);
+        let count = |tallies: &mut [AttemptCounter]| {
+            rates.record(tallies, &free, now).map_err(PageError::RateLimited)
+        };
         store.change_attempts(&hashes, now, count).await?;
         store.drop_old_attempts(now.saturating_sub(COUNTER_RETENTION)).await?;
         Ok(())
@@ -338,8 +348,10 @@ mod tests {
             ThrottleKey::Name("anna"),
             ThrottleKey::Network(HOME),
         ];
-        let mut hashes: Vec<Vec<u8>> =
-            [SIGN_IN_LIMITS, MAIL_LIMITS, CODE_LIMITS].iter().flat_map(|r| all.iter().map(|t| t.hash(r))).collect();
+        let mut hashes: Vec<Vec<u8>> = [SIGN_IN_LIMITS, MAIL_LIMITS, CODE_LIMITS]
+            .iter()
+            .flat_map(|r| all.iter().map(|t| t.hash(r)))
+            .collect();
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 12);

@@ -3,8 +3,8 @@
 
 use store::{Factor, SealedSecret, VaultError};
 
-use crate::state::ConsoleState;
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 
 /// Stores a generator, its secret sealed.
 pub(crate) async fn add(desk: &ConsoleState, mut factor: Factor) -> Result<(), PageError> {

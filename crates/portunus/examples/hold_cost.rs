@@ -9,8 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use canon::{Money, Usage};
-use catalog::{ModelDirectory, ModelPrices, BilledUnits};
-use ledger::{MAX_BATCH_CALLS, OpenCalls, LedgerEntry, FileDisk, HoldRecord, CallOutcome, KeyBalance, SystemClock};
+use catalog::{BilledUnits, ModelDirectory, ModelPrices};
+use ledger::{
+    CallOutcome, FileDisk, HoldRecord, KeyBalance, LedgerEntry, MAX_BATCH_CALLS, OpenCalls,
+    SystemClock,
+};
 
 const CALLS: u32 = 200_000;
 /// The lanes of a call; any may be the one that answers, so each is looked at.
@@ -21,7 +24,8 @@ const OUTPUT: [u64; 2] = [32_768, 16];
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("which folder?")?;
     let disk = FileDisk::open(&folder)?;
-    let opened = OpenCalls::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
+    let opened =
+        OpenCalls::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
     let book = opened.book;
     let purse = KeyBalance::new("key_0123456789abcdef", None, Money::ZERO);
     let prices = dearest_list().ok_or("the directory has no prices")?;

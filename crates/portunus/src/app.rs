@@ -4,15 +4,15 @@ use access::idempotency::IdempotencyKeys;
 use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
-use api::{ApiState, StoredAnswers, ImageTasks};
+use api::{ApiState, ImageTasks, StoredAnswers};
 use config::{Config, StoredEntries};
 use http::HeaderValue;
-use ledger::{OpenCalls, Clock, FileDisk, SystemClock, LeaseClient};
+use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, SystemClock};
 use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, KeyScope, RateLimits, KeyOwner, AccountRole, Store, Vault};
+use store::{Account, AccountRole, KeyOwner, KeyScope, RateLimits, Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -73,7 +73,11 @@ impl App {
                  now"
             );
         }
-        let vault = Vault::new(config.data_folder.join(VAULT_KEY_FILE), config.vault_keys.clone(), store.is_shared());
+        let vault = Vault::new(
+            config.data_folder.join(VAULT_KEY_FILE),
+            config.vault_keys.clone(),
+            store.is_shared(),
+        );
         let stored = StoredEntries::open(store.configured().await?, &vault);
         config.overlay(&stored)?;
         let pepper = key_pepper(&config, &store).await?;
@@ -90,12 +94,15 @@ impl App {
         );
         let ids = RequestIds::new()?;
         let node = format!("{:016x}", ids.next_word());
-        let shared =
-            config.valkey.as_ref().map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
+        let shared = config
+            .valkey
+            .as_ref()
+            .map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
         let limiter = Arc::new(RateLimiter::new(Arc::clone(&clock), shared.transpose()?));
         limiter.refresh(&store).await?;
         let stop = CancellationToken::new();
-        let funds = NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
+        let funds =
+            NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
         let engine = Arc::new(Engine::new(EngineParts {
             config,
             keys,
@@ -127,7 +134,12 @@ impl App {
             admin: Arc::clone(&admin),
             store: store.clone(),
             limiter,
-            idempotency: IdempotencyKeys::new(store.clone(), book, Arc::clone(&clock), tasks.clone()),
+            idempotency: IdempotencyKeys::new(
+                store.clone(),
+                book,
+                Arc::clone(&clock),
+                tasks.clone(),
+            ),
             stored_answers: StoredAnswers::new(store.clone(), tasks),
             image_tasks: ImageTasks::new(&pepper),
             stop: stop.clone(),

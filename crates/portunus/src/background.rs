@@ -21,7 +21,9 @@ impl App {
     pub fn start_background(self: &Arc<Self>, given: LoadOptions) {
         let app = Arc::clone(self);
         // Among the calls: what they settle must be posted before the process ends.
-        self.engine.tasks.spawn(async move { app.engine.funds.post_settled_calls(&app.stop).await });
+        self.engine
+            .tasks
+            .spawn(async move { app.engine.funds.post_settled_calls(&app.stop).await });
         let app = Arc::clone(self);
         self.spawn_loop(async move { app.engine.funds.run_heartbeats(&app.stop).await });
         self.spawn_periodic(REFRESH_PERIOD, async |app| {
@@ -37,7 +39,9 @@ impl App {
             let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
             self.spawn_loop(async move { beating.run_heartbeat().await });
             let app = Arc::clone(self);
-            self.spawn_loop(async move { listening.listen_for_key_changes(|| app.refresh_keys()).await });
+            self.spawn_loop(async move {
+                listening.listen_for_key_changes(|| app.refresh_keys()).await
+            });
         }
         self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
         let app = Arc::clone(self);
@@ -62,8 +66,11 @@ impl App {
     }
 
     /// Does something again and again until all calls have ended.
-    fn spawn_periodic<F>(self: &Arc<Self>, period: Duration, work: impl Fn(Arc<Self>) -> F + Send + 'static)
-    where
+    fn spawn_periodic<F>(
+        self: &Arc<Self>,
+        period: Duration,
+        work: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send,
     {
         let app = Arc::clone(self);

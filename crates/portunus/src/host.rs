@@ -4,7 +4,7 @@ use admin::AccountAdmin;
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
-use console::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
+use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 use http::Request;
 use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
@@ -46,11 +46,19 @@ impl ConsoleHost for App {
         peer: SocketAddr,
         request: Request<Body>,
     ) -> HostFuture<Response> {
-        Box::pin(async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await })
+        Box::pin(
+            async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await },
+        )
     }
 
-    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response> {
-        Box::pin(async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await })
+    fn call_admin_api(
+        self: Arc<Self>,
+        account: Account,
+        request: Request<Body>,
+    ) -> HostFuture<Response> {
+        Box::pin(
+            async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await },
+        )
     }
 
     fn accounts(&self) -> &AccountAdmin {
@@ -79,7 +87,10 @@ impl ConsoleHost for App {
         self.config().identity_providers.clone()
     }
 
-    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
         let way = self.config().outbound.clone();
         Box::pin(async move {
             let fetching = fetch(HttpClient::network(IDENTITY_TIMEOUT, &way), request);
@@ -98,7 +109,8 @@ async fn fetch(
 ) -> Result<http::Response<Vec<u8>>, String> {
     let request = request.map(|body| RequestBody::new(vec![body.into()]));
     let answer = client.send(request, false).await.map_err(|lost| lost.cause.to_string())?;
-    let body = Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
+    let body =
+        Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
     *response.status_mut() =
         http::StatusCode::from_u16(answer.status).map_err(|e| e.to_string())?;

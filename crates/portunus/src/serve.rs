@@ -1,6 +1,6 @@
 //! Serving: listeners, drain and shutdown.
 
-use api::{ApiService, ApiHandler, MetricsHandler};
+use api::{ApiHandler, ApiService, MetricsHandler};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
@@ -23,7 +23,8 @@ const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until [`App::stop`] is cancelled, and does nothing beside: [`run`](crate::run) does.
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
-    let pages = console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
+    let pages =
+        console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
     let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
     let stop = app.stop.clone();
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
@@ -84,7 +85,9 @@ async fn drain_calls(app: &App) {
 async fn page_not_found(request: Request<Body>) -> Response {
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    if matches!(format, ErrorFormat::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
+    if matches!(format, ErrorFormat::Plain)
+        && accept.is_some_and(|accept| accept.contains("text/html"))
+    {
         return console::not_found();
     }
     api::path_not_found(request).await

@@ -73,8 +73,11 @@ impl Alone {
     async fn start(config: &str, folder: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let given =
-            || LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.to_owned() };
+        let given = || LoadOptions {
+            file: None,
+            listen_address: Some(address.to_string()),
+            data_folder: folder.to_owned(),
+        };
         let config = Config::parse(config, Path::new("test.toml"), &given(), &|_| None).unwrap();
         let (app, _) = App::open(config).await.unwrap();
         tokio::spawn(portunus::serve(Arc::clone(&app), listener));
@@ -159,7 +162,11 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         }
     }
     assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
-    assert_eq!(gateway.app.engine.funds.open_calls.unposted_count(), calls, "all are settled, none is posted");
+    assert_eq!(
+        gateway.app.engine.funds.open_calls.unposted_count(),
+        calls,
+        "all are settled, none is posted"
+    );
 
     gateway.app.start_background(gateway.given.clone());
     loop {

@@ -78,7 +78,11 @@ impl TestGateway {
         let folder = new_test_folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let given = LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.0.clone() };
+        let given = LoadOptions {
+            file: None,
+            listen_address: Some(address.to_string()),
+            data_folder: folder.0.clone(),
+        };
         let mut config = parse_config(config, &given);
         config.media.fetcher = config.media.fetcher.with_resolver(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
@@ -99,7 +103,8 @@ impl TestGateway {
     /// Puts another configuration in force, as a changed file does.
     pub fn reload(&self, config: &str) {
         let listen = self.url.strip_prefix("http://").map(str::to_owned);
-        let given = LoadOptions { file: None, listen_address: listen, data_folder: self.folder.0.clone() };
+        let given =
+            LoadOptions { file: None, listen_address: listen, data_folder: self.folder.0.clone() };
         self.app.reconfigure(parse_config(config, &given));
     }
 
@@ -133,7 +138,8 @@ impl TestGateway {
     pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
         let name = "administration".to_owned();
         let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
-        let (mut record, text) = key.into_record(account_id, &self.app.engine.keys, now).expect("a key");
+        let (mut record, text) =
+            key.into_record(account_id, &self.app.engine.keys, now).expect("a key");
         record.make_admin(now);
         self.app.store.add_key(&record).await.expect("a stored key");
         text
@@ -154,7 +160,9 @@ impl TestGateway {
 
     /// Waits until everything settled is in the store.
     pub async fn wait_until_settled(&self) {
-        while self.app.engine.funds.open_calls.running_count() > 0 || self.app.engine.funds.open_calls.unposted_count() > 0 {
+        while self.app.engine.funds.open_calls.running_count() > 0
+            || self.app.engine.funds.open_calls.unposted_count() > 0
+        {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         // A batch may be on its way between the book and the store.

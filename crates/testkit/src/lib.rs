@@ -8,5 +8,7 @@
 mod gateway;
 mod provider;
 
-pub use gateway::{TestRequest, TestGateway, TestResponse};
-pub use provider::{ReceivedRequest, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+pub use gateway::{TestGateway, TestRequest, TestResponse};
+pub use provider::{
+    AnswerStep, ReceivedRequest, ScriptedProvider, chat_reply, chat_stream, reply, sse,
+};

@@ -106,14 +106,18 @@ impl BodyDecoder {
     /// A decoder that gives `most` bytes at most.
     pub fn new(coding: ContentCoding, most: usize) -> Result<Self, DecodeError> {
         let inner = match coding {
-            ContentCoding::Gzip => DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default()))),
-            ContentCoding::Deflate => DecoderState::UnknownDeflate,
-            ContentCoding::Brotli => {
-                DecoderState::Brotli(Box::new(DecompressorWriter::new(LimitedSink::default(), STEP_BYTES)))
+            ContentCoding::Gzip => {
+                DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default())))
             }
+            ContentCoding::Deflate => DecoderState::UnknownDeflate,
+            ContentCoding::Brotli => DecoderState::Brotli(Box::new(DecompressorWriter::new(
+                LimitedSink::default(),
+                STEP_BYTES,
+            ))),
             ContentCoding::Zstd => {
                 let mut zstd = Zstd::new().map_err(corrupt_body)?;
-                zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(corrupt_body)?;
+                zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+                    .map_err(corrupt_body)?;
                 DecoderState::Zstd(Box::new(zstd), true)
             }
         };
@@ -128,11 +132,17 @@ impl BodyDecoder {
             self.inner = DecoderState::Deflate(Box::new(Decompress::new(first & 0x0f == 8)), false);
         }
         self.bytes_in += piece.len();
-        let room = self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes) - self.bytes_out;
+        let room =
+            self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes)
+                - self.bytes_out;
         let out = match &mut self.inner {
             DecoderState::UnknownDeflate => Ok(Vec::new()),
-            DecoderState::Gzip(gzip) => decode_writer(&mut **gzip, piece, room, MultiGzDecoder::get_mut),
-            DecoderState::Deflate(deflate, complete) => decode_deflate(deflate, complete, piece, room),
+            DecoderState::Gzip(gzip) => {
+                decode_writer(&mut **gzip, piece, room, MultiGzDecoder::get_mut)
+            }
+            DecoderState::Deflate(deflate, complete) => {
+                decode_deflate(deflate, complete, piece, room)
+            }
             DecoderState::Brotli(brotli) => {
                 decode_writer(&mut **brotli, piece, room, DecompressorWriter::get_mut)
             }
@@ -160,7 +170,10 @@ impl BodyDecoder {
 
 impl fmt::Debug for BodyDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder").field("taken", &self.bytes_in).field("given", &self.bytes_out).finish()
+        f.debug_struct("Decoder")
+            .field("taken", &self.bytes_in)
+            .field("given", &self.bytes_out)
+            .finish()
     }
 }
 

@@ -105,16 +105,22 @@ impl ChunkState {
         let outcome = loop {
             let rest = bytes.get(next..).unwrap_or_default();
             match self.position {
-                ChunkPosition::Size => match first_line(rest, MAX_SIZE_LINE_BYTES)
-                    .and_then(|line| line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose())
-                {
-                    Ok(Some((size, skip))) => {
-                        next += skip;
-                        self.position = if size == 0 { ChunkPosition::Trailers } else { ChunkPosition::Data(size) };
+                ChunkPosition::Size => {
+                    match first_line(rest, MAX_SIZE_LINE_BYTES).and_then(|line| {
+                        line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose()
+                    }) {
+                        Ok(Some((size, skip))) => {
+                            next += skip;
+                            self.position = if size == 0 {
+                                ChunkPosition::Trailers
+                            } else {
+                                ChunkPosition::Data(size)
+                            };
+                        }
+                        Ok(None) => break Ok(FramingStep::NeedMore),
+                        Err(why) => break Err(why),
                     }
-                    Ok(None) => break Ok(FramingStep::NeedMore),
-                    Err(why) => break Err(why),
-                },
+                }
                 ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
                 ChunkPosition::Data(left) => {
                     let most = bytes_within(left, rest.len());
@@ -153,7 +159,8 @@ impl ChunkState {
                             break Err(FramingError("a trailer is not a header"));
                         }
                         let length = line.len();
-                        self.trailer_bytes_left = self.trailer_bytes_left.saturating_sub(length + 2);
+                        self.trailer_bytes_left =
+                            self.trailer_bytes_left.saturating_sub(length + 2);
                         bytes.advance(next);
                         let line = bytes.split_to(length).freeze();
                         bytes.advance(2);
@@ -228,7 +235,11 @@ mod tests {
                 }
             }
         }
-        if framing == Framing::Done { Ok((body, buffer.to_vec())) } else { Err(FramingError("short")) }
+        if framing == Framing::Done {
+            Ok((body, buffer.to_vec()))
+        } else {
+            Err(FramingError("short"))
+        }
     }
 
     #[test]
@@ -273,7 +284,15 @@ mod tests {
         }
         let told = [&b"a"[..], b"b: c", b"d: e"].map(Bytes::from_static);
         let [a, b, d] = told;
-        assert_eq!(steps, [FramingStep::Data(a), FramingStep::Trailer(b), FramingStep::Trailer(d), FramingStep::End]);
+        assert_eq!(
+            steps,
+            [
+                FramingStep::Data(a),
+                FramingStep::Trailer(b),
+                FramingStep::Trailer(d),
+                FramingStep::End
+            ]
+        );
     }
 
     #[test]

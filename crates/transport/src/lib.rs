@@ -10,10 +10,11 @@ mod framing;
 pub mod server;
 
 pub use client::{
-    ClientResponse, ClientBody, BodyError, HttpClient, LookupFuture, Http1Body, AddressGuard, LocalService, LocalBody, SendError, NameResolver, NetworkClient,
-    NetworkBody, NotPublic, Outbound, OutboundError, RequestBody, ProxySettings, SystemResolver, FetchTarget, EventStreamBody,
+    AddressGuard, BodyError, ClientBody, ClientResponse, EventStreamBody, FetchTarget, Http1Body,
+    HttpClient, LocalBody, LocalService, LookupFuture, NameResolver, NetworkBody, NetworkClient,
+    NotPublic, Outbound, OutboundError, ProxySettings, RequestBody, SendError, SystemResolver,
     is_public,
 };
-pub use content_coding::{SUPPORTED_CODINGS, ContentCoding, BodyDecoder, DecodeError};
+pub use content_coding::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use server::{Connections, HttpLimits, RequestHandler, ShutdownPhase};

@@ -91,7 +91,8 @@ impl Breaker {
 
     /// A call that began then was answered. What began before the last trip proves nothing.
     pub(crate) fn record_success(&self, began: i64) {
-        if self.open_until.load(Ordering::Relaxed) != 0 && began >= self.tripped_at.load(Ordering::Relaxed)
+        if self.open_until.load(Ordering::Relaxed) != 0
+            && began >= self.tripped_at.load(Ordering::Relaxed)
         {
             self.trips.store(0, Ordering::Relaxed);
             self.probe_started_at.store(0, Ordering::Relaxed);

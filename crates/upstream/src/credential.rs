@@ -59,7 +59,9 @@ impl Credential {
     pub(crate) const fn is_none(&self) -> bool {
         match self.0 {
             CredentialKind::None => true,
-            CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => false,
+            CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => {
+                false
+            }
         }
     }
 
@@ -72,7 +74,13 @@ impl Credential {
             }
             (CredentialKind::Google(own), CredentialKind::Google(other)) => own.matches(other),
             (CredentialKind::SigV4(own), CredentialKind::SigV4(other)) => own.matches(other),
-            (CredentialKind::None | CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_), _) => false,
+            (
+                CredentialKind::None
+                | CredentialKind::Header(..)
+                | CredentialKind::Google(_)
+                | CredentialKind::SigV4(_),
+                _,
+            ) => false,
         }
     }
 

@@ -30,7 +30,7 @@ use url::{Host, Position};
 
 use crate::media_type;
 use transport::Outbound;
-use transport::{AddressGuard, NotPublic, FetchTarget};
+use transport::{AddressGuard, FetchTarget, NotPublic};
 use transport::{NameResolver, SystemResolver};
 
 /// How often a server may send us on.
@@ -239,7 +239,12 @@ impl MediaFetcher {
         let mut last = failed("the name has no address");
         for address in found.into_iter().take(MAX_ADDRESSES_TRIED) {
             let to = SocketAddr::new(address, target.port);
-            match tokio::time::timeout(CONNECT_TIMEOUT, self.outbound.dial(&named, to, CONNECT_TIMEOUT)).await {
+            match tokio::time::timeout(
+                CONNECT_TIMEOUT,
+                self.outbound.dial(&named, to, CONNECT_TIMEOUT),
+            )
+            .await
+            {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(e)) => last = failed(e),
                 Err(_) => last = failed("no connection in time"),
@@ -306,7 +311,10 @@ where
     Ok(FetchResponse { response: answer, _connection: running })
 }
 
-fn media_request(target: &FetchTarget, wanted: MediaKind) -> Result<Request<Full<Bytes>>, http::Error> {
+fn media_request(
+    target: &FetchTarget,
+    wanted: MediaKind,
+) -> Result<Request<Full<Bytes>>, http::Error> {
     let accept = match wanted {
         MediaKind::Image => "image/*",
         MediaKind::Audio => "audio/*",
@@ -323,7 +331,10 @@ fn path_and_query(target: &FetchTarget) -> &str {
     &target.url[Position::BeforePath..Position::AfterQuery]
 }
 
-fn with_target_headers(request: http::request::Builder, target: &FetchTarget) -> http::request::Builder {
+fn with_target_headers(
+    request: http::request::Builder,
+    target: &FetchTarget,
+) -> http::request::Builder {
     let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
     request
         .header(HOST, &target.url[Position::BeforeHost..Position::AfterPort])

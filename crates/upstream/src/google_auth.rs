@@ -141,11 +141,19 @@ impl GoogleAuth {
                 TokenSource::ServiceAccount { email, key_id, key: _, endpoint },
                 TokenSource::ServiceAccount { email: other, key_id: known, key: _, endpoint: at },
             ) => email == other && key_id == known && endpoint == at,
-            (TokenSource::User { form, endpoint }, TokenSource::User { form: other, endpoint: at }) => {
-                form == other && endpoint == at
+            (
+                TokenSource::User { form, endpoint },
+                TokenSource::User { form: other, endpoint: at },
+            ) => form == other && endpoint == at,
+            (TokenSource::Metadata { endpoint }, TokenSource::Metadata { endpoint: at }) => {
+                endpoint == at
             }
-            (TokenSource::Metadata { endpoint }, TokenSource::Metadata { endpoint: at }) => endpoint == at,
-            (TokenSource::ServiceAccount { .. } | TokenSource::User { .. } | TokenSource::Metadata { .. }, _) => false,
+            (
+                TokenSource::ServiceAccount { .. }
+                | TokenSource::User { .. }
+                | TokenSource::Metadata { .. },
+                _,
+            ) => false,
         }
     }
 
@@ -155,7 +163,10 @@ impl GoogleAuth {
     }
 
     /// The value of the `Authorization` header.
-    pub(crate) async fn token(self: &Arc<Self>, client: &HttpClient) -> Result<HeaderValue, ApiError> {
+    pub(crate) async fn token(
+        self: &Arc<Self>,
+        client: &HttpClient,
+    ) -> Result<HeaderValue, ApiError> {
         let now = (self.now)();
         let Some(token) = self.token.load_full().filter(|token| now < token.expires_at) else {
             // Boxed: it is rare, and every call carries its future along.
@@ -218,7 +229,12 @@ impl GoogleAuth {
     /// One round to the token endpoint.
     async fn request_token(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
         let began = (self.now)();
-        let answer = match tokio::time::timeout(TOKEN_TIMEOUT, self.call_token_endpoint(client, began)).await {
+        let answer = match tokio::time::timeout(
+            TOKEN_TIMEOUT,
+            self.call_token_endpoint(client, began),
+        )
+        .await
+        {
             Ok(answer) => answer?,
             Err(_) => return Err(token_error(format!("no answer within {TOKEN_TIMEOUT:?}"))),
         };
@@ -230,7 +246,11 @@ impl GoogleAuth {
         let life = answer.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
         let life = life.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
         let ends = began + life - CLOCK_SKEW_MICROS;
-        let token = AccessToken { value: value.clone(), renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4), expires_at: ends };
+        let token = AccessToken {
+            value: value.clone(),
+            renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4),
+            expires_at: ends,
+        };
         self.token.store(Some(Arc::new(token)));
         Ok(value)
     }
@@ -238,10 +258,9 @@ impl GoogleAuth {
     async fn call_token_endpoint(&self, client: &HttpClient, now: i64) -> Result<Value, ApiError> {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = client
-            .send(request, false)
-            .await
-            .map_err(|lost| token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause))))?;
+        let answer = client.send(request, false).await.map_err(|lost| {
+            token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause)))
+        })?;
         let body = Limited::new(answer.body, MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|e| token_error(format!("{host}: the answer broke off: {e}")))?;
         let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
@@ -274,7 +293,8 @@ impl TokenSource {
         };
         Ok(match self {
             Self::ServiceAccount { email, key_id, key, endpoint } => {
-                let assertion = sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
+                let assertion =
+                    sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
                 let grant = utf8_percent_encode(JWT_GRANT_TYPE, NON_ALPHANUMERIC);
                 form(Bytes::from(format!("grant_type={grant}&assertion={assertion}")), endpoint)
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::breaker::{Breaker, BreakerState, Backoff};
+use crate::breaker::{Backoff, Breaker, BreakerState};
 
 /// Failures in a row after which a lane rests.
 const MAX_FAILURE_STREAK: u32 = 5;
@@ -197,9 +197,13 @@ impl HealthTracker {
         match (self.breaker.state(now), self.credential.0.state(now)) {
             (BreakerState::Closed, BreakerState::Closed) => LaneState::Good,
             (BreakerState::Open(a), BreakerState::Open(b)) => LaneState::CoolingDown(a.max(b)),
-            (BreakerState::Open(left), _) | (_, BreakerState::Open(left)) => LaneState::CoolingDown(left),
+            (BreakerState::Open(left), _) | (_, BreakerState::Open(left)) => {
+                LaneState::CoolingDown(left)
+            }
             // Somebody else is trying it at this moment, and how that ends is open.
-            (BreakerState::Probing, _) | (_, BreakerState::Probing) => LaneState::CoolingDown(FAILURE_BACKOFF.max_micros),
+            (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
+                LaneState::CoolingDown(FAILURE_BACKOFF.max_micros)
+            }
             (BreakerState::HalfOpen, _) | (_, BreakerState::HalfOpen) => LaneState::Probing,
         }
     }
@@ -221,7 +225,8 @@ impl HealthTracker {
 
     /// Microseconds it usually takes to answer, if measured lately.
     pub fn latency(&self, now: i64) -> Option<i64> {
-        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+        let recent =
+            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
         let enough = self.samples.load(Ordering::Relaxed) >= MIN_SAMPLES;
         (recent && enough).then(|| self.latency.load(Ordering::Relaxed))
     }
@@ -231,7 +236,13 @@ impl HealthTracker {
         self.pending.fetch_add(1, Ordering::Relaxed);
         let trial = self.breaker.begin_probe(now);
         let vouched = self.credential.0.begin_probe(now);
-        AttemptGuard { health: Arc::clone(self), began_at: now, probes_lane: trial, probes_credential: vouched, is_reported: false }
+        AttemptGuard {
+            health: Arc::clone(self),
+            began_at: now,
+            probes_lane: trial,
+            probes_credential: vouched,
+            is_reported: false,
+        }
     }
 
     /// What is known of it.
@@ -242,7 +253,8 @@ impl HealthTracker {
             failure_streak: self.failure_streak.load(Ordering::Relaxed),
             pending: self.pending(),
             latency: micros.map(Duration::from_micros),
-            last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed)).map(AttemptFailure::as_str),
+            last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed))
+                .map(AttemptFailure::as_str),
         }
     }
 
@@ -259,7 +271,8 @@ impl HealthTracker {
     }
 
     fn record_latency(&self, micros: i64, now: i64) {
-        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+        let recent =
+            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
         let samples = if recent { self.samples.load(Ordering::Relaxed) } else { 0 };
         // The mean of the first few, then one that follows: a single slow one decides nothing.
         let old = self.latency.load(Ordering::Relaxed);
@@ -337,7 +350,9 @@ impl AttemptGuard {
         let begun = std::mem::replace(&mut self.is_reported, true);
         let lost = if begun { 0 } else { now.saturating_sub(self.began_at) };
         match failure {
-            AttemptFailure::Down | AttemptFailure::TimedOut => health.record_failure(lost, now, self.probes_lane),
+            AttemptFailure::Down | AttemptFailure::TimedOut => {
+                health.record_failure(lost, now, self.probes_lane)
+            }
             AttemptFailure::RateLimited(wait) | AttemptFailure::Overloaded(wait) => {
                 // Whoever says that it is busy is alive.
                 health.breaker.record_success(self.began_at);
@@ -457,7 +472,10 @@ mod tests {
         let account = Arc::new(CredentialHealth::default());
         let one = Arc::new(HealthTracker::new(Arc::clone(&account)));
         let two = Arc::new(HealthTracker::new(account));
-        assert!(one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1), "the operator hears of it");
+        assert!(
+            one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1),
+            "the operator hears of it"
+        );
         assert!(!one.begin_attempt(2).failed(AttemptFailure::CredentialRefused, 2), "once");
         assert!(matches!(two.state(3), LaneState::CoolingDown(left) if left >= 30_000 * MS));
         let mut lucky = two.begin_attempt(4);

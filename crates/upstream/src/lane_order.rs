@@ -68,7 +68,10 @@ fn rank(place: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
 /// Whether the first of two lets the second go before: it is much slower, or has more to do.
 #[expect(clippy::cast_precision_loss, reason = "a comparison needs no exact figures")]
 fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: bool) -> bool {
-    if one.priority != other.priority || one.state != LaneState::Good || other.state != LaneState::Good {
+    if one.priority != other.priority
+        || one.state != LaneState::Good
+        || other.state != LaneState::Good
+    {
         return false;
     }
     let load = |one: &LaneCandidate, base: f64| (f64::from(one.pending) + base) / one.weight;
@@ -106,7 +109,14 @@ mod tests {
 
     fn good(run: u32, weight: f64, print: u64) -> LaneCandidate {
         let standing = LaneState::Good;
-        LaneCandidate { priority: run, weight, hash_key: print, state: standing, pending: 0, latency: None }
+        LaneCandidate {
+            priority: run,
+            weight,
+            hash_key: print,
+            state: standing,
+            pending: 0,
+            latency: None,
+        }
     }
 
     fn share(lanes: &[LaneCandidate], sticky: bool) -> Vec<f64> {

@@ -8,7 +8,11 @@ const GENERIC_TYPES: [&str; 4] =
 
 /// The media type of these bytes, when it is of the kind that is wanted and the server did not say
 /// something else. Anything that is known is a document.
-pub(crate) fn checked_media_type(wanted: MediaKind, told: Option<&str>, bytes: &[u8]) -> Option<String> {
+pub(crate) fn checked_media_type(
+    wanted: MediaKind,
+    told: Option<&str>,
+    bytes: &[u8],
+) -> Option<String> {
     let told = told.unwrap_or_default().split(';').next().unwrap_or_default();
     let told = told.trim().to_ascii_lowercase();
     let silent = GENERIC_TYPES.contains(&told.as_str());

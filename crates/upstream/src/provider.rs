@@ -1,7 +1,7 @@
 //! One provider: where it is, how it is addressed, how long it may take.
 
 use bytes::Bytes;
-use canon::{Blame, ApiError, WireFormat, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, WireFormat};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
@@ -198,7 +198,10 @@ impl Provider {
     }
 
     fn credential(&self, place: usize) -> &Credential {
-        place.checked_sub(1).and_then(|place| self.more_credentials.get(place)).unwrap_or(&self.credential)
+        place
+            .checked_sub(1)
+            .and_then(|place| self.more_credentials.get(place))
+            .unwrap_or(&self.credential)
     }
 
     /// Sends a body to a path and waits for the head of the answer.
@@ -223,16 +226,20 @@ impl Provider {
     }
 
     /// Asks at a path, or at an address of the provider's own.
-    pub async fn get(&self, at: &str, headers: HeaderMap, how: &SendOptions) -> Result<ClientResponse, ApiError> {
+    pub async fn get(
+        &self,
+        at: &str,
+        headers: HeaderMap,
+        how: &SendOptions,
+    ) -> Result<ClientResponse, ApiError> {
         let uri = if at.starts_with('/') { self.base_url.join(at).ok() } else { self.own_uri(at) };
         let uri = uri.ok_or_else(|| {
-            ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read").with_log_note(
-                format!(
+            ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+                .with_log_note(format!(
                     "{}: it names an address that is not its own; if it is, name its host under \
                      providers.{}.hosts",
                     self.name, self.name
-                ),
-            )
+                ))
         })?;
         let mut request = Request::new(RequestBody::new(Vec::new()));
         *request.uri_mut() = uri;
@@ -263,7 +270,11 @@ impl Provider {
     }
 
     /// Sends a request and waits for the head of the answer.
-    async fn exchange(&self, mut request: Request<RequestBody>, how: &SendOptions) -> Result<ClientResponse, ApiError> {
+    async fn exchange(
+        &self,
+        mut request: Request<RequestBody>,
+        how: &SendOptions,
+    ) -> Result<ClientResponse, ApiError> {
         let headers = request.headers_mut();
         // What the makers' own clients send, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -345,8 +356,8 @@ mod tests {
     fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
         let time = Duration::from_secs(1);
         let times = Timeouts { connect: time, first_byte: time, gap: time, total: time };
-        let way =
-            Outbound::new(&ProxySettings::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
+        let way = Outbound::new(&ProxySettings::default(), &[])
+            .map_err(|e| ProviderError(e.to_string()))?;
         let client = HttpClient::network(time, &way);
         let speaks = vec![WireFormat::Images];
         let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;

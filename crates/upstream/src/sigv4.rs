@@ -287,7 +287,8 @@ mod tests {
     fn keys_that_cannot_be_used_are_named_and_not_shown() {
         let now: ClockFn = Arc::new(|| 0);
         let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
-            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now)).unwrap_err()
+            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now))
+                .unwrap_err()
         };
         assert!(new("", "AK", "s", None).starts_with("region:"));
         assert!(new("eu", "A/K", "s", None).starts_with("access_key:"));

@@ -3,10 +3,10 @@
 use axum::response::Response;
 use canon::ApiError;
 use serde_json::{Value, json};
-use store::{AuditRecord, AuditFilter};
+use store::{AuditFilter, AuditRecord};
 
 use super::usage::{query_value, query_values};
-use super::{require_admin, store_fault, invalid_field, rfc3339};
+use super::{invalid_field, require_admin, rfc3339, store_fault};
 use crate::request::ApiRequest;
 
 /// Changes, newest first: `limit`, `actor`, `action`, `since`, `until`, and `before`, the `next` of
@@ -33,7 +33,10 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
         Some(text) => {
             let parts = text.split_once('~');
             let parts = parts.and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
-            Some(parts.ok_or_else(|| invalid_field("before", "write the `next` of another answer"))?)
+            Some(
+                parts
+                    .ok_or_else(|| invalid_field("before", "write the `next` of another answer"))?,
+            )
         }
     };
     let filter = AuditFilter {

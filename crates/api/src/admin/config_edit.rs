@@ -6,9 +6,9 @@ use std::sync::Arc;
 use store::ConfigChange;
 use tokio::sync::MutexGuard;
 
-use super::{store_fault, invalid_field};
+use super::{invalid_field, store_fault};
 use crate::state::ApiState;
-use config::{Config, EntryName, CheckMode, MergedConfig, StoredEntries, FieldError};
+use config::{CheckMode, Config, EntryName, FieldError, MergedConfig, StoredEntries};
 
 /// What is stored, as a change sees it. While it lives, this node makes no other change.
 pub(super) struct ConfigEdit<'a> {
@@ -24,11 +24,18 @@ impl<'a> ConfigEdit<'a> {
     }
 
     /// Makes the changes, and serves by them.
-    pub(super) async fn commit(&self, state: &ApiState, changes: &[ConfigChange]) -> Result<(), ApiError> {
+    pub(super) async fn commit(
+        &self,
+        state: &ApiState,
+        changes: &[ConfigChange],
+    ) -> Result<(), ApiError> {
         if state.admin.change_stored_config(&self.stored, changes).await.map_err(store_fault)? {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::PreconditionFailed, "somebody else made a change at this moment; try again"))
+        Err(ApiError::new(
+            ErrorKind::PreconditionFailed,
+            "somebody else made a change at this moment; try again",
+        ))
     }
 }
 
@@ -40,7 +47,9 @@ pub(super) fn validate_change(
     about: &EntryName,
 ) -> Result<MergedConfig, ApiError> {
     let judge = |stored: &StoredEntries| {
-        config.validate(stored, CheckMode::Validate).map_err(|why| ApiError::internal(why.to_string()))
+        config
+            .validate(stored, CheckMode::Validate)
+            .map_err(|why| ApiError::internal(why.to_string()))
     };
     let after = judge(next)?;
     if let Some(why) = after.issues.get(about) {
@@ -51,7 +60,9 @@ pub(super) fn validate_change(
     }
     let before = judge(seen)?.issues;
     match after.issues.iter().find(|(entry, why)| before.get(entry) != Some(why)) {
-        Some((entry, why)) => Err(ApiError::invalid("", format!("this would break {entry}: {why}"))),
+        Some((entry, why)) => {
+            Err(ApiError::invalid("", format!("this would break {entry}: {why}")))
+        }
         None => Ok(after),
     }
 }

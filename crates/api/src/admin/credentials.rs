@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential};
 use upstream::{Provider, SendOptions};
 
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
-use super::providers::{PATH_PREFIX, require_changeable, provider_json};
-use super::{require_admin, read_body, path_id, invalid_field, not_found, write_audit, entity_response, rfc3339, check_if_match};
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::providers::{PATH_PREFIX, provider_json, require_changeable};
+use super::{
+    check_if_match, entity_response, invalid_field, not_found, path_id, read_body, require_admin,
+    rfc3339, write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use config::{EntryName, RawAuth, StoredEntries, StoredAuth, auth_from_json, auth_from_secret};
+use config::{EntryName, RawAuth, StoredAuth, StoredEntries, auth_from_json, auth_from_secret};
 
 /// The most credentials of one provider.
 const MAX_CREDENTIALS: usize = 100;
@@ -41,7 +44,10 @@ impl NewCredential {
         };
         let known = ["name", "value", "auth"];
         if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
-            return Err(invalid_field(unknown.clone(), "is not known; write name and value, or auth"));
+            return Err(invalid_field(
+                unknown.clone(),
+                "is not known; write name and value, or auth",
+            ));
         }
         let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
@@ -133,17 +139,25 @@ pub(crate) async fn add(asked: ApiRequest) -> Result<Response, ApiError> {
     let Some(provider) = seen.stored.providers.get(&name) else {
         let known = config.providers.iter().any(|live| live.name == name);
         return Err(match known || catalog::ModelDirectory::embedded().provider(&name).is_some() {
-            true => ApiError::invalid("", format!("`{name}` is not stored; PUT {PATH_PREFIX}{name} first")),
+            true => ApiError::invalid(
+                "",
+                format!("`{name}` is not stored; PUT {PATH_PREFIX}{name} first"),
+            ),
             false => not_found("provider"),
         });
     };
     check_if_match(&headers, &provider_json(&config, &seen.stored, &name).unwrap_or_default())?;
     let given = NewCredential::parse(&Value::Object(sent))?;
     if provider.credentials.len() >= MAX_CREDENTIALS {
-        return Err(invalid_field("name", format!("there are {MAX_CREDENTIALS} already; delete one first")));
+        return Err(invalid_field(
+            "name",
+            format!("there are {MAX_CREDENTIALS} already; delete one first"),
+        ));
     }
     let like = provider.raw.as_ref().ok().and_then(|raw| raw.like.clone());
-    let sealing = seal_credentials(&state, (&name, like.as_deref()), &provider.address_key(), vec![given]).await?;
+    let sealing =
+        seal_credentials(&state, (&name, like.as_deref()), &provider.address_key(), vec![given])
+            .await?;
     let mut next = StoredEntries::clone(&seen.stored);
     if let Some(provider) = next.providers.get_mut(&name) {
         provider.credentials.extend(sealing.auths.iter().cloned());
@@ -198,7 +212,9 @@ pub(crate) async fn check(asked: ApiRequest) -> Result<Response, ApiError> {
                 place += 1;
                 check_credential(live, &ways, place - 1).await
             }
-            (None, None) => CheckResult::failed("the provider does not serve; see its trouble".to_owned()),
+            (None, None) => {
+                CheckResult::failed("the provider does not serve; see its trouble".to_owned())
+            }
             (_, Some(trouble)) => CheckResult::failed(trouble.to_owned()),
         };
         results.push(found.to_json(Some(credential)));
@@ -236,10 +252,13 @@ async fn check_credential(provider: &Provider, ways: &Endpoints, credential: usi
     let Some((origin, path)) =
         provider.formats.iter().find_map(|origin| Some((*origin, model_list_path(ways, *origin)?)))
     else {
-        return CheckResult::failed("it has no list of models to try this on; try a call".to_owned());
+        return CheckResult::failed(
+            "it has no list of models to try this on; try a call".to_owned(),
+        );
     };
     let mut headers = HeaderMap::new();
-    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default() {
+    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default()
+    {
         headers.insert(*name, HeaderValue::from_static(value));
     }
     let how = SendOptions {
@@ -264,14 +283,21 @@ async fn check_credential(provider: &Provider, ways: &Endpoints, credential: usi
             };
             CheckResult { ok, status: Some(status), elapsed: took, message: say }
         }
-        Err(fault) => CheckResult { ok: false, status: None, elapsed: took, message: fault.message().to_owned() },
+        Err(fault) => CheckResult {
+            ok: false,
+            status: None,
+            elapsed: took,
+            message: fault.message().to_owned(),
+        },
     }
 }
 
 /// Where a provider lists its models: beside where it is called in that format.
 fn model_list_path(ways: &Endpoints, origin: WireFormat) -> Option<String> {
     let usual = match origin {
-        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => "/v1/models",
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
+            "/v1/models"
+        }
         WireFormat::Native => "/v1beta/models",
     };
     let Some(own) = ways.path(origin) else { return Some(usual.to_owned()) };

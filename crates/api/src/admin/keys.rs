@@ -10,7 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use super::{actor, store_fault, read_body, admin_fault, path_id, if_match, invalid_field, not_found, sent, entity_response};
+use super::{
+    actor, admin_fault, entity_response, if_match, invalid_field, not_found, path_id, read_body,
+    sent, store_fault,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -117,7 +120,9 @@ fn time_from_now(text: &str, now: i64) -> Result<i64, ApiError> {
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-pub(super) fn parse_budget(BudgetBody { most_usd, per }: BudgetBody) -> Result<BudgetTerms, ApiError> {
+pub(super) fn parse_budget(
+    BudgetBody { most_usd, per }: BudgetBody,
+) -> Result<BudgetTerms, ApiError> {
     let most = parse_amount("budget.most_usd", &most_usd)?;
     let period = ledger::BudgetPeriod::by_word(&per)
         .ok_or_else(|| invalid_field("budget.per", "write day, week or month"))?;
@@ -134,12 +139,15 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
         None => store.keys().await,
     };
     let now = asked.state.clock().now();
-    Ok(super::list_response(keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect()))
+    Ok(super::list_response(
+        keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect(),
+    ))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
     actor(&asked.state, &asked.key).await?;
-    let record = asked.state.store.key(&path_id(&asked, PATH_PREFIX, "")).await.map_err(store_fault)?;
+    let record =
+        asked.state.store.key(&path_id(&asked, PATH_PREFIX, "")).await.map_err(store_fault)?;
     Ok(key_response(&asked.state, &record.ok_or_else(|| not_found("key"))?))
 }
 
@@ -223,7 +231,8 @@ struct RotateBody {
 }
 
 pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, "/rotate"));
+    let (actor, id) =
+        (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, "/rotate"));
     let ApiRequest { state, request, .. } = asked;
     let RotateBody { overlap } = read_body(request).await?;
     let until = time_from_now(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;

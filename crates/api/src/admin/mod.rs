@@ -4,16 +4,16 @@
 //! made only if nobody changed the thing in between. Every change is in the audit log.
 
 mod audit;
+mod config_edit;
 mod credentials;
 mod keys;
-mod usage;
 mod models;
-mod config_edit;
 mod providers;
 mod settings;
 mod system;
 mod teams;
 mod terms;
+mod usage;
 mod users;
 mod vault;
 
@@ -23,7 +23,6 @@ pub(super) use credentials::{
 };
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use usage::usage;
 pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
@@ -33,6 +32,7 @@ pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
 pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
 pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
+pub(super) use usage::usage;
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
@@ -61,7 +61,9 @@ async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiErr
     match account {
         Some(account) if !account.disabled => match account.role {
             AccountRole::Owner | AccountRole::Admin => Ok(account),
-            AccountRole::Member | AccountRole::Viewer => Err(forbidden("administration is for administrators")),
+            AccountRole::Member | AccountRole::Viewer => {
+                Err(forbidden("administration is for administrators"))
+            }
         },
         Some(_) | None => Err(forbidden("administration is for administrators")),
     }
@@ -94,7 +96,9 @@ fn not_found(what: &str) -> ApiError {
 /// What the store could not do, as far as it is the caller's business.
 fn store_fault(error: StoreError) -> ApiError {
     match error {
-        StoreError::Conflict(what) => ApiError::invalid("", format!("there is already one: {what}")),
+        StoreError::Conflict(what) => {
+            ApiError::invalid("", format!("there is already one: {what}"))
+        }
         StoreError::Unreachable(_)
         | StoreError::Missing(_)
         | StoreError::Newer { .. }
@@ -108,7 +112,10 @@ fn store_fault(error: StoreError) -> ApiError {
 /// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
 async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
     let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|_| {
-        ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
+        ApiError::new(
+            ErrorKind::BodyTooLarge,
+            format!("the body is larger than {MAX_BODY_BYTES} bytes"),
+        )
     })?;
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(reader).map_err(|wrong| {
@@ -148,7 +155,9 @@ async fn actor(state: &ApiState, key: &ApiKey) -> Result<Actor, ApiError> {
 fn admin_fault(error: AdminError) -> ApiError {
     match error {
         AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
-        AdminError::Invalid { field, message } if field.is_empty() => ApiError::invalid("", message),
+        AdminError::Invalid { field, message } if field.is_empty() => {
+            ApiError::invalid("", message)
+        }
         AdminError::Invalid { field, message } => invalid_field(field, message),
         AdminError::NotFound(what) => not_found(what),
         AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),

@@ -7,9 +7,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
 use super::check_if_match;
-use super::{EntityView, require_admin, read_body, path_id, invalid_field, list_response, not_found, write_audit, entity_response, view_response};
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::{
+    EntityView, entity_response, invalid_field, list_response, not_found, path_id, read_body,
+    require_admin, view_response, write_audit,
+};
 use crate::query::percent_decode;
 use crate::request::ApiRequest;
 use config::{Config, EntryName, MergedConfig, StoredEntries, StoredModel, default_auth};
@@ -97,11 +100,12 @@ fn require_not_in_file(config: &Config, id: &str) -> Result<(), ApiError> {
 /// What is allowed and may yet be a slip: calls that cost nothing at a provider that is paid.
 fn warnings(places: &MergedConfig, id: &str) -> Vec<String> {
     let Some(route) = places.route(id) else { return Vec::new() };
-    let wants = |of: &str| default_auth(of, None).is_some_and(|auth| *auth != catalog::AuthScheme::None);
-    let free = route
-        .lanes
-        .iter()
-        .filter(|lane| lane.prices.is_free() && (lane.provider.has_credential(0) || wants(&lane.endpoints.provider)));
+    let wants =
+        |of: &str| default_auth(of, None).is_some_and(|auth| *auth != catalog::AuthScheme::None);
+    let free = route.lanes.iter().filter(|lane| {
+        lane.prices.is_free()
+            && (lane.provider.has_credential(0) || wants(&lane.endpoints.provider))
+    });
     let mut names: Vec<&str> = free.map(|lane| lane.name.as_str()).collect();
     names.dedup();
     match names.is_empty() {
@@ -129,7 +133,8 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
     let old = seen.stored.models.get(&id);
     let new = StoredModel::new(settings, old.map_or(now, |old| old.created_at));
     new.raw.as_ref().map_err(field_fault)?;
-    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
+    let text =
+        serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
     let entry = ConfigEntry {
         kind: ConfigEntryKind::Model,
         id: id.clone(),

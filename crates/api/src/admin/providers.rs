@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 use upstream::Provider;
 
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
 use super::credentials::{NewCredential, seal_credentials};
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
 use super::{EntityView, view_response};
-use super::{require_admin, read_body, path_id, invalid_field, list_response, not_found, write_audit, rfc3339, check_if_match};
+use super::{
+    check_if_match, invalid_field, list_response, not_found, path_id, read_body, require_admin,
+    rfc3339, write_audit,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -63,7 +66,8 @@ pub(super) fn provider_json(config: &Config, stored: &StoredEntries, name: &str)
     }
     let source = source(config, stored, name);
     let raw = own.and_then(|own| own.raw.as_ref().ok());
-    let of = config.endpoints.get(name).map(|ways| ways.provider.clone()).filter(|of| !of.is_empty());
+    let of =
+        config.endpoints.get(name).map(|ways| ways.provider.clone()).filter(|of| !of.is_empty());
     // One that does not serve is what it was said to be, or what the directory knows of it.
     let known = raw.map(|raw| raw.like.as_deref().unwrap_or(name));
     let known = known.and_then(|of| catalog::ModelDirectory::embedded().provider(of));
@@ -87,7 +91,11 @@ pub(super) fn provider_json(config: &Config, stored: &StoredEntries, name: &str)
     }))
 }
 
-fn credentials_json(source: &str, live: Option<&Provider>, own: Option<&StoredProvider>) -> Vec<Value> {
+fn credentials_json(
+    source: &str,
+    live: Option<&Provider>,
+    own: Option<&StoredProvider>,
+) -> Vec<Value> {
     if let Some(own) = own.filter(|own| source == "stored" && !own.credentials.is_empty()) {
         let told = own.credentials.iter().map(|one| {
             json!({
@@ -126,7 +134,10 @@ pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, ApiError> {
     names.sort_unstable();
     names.dedup();
     let told = names.into_iter().filter_map(|name| {
-        Some(with_lanes(provider_json(&config, &stored, name)?, lanes.remove(name).unwrap_or_default()))
+        Some(with_lanes(
+            provider_json(&config, &stored, name)?,
+            lanes.remove(name).unwrap_or_default(),
+        ))
     });
     Ok(list_response(told.collect()))
 }
@@ -162,7 +173,9 @@ pub(super) fn require_changeable(config: &Config, name: &str) -> Result<(), ApiE
 
 fn check_name(name: &str, seen: &StoredEntries, config: &Config) -> Result<(), ApiError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.len() > MAX_NAME_BYTES || !name.chars().all(plain) || !name.starts_with(char::is_alphanumeric)
+    if name.len() > MAX_NAME_BYTES
+        || !name.chars().all(plain)
+        || !name.starts_with(char::is_alphanumeric)
     {
         let say = format!(
             "must have 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` or `.`, a letter or digit first"
@@ -190,7 +203,8 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
     check_name(&name, &seen.stored, &config)?;
     let old = seen.stored.providers.get(&name);
     check_if_match(&headers, &provider_json(&config, &seen.stored, &name).unwrap_or_default())?;
-    let given = settings.remove("credentials").map(|list| NewCredential::parse_list(&list)).transpose()?;
+    let given =
+        settings.remove("credentials").map(|list| NewCredential::parse_list(&list)).transpose()?;
     if settings.contains_key("auth") {
         let say = "credentials are given apart, as `credentials` or at …/credentials";
         return Err(invalid_field("auth", say));
@@ -207,9 +221,12 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
         (Some(_), Some(_)) | (None, _) => 0,
     };
     new.credentials = kept.map(|old| old.credentials.clone()).unwrap_or_default();
-    let sealing = seal_credentials(&state, (&name, like.as_deref()), &place, given.unwrap_or_default()).await?;
+    let sealing =
+        seal_credentials(&state, (&name, like.as_deref()), &place, given.unwrap_or_default())
+            .await?;
     new.credentials.extend(sealing.auths.iter().cloned());
-    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
+    let text =
+        serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
     let (created, made) = (new.created_at, old.is_none());
     let mut next = StoredEntries::clone(&seen.stored);
     next.providers.insert(name.clone(), new);
@@ -257,7 +274,10 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
     let now = provider_json(&config, &seen.stored, &name).unwrap_or_default();
     check_if_match(asked.request.headers(), &now)?;
     let alone = models_only_on(&seen.stored, &name);
-    if !alone.is_empty() && !force && !config.file_layer.contains(&EntryName::Provider(name.clone())) {
+    if !alone.is_empty()
+        && !force
+        && !config.file_layer.contains(&EntryName::Provider(name.clone()))
+    {
         let say = format!(
             "only `{name}` serves {}; change or delete them first, or repeat with ?force=true",
             alone.join(", ")
@@ -288,8 +308,9 @@ pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, ApiError> {
     let directory = catalog::ModelDirectory::embedded();
     let known = directory.providers().filter(|known| known.id != DEMO_PROVIDER);
     let told = known.map(|known| {
-        let offers =
-            |entry: &&catalog::ModelEntry| entry.offers.iter().any(|offer| offer.provider == known.id);
+        let offers = |entry: &&catalog::ModelEntry| {
+            entry.offers.iter().any(|offer| offer.provider == known.id)
+        };
         json!({
             "id": known.id,
             "name": known.name,

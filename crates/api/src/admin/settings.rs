@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::keys::parse_amount;
-use super::{require_admin, store_fault, read_body, invalid_field, write_audit, sent, entity_response, check_if_match};
+use super::{
+    check_if_match, entity_response, invalid_field, read_body, require_admin, sent, store_fault,
+    write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
@@ -82,7 +85,8 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
             Some(value) => state.store.put_setting(setting, value).await.map_err(store_fault)?,
             None => drop(state.store.take_setting(setting).await.map_err(store_fault)?),
         }
-        write_audit(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default")).await;
+        write_audit(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default"))
+            .await;
     }
     Ok(entity_response(StatusCode::OK, &current_settings(&state).await?))
 }

@@ -18,7 +18,8 @@ pub(crate) async fn health(asked: ApiRequest) -> Result<Response, ApiError> {
     let config = state.config();
     let lanes = config.lane_health(state.engine.monotonic_micros());
     let good = lanes.iter().filter(|lane| lane.health.state.as_str() == "good").count();
-    let valkey = state.limiter.shared().map(|shared| json!({ "reachable": !shared.is_unreachable() }));
+    let valkey =
+        state.limiter.shared().map(|shared| json!({ "reachable": !shared.is_unreachable() }));
     let value = json!({
         "success": true,
         "version": env!("CARGO_PKG_VERSION"),

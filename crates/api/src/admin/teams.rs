@@ -5,10 +5,15 @@ use canon::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, AccountTerms, RateLimits, TeamMember, MemberChange, Store, Team, TeamRole, TeamTotal};
+use store::{
+    Account, AccountTerms, MemberChange, RateLimits, Store, Team, TeamMember, TeamRole, TeamTotal,
+};
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
-use super::{require_admin, store_fault, read_body, path_id, invalid_field, not_found, write_audit, sent, tagged_response, check_if_match};
+use super::{
+    check_if_match, invalid_field, not_found, path_id, read_body, require_admin, sent, store_fault,
+    tagged_response, write_audit,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -74,7 +79,12 @@ impl TeamDetails {
         let money = store.account_terms().await.map_err(store_fault)?;
         let limits = store.account_limits().await.map_err(store_fault)?;
         let members = store.members(&team.id).await.map_err(store_fault)?;
-        Ok(Self { terms: value_of(&money, &team.id), limits: value_of(&limits, &team.id), members, team })
+        Ok(Self {
+            terms: value_of(&money, &team.id),
+            limits: value_of(&limits, &team.id),
+            members,
+            team,
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -134,7 +144,11 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
 
 /// A team as it is now. What it has spent is told as well, but is no part of its tag: calls are no
 /// change of the team.
-async fn team_response(state: &ApiState, id: &str, status: StatusCode) -> Result<Response, ApiError> {
+async fn team_response(
+    state: &ApiState,
+    id: &str,
+    status: StatusCode,
+) -> Result<Response, ApiError> {
     let part = TeamDetails::load(&state.store, id).await?.to_json();
     let (spent, _) = state.store.account_spending(id).await.map_err(store_fault)?;
     let mut value = part.clone();
@@ -164,8 +178,12 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         created: now,
         changed: now,
     };
-    let blank =
-        TeamDetails { team, terms: AccountTerms::default(), limits: RateLimits::default(), members: vec![] };
+    let blank = TeamDetails {
+        team,
+        terms: AccountTerms::default(),
+        limits: RateLimits::default(),
+        members: vec![],
+    };
     let whole = wish.apply(blank.clone())?;
     state.store.add_team(&whole.team).await.map_err(store_fault)?;
     write_audit(&state, &who, "team.create", &whole.team.id, &whole.team.name).await;
@@ -278,7 +296,10 @@ pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, ApiErro
         Some(_) => return Err(invalid_field("keys", "write keep or revoke")),
     };
     let state = asked.state;
-    check_if_match(asked.request.headers(), &TeamDetails::load(&state.store, &id).await?.to_json())?;
+    check_if_match(
+        asked.request.headers(),
+        &TeamDetails::load(&state.store, &id).await?.to_json(),
+    )?;
     set_member_role(&state, &who, &id, &account, None).await?;
     if revokes {
         let keys = state.store.keys_created_by(&account).await.map_err(store_fault)?;
@@ -308,7 +329,8 @@ async fn set_member_role(
     }
     match role {
         Some(role) => {
-            write_audit(state, who, "team.member", team, &format!("{account} {}", role.word())).await;
+            write_audit(state, who, "team.member", team, &format!("{account} {}", role.word()))
+                .await;
         }
         None => write_audit(state, who, "team.remove_member", team, account).await,
     }

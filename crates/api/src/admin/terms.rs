@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use store::{Account, AccountTerms, RateLimits};
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
-use super::{require_admin, store_fault, read_body, path_id, require_may_change, not_found, write_audit, entity_response, check_if_match};
+use super::{
+    check_if_match, entity_response, not_found, path_id, read_body, require_admin,
+    require_may_change, store_fault, write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use access::keys::ApiKey;
@@ -28,7 +31,11 @@ struct TermsBody {
 }
 
 /// Who asks, and the account they ask for.
-async fn find_user(state: &ApiState, key: &ApiKey, id: String) -> Result<(Account, Account), ApiError> {
+async fn find_user(
+    state: &ApiState,
+    key: &ApiKey,
+    id: String,
+) -> Result<(Account, Account), ApiError> {
     let who = require_admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(store_fault)?;
     Ok((who, found.ok_or_else(|| not_found("user"))?))
@@ -68,12 +75,14 @@ async fn terms_response(state: &ApiState, id: &str) -> Result<Response, ApiError
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (_, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
+    let (_, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
     terms_response(&asked.state, &account.id).await
 }
 
 pub(crate) async fn set(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
+    let (who, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
     let ApiRequest { state, request, .. } = asked;
     require_may_change(&who, &account)?;
     let before = load_terms(&state, &account.id).await?;
@@ -95,7 +104,8 @@ pub(crate) async fn set(asked: ApiRequest) -> Result<Response, ApiError> {
 }
 
 pub(crate) async fn sign_out(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/sign-out")).await?;
+    let (who, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/sign-out")).await?;
     require_may_change(&who, &account)?;
     let ended = asked.state.store.drop_sessions_of(&account.id).await.map_err(store_fault)?;
     write_audit(&asked.state, &who, "session.end_all", &account.id, "").await;

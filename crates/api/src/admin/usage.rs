@@ -3,9 +3,12 @@
 use axum::response::Response;
 use canon::ApiError;
 use serde_json::{Map, Value, json};
-use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, DurationHistogram, UsageFilter, UsageReport, UsageRequest};
+use store::{
+    DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsageReport,
+    UsageRequest, UsageStep,
+};
 
-use super::{require_admin, store_fault, invalid_field, rfc3339};
+use super::{invalid_field, require_admin, rfc3339, store_fault};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 
@@ -42,9 +45,8 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
     };
     let step = match query_value(&wishes, "step") {
         None => UsageStep::Day,
-        Some(word) => {
-            UsageStep::by_word(&word).ok_or_else(|| invalid_field("step", "write hour, day or month"))?
-        }
+        Some(word) => UsageStep::by_word(&word)
+            .ok_or_else(|| invalid_field("step", "write hour, day or month"))?,
     };
     let status = match query_value(&wishes, "status") {
         None => None,
@@ -77,7 +79,15 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
     };
     let now = asked.state.clock().now();
     let range = now.saturating_sub(days.saturating_mul(DAY_US))..now.saturating_add(1);
-    let wish = UsageRequest { range, step, by, rank: GroupOrder::Cost, filter, listed: MAX_GROUPS, with_series: apart };
+    let wish = UsageRequest {
+        range,
+        step,
+        by,
+        rank: GroupOrder::Cost,
+        filter,
+        listed: MAX_GROUPS,
+        with_series: apart,
+    };
     let seen = asked.state.store.usage_view(&wish).await.map_err(store_fault)?;
     let UsageReport { all, latencies: pace, top, series: over, others } = &seen;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": totals_json(used) }));

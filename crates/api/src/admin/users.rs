@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use store::{Account, AccountRole};
 
 use super::{
-    ApiRequest, require_admin, store_fault, read_body, forbidden, path_id, invalid_field, require_may_change, not_found, write_audit, entity_response,
-    check_if_match,
+    ApiRequest, check_if_match, entity_response, forbidden, invalid_field, not_found, path_id,
+    read_body, require_admin, require_may_change, store_fault, write_audit,
 };
 use crate::state::ApiState;
 use access::keys::ApiKey;
@@ -48,7 +48,8 @@ fn user_json(account: &Account) -> Value {
 }
 
 fn parse_role(word: &str) -> Result<AccountRole, ApiError> {
-    AccountRole::by_word(word).ok_or_else(|| invalid_field("role", "write owner, admin, member or viewer"))
+    AccountRole::by_word(word)
+        .ok_or_else(|| invalid_field("role", "write owner, admin, member or viewer"))
 }
 
 /// Nobody gives more than they have.
@@ -63,14 +64,19 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(super::list_response(accounts.iter().map(user_json).collect()))
 }
 
-async fn find_user(state: &ApiState, key: &ApiKey, id: String) -> Result<(Account, Account), ApiError> {
+async fn find_user(
+    state: &ApiState,
+    key: &ApiKey,
+    id: String,
+) -> Result<(Account, Account), ApiError> {
     let who = require_admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(store_fault)?;
     Ok((who, found.ok_or_else(|| not_found("user"))?))
 }
 
 pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (_, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
+    let (_, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
     Ok(entity_response(StatusCode::OK, &user_json(&account)))
 }
 
@@ -111,7 +117,8 @@ async fn reset_link(state: &ApiState, account: &Account) -> Result<String, ApiEr
 }
 
 pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
+    let (who, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
     let ApiRequest { state, request, .. } = asked;
     require_may_change(&who, &account)?;
     check_if_match(request.headers(), &user_json(&account))?;
@@ -142,7 +149,8 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
 }
 
 pub(crate) async fn reset(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/reset")).await?;
+    let (who, account) =
+        find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/reset")).await?;
     require_may_change(&who, &account)?;
     if account.disabled {
         return Err(ApiError::invalid("", "the account is locked"));

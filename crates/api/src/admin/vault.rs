@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{require_admin, store_fault, write_audit, entity_response};
+use super::{entity_response, require_admin, store_fault, write_audit};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
-use super::stored::replay;
 use super::recorder::{ResponseRecorder, final_response};
-use crate::stored_answers::BackgroundRun;
+use super::stored::replay;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
-use relay::json;
+use crate::stored_answers::BackgroundRun;
+use relay::json_response;
 use relay::{self, Call};
 
 /// Begins the run and answers at once.
@@ -48,7 +48,8 @@ pub(super) async fn start(
 /// The response object before there is an answer.
 fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
+    let (body, _) =
+        call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
     let mut queued = parse_object(body);
     let fields = [
         ("status", json!("queued")),
@@ -80,7 +81,11 @@ async fn run_to_end(
 }
 
 /// Takes the answer in, event by event.
-async fn consume_answer(call: Call, keeper: &ResponseRecorder, run: &BackgroundRun) -> Result<(), ApiError> {
+async fn consume_answer(
+    call: Call,
+    keeper: &ResponseRecorder,
+    run: &BackgroundRun,
+) -> Result<(), ApiError> {
     let mut body = relay::serve(call).await?.into_body();
     let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
@@ -100,7 +105,8 @@ fn record_event(frame: &StreamFrame, keeper: &ResponseRecorder, run: &Background
         #[serde(default)]
         sequence_number: u64,
     }
-    let number = serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
+    let number =
+        serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
     if let Some(reply) = final_response(&frame.data) {
         let mut reply = parse_object(reply);
         set_fields(&mut reply, [("background", json!(true))]);
@@ -115,7 +121,12 @@ fn record_event(frame: &StreamFrame, keeper: &ResponseRecorder, run: &Background
 }
 
 /// The run failed before or while it answered.
-fn record_failure(keeper: &ResponseRecorder, run: &BackgroundRun, mut response: Map<String, Value>, fault: &ApiError) {
+fn record_failure(
+    keeper: &ResponseRecorder,
+    run: &BackgroundRun,
+    mut response: Map<String, Value>,
+    fault: &ApiError,
+) {
     tracing::warn!("a background run failed: {fault} [{}]", fault.log_note().unwrap_or_default());
     let error = json!({ "code": "server_error", "message": fault.message() });
     set_fields(&mut response, [("status", json!("failed")), ("error", error)]);

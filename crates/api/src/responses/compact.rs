@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::conversation::Conversation;
 use crate::json_object::{parse_object, set_fields};
 use crate::request::ApiRequest;
-use relay::json;
+use relay::json_response;
 use relay::{self, Call};
 
 /// The kind of item a summary travels in.
@@ -29,7 +29,8 @@ const SUMMARY_PROMPT: &str = "Summarise our conversation so far, so that you cou
 
 pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+    let mut call =
+        Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
         .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
     set_fields(&mut body, [("store", Value::Bool(true))]);

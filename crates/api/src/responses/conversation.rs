@@ -147,6 +147,9 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
     if let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
         serde_json::from_str::<ConversationFields<'_>>(&text)
     {
-        call.edits.push(BodyEdit { range: range_of(&text, raw), replacement: Bytes::from_static(b"null") });
+        call.edits.push(BodyEdit {
+            range: range_of(&text, raw),
+            replacement: Bytes::from_static(b"null"),
+        });
     }
 }

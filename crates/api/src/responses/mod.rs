@@ -4,8 +4,8 @@
 mod background;
 mod compact;
 mod conversation;
-mod stored;
 mod recorder;
+mod stored;
 
 pub(super) use compact::compact;
 pub(super) use stored::{cancel, delete, get, input_items};
@@ -16,14 +16,15 @@ use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::json;
 use std::sync::Arc;
 
-use crate::token_count;
 use crate::request::ApiRequest;
+use crate::token_count;
 use conversation::Conversation;
 use relay::{self, Call};
 
 pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+    let mut call =
+        Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let conversation = Conversation::load(&state, &mut call).await?;
     if conversation.background {
         return background::start(state, call, conversation).await;
@@ -38,12 +39,16 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
 
 /// `GET /v1/responses` is where clients try a WebSocket first; they go on with HTTP when refused.
 pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, ApiError> {
-    Err(ApiError::new(ErrorKind::UpgradeRefused, "there is no WebSocket here; send POST /v1/responses"))
+    Err(ApiError::new(
+        ErrorKind::UpgradeRefused,
+        "there is no WebSocket here; send POST /v1/responses",
+    ))
 }
 
 pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+    let mut call =
+        Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     Conversation::load(&state, &mut call).await?;
     let counted = token_count::count_tokens(&call, &call.body)?;
     Ok(counted

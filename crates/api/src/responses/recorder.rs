@@ -9,8 +9,8 @@ use std::sync::Arc;
 use store::StoredResponse;
 
 use super::conversation::Conversation;
-use crate::state::ApiState;
 use crate::observe::observe_response;
+use crate::state::ApiState;
 use relay::Call;
 
 /// What is needed to keep an answer once it is there.
@@ -33,7 +33,8 @@ impl ResponseRecorder {
         }
         let Ok(ReplyId { id }) = serde_json::from_str(reply) else { return };
         let now = self.state.clock().now();
-        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let span =
+            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
@@ -46,8 +47,12 @@ impl ResponseRecorder {
 }
 
 /// Keeps the answer in a response before the caller has its last byte.
-pub(super) async fn record_response(keeper: ResponseRecorder, response: Response) -> Result<Response, ApiError> {
-    let whole = |keeper: &mut ResponseRecorder, body: &[u8]| keeper.store(&String::from_utf8_lossy(body));
+pub(super) async fn record_response(
+    keeper: ResponseRecorder,
+    response: Response,
+) -> Result<Response, ApiError> {
+    let whole =
+        |keeper: &mut ResponseRecorder, body: &[u8]| keeper.store(&String::from_utf8_lossy(body));
     observe_response(response, keeper, whole, |keeper, frame| {
         if let Some(reply) = final_response(&frame.data) {
             keeper.store(reply);

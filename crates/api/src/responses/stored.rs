@@ -11,13 +11,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use store::StoredResponse;
 
-use crate::stored_answers::BackgroundRun;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
+use crate::stored_answers::BackgroundRun;
 use relay::event_stream;
-use relay::json;
+use relay::json_response;
 
 /// Which answer is asked for, by whom.
 struct ResponseLookup {
@@ -111,7 +111,9 @@ pub(crate) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
     let Some(run) = wanted.run() else { return Ok(json_response(kept.reply.clone())) };
     set_fields(&mut reply, [("status", json!("cancelled"))]);
     let reply = Value::from(reply).to_string();
-    let put = || wanted.state.stored_answers.put(StoredResponse { reply: reply.clone(), ..(*kept).clone() });
+    let put = || {
+        wanted.state.stored_answers.put(StoredResponse { reply: reply.clone(), ..(*kept).clone() })
+    };
     if run.decide_end(put) {
         run.cancel.cancel();
         return Ok(json_response(reply));
@@ -141,7 +143,9 @@ pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, ApiError>
         match (name.as_str(), value.as_str()) {
             ("order", "asc") => rising = true,
             ("order", "desc") => {}
-            ("order", _) => return Err(ApiError::invalid("order", "`order` must be `asc` or `desc`")),
+            ("order", _) => {
+                return Err(ApiError::invalid("order", "`order` must be `asc` or `desc`"));
+            }
             ("limit", text) => match text.parse::<usize>() {
                 Ok(count @ 1..=100) => limit = count,
                 _ => return Err(ApiError::invalid("limit", "`limit` must be between 1 and 100")),

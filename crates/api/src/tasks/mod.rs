@@ -5,12 +5,12 @@
 //! stored before the run is paid, so that nobody pays for what cannot be fetched.
 
 mod run;
-mod view;
 mod submit;
+mod view;
 mod webhooks;
 
-pub(crate) use view::{task_path, task_json, poll_delay_s};
 pub(crate) use submit::{AsyncOptions, submit};
+pub(crate) use view::{poll_delay_s, task_json, task_path};
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;

@@ -161,7 +161,11 @@ impl ApiState {
     }
 
     /// Makes the pictures, still to be paid for.
-    async fn make_images(self: &Arc<Self>, task: &Task, job: &TaskRun) -> Result<ImageResult, ApiError> {
+    async fn make_images(
+        self: &Arc<Self>,
+        task: &Task,
+        job: &TaskRun,
+    ) -> Result<ImageResult, ApiError> {
         let most = self.config().tasks.max_attempts;
         if task.runs > most {
             let say = format!("the task was begun {most} times and never came to an end");
@@ -175,7 +179,12 @@ impl ApiState {
     /// The result is written down before it is paid for: a crash in between is the operator's loss,
     /// and so is whatever we could not hand over. Only a caller that cancelled what was made all the
     /// same pays like one that left.
-    async fn deliver(&self, task: &Task, job: &TaskRun, painted: ImageResult) -> Result<(), ApiError> {
+    async fn deliver(
+        &self,
+        task: &Task,
+        job: &TaskRun,
+        painted: ImageResult,
+    ) -> Result<(), ApiError> {
         let kept = tokio::select! {
             () = self.keep_claim(task, job) => None,
             kept = self.store_images(task, &painted.body) => Some(kept),
@@ -219,7 +228,8 @@ impl ApiState {
             let say = "the API key of this task has expired or was revoked";
             ApiError::new(ErrorKind::Unauthenticated, say)
         })?;
-        let body = self.store.task_body(&task.id).await.map_err(store_unavailable)?.unwrap_or_default();
+        let body =
+            self.store.task_body(&task.id).await.map_err(store_unavailable)?.unwrap_or_default();
         let TaskBody { head, body, file } = body;
         let body = match (body, file) {
             (Some(body), _) => Bytes::from(body),
@@ -232,7 +242,8 @@ impl ApiState {
         for (name, value) in head {
             request = request.header(name, value);
         }
-        let request = request.body(Body::from(body)).map_err(|e| ApiError::internal(e.to_string()))?;
+        let request =
+            request.body(Body::from(body)).map_err(|e| ApiError::internal(e.to_string()))?;
         let id = RequestId(task.request_id.clone().unwrap_or_default().into());
         Ok(ApiRequest { state: Arc::clone(self), key, id, permit: None, request })
     }
@@ -294,5 +305,6 @@ impl ApiState {
 }
 
 fn store_unavailable(error: StoreError) -> ApiError {
-    ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment").with_log_note(error.to_string())
+    ApiError::new(ErrorKind::Overloaded, "tasks cannot be read at the moment")
+        .with_log_note(error.to_string())
 }

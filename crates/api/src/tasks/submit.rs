@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
 use store::{NewTask, TaskBody};
 
-use super::{task_path, view};
+use super::view::{task_json, task_path};
 use crate::query::query_pairs;
 use crate::state::ApiState;
 use relay::ImageTask;
-use relay::json;
+use relay::json_response;
 
 /// A larger body lies in a file.
 const MAX_INLINE_BODY_BYTES: usize = 64 << 10;
@@ -86,7 +86,8 @@ pub(crate) async fn submit(
             state.engine.files.put(account, call.body.clone(), "application/octet-stream").await?;
         (None, Some(kept.name))
     };
-    let head = serde_json::to_string(&wish.headers).map_err(|e| ApiError::internal(e.to_string()))?;
+    let head =
+        serde_json::to_string(&wish.headers).map_err(|e| ApiError::internal(e.to_string()))?;
     let id = state.engine.request_ids.next_id(now).replacen("req_", "task_", 1);
     let task = NewTask {
         id,
@@ -128,7 +129,9 @@ mod tests {
     fn wish(uri: &str, prefer: &str) -> Result<AsyncOptions, ApiError> {
         let request =
             Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
-        AsyncOptions::from_request(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
+        AsyncOptions::from_request(
+            &request.header("authorization", "Bearer x").body(Body::empty()).unwrap(),
+        )
     }
 
     #[test]

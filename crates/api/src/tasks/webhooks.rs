@@ -11,11 +11,11 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Task, DeliveryState};
+use store::{DeliveryState, Task};
 use tokio::sync::Semaphore;
 use upstream::FetchError;
 
-use super::view;
+use super::view::task_json;
 use crate::state::ApiState;
 
 /// How long to wait after each try that was not heard; after the last of them nobody tries again.
@@ -68,12 +68,16 @@ impl ApiState {
         let place = usize::try_from(hook.tries.saturating_sub(1)).unwrap_or(usize::MAX);
         let (told, wait) = match (told, RETRY_DELAYS_S.get(place)) {
             (DeliveryState::Pending, Some(seconds)) => (DeliveryState::Pending, *seconds),
-            (DeliveryState::Pending, None) | (DeliveryState::Failed, _) => (DeliveryState::Failed, 0),
+            (DeliveryState::Pending, None) | (DeliveryState::Failed, _) => {
+                (DeliveryState::Failed, 0)
+            }
             (DeliveryState::Delivered, _) => (DeliveryState::Delivered, 0),
         };
         let id = &task.id;
         match told {
-            DeliveryState::Delivered => tracing::debug!(task.id = id, "the webhook of {id} was heard"),
+            DeliveryState::Delivered => {
+                tracing::debug!(task.id = id, "the webhook of {id} was heard")
+            }
             DeliveryState::Pending => tracing::debug!(
                 task.id = id,
                 tries = hook.tries,

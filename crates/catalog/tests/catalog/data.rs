@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use canon::{WireFormat, Price};
+use canon::{Price, WireFormat};
 use catalog::{
-    AuthScheme, ModelDirectory, ModelEntry, FEATURES, ModelKind, LongPromptPrices, MODALITIES, ModelPrices, FieldQuirks, TokenRates, BilledTier,
+    AuthScheme, BilledTier, FEATURES, FieldQuirks, LongPromptPrices, MODALITIES, ModelDirectory,
+    ModelEntry, ModelKind, ModelPrices, TokenRates,
 };
 
 fn directory() -> &'static ModelDirectory {
@@ -106,7 +107,15 @@ fn tags_agree_with_the_other_facts() {
 
 #[test]
 fn limits_are_sane() {
-    for ModelEntry { id, context_window: context, max_output_tokens: max_output, thinking, kind, .. } in directory().models() {
+    for ModelEntry {
+        id,
+        context_window: context,
+        max_output_tokens: max_output,
+        thinking,
+        kind,
+        ..
+    } in directory().models()
+    {
         if let (Some(context), Some(max_output)) = (context, max_output) {
             assert!(context >= max_output, "{id}: {context} < {max_output}");
         }
@@ -173,7 +182,10 @@ fn prices_are_sane() {
         }
         for unit in [prices.per_request, prices.per_second, prices.per_image, prices.per_search] {
             // A dollar apiece is beyond every list there is.
-            assert!(unit.is_none_or(|price| price <= Price::from_picos(1_000_000_000_000)), "{name}");
+            assert!(
+                unit.is_none_or(|price| price <= Price::from_picos(1_000_000_000_000)),
+                "{name}"
+            );
         }
         assert!(prices.version.starts_with("p-"), "{name}");
     }
@@ -212,12 +224,16 @@ fn providers_can_be_addressed() {
         let blank = provider.base.starts_with('{');
         assert!(local || blank || provider.base.starts_with("https://"), "{id}");
         match &provider.auth {
-            AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::SigV4(_) => {
+            AuthScheme::Bearer
+            | AuthScheme::Header(_)
+            | AuthScheme::Google
+            | AuthScheme::SigV4(_) => {
                 assert!(!provider.key_env.is_empty(), "{id}");
             }
             AuthScheme::None => assert!(local, "{id}"),
         }
-        let filled: Vec<&str> = provider.placeholder_env.iter().map(|(blank, _)| blank.as_str()).collect();
+        let filled: Vec<&str> =
+            provider.placeholder_env.iter().map(|(blank, _)| blank.as_str()).collect();
         let mut blanks = provider.placeholders();
         blanks.sort_unstable();
         assert_eq!(blanks, filled, "{id}: every blank has its usual variable");
@@ -330,7 +346,8 @@ fn a_key_alone_switches_a_provider_and_its_models_on() {
         ("MISTRAL_API_KEY", "mistral"),
         ("OPENROUTER_API_KEY", "openrouter"),
     ] {
-        let found = directory().providers().find(|p| p.key_env.first().is_some_and(|v| v == variable));
+        let found =
+            directory().providers().find(|p| p.key_env.first().is_some_and(|v| v == variable));
         let found = found.unwrap();
         assert_eq!(found.id, provider);
         assert!(found.placeholders().is_empty(), "{provider}");

@@ -1,7 +1,10 @@
 //! Laws of money: whatever the figures, costs add up, grow with use and stay below their bound.
 
 use canon::{Charge, Money, Price, ServiceTier, Usage};
-use catalog::{LongPromptPrices, ImageSpec, ImagePrice, ModelPrices, TokenRates, BilledTier, TierPrices, BilledUnits};
+use catalog::{
+    BilledTier, BilledUnits, ImagePrice, ImageSpec, LongPromptPrices, ModelPrices, TierPrices,
+    TokenRates,
+};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -22,7 +25,8 @@ fn rates() -> impl Strategy<Value = TokenRates> {
 }
 
 fn tiers() -> impl Strategy<Value = Vec<LongPromptPrices>> {
-    let tier = (0..400_000_u64, rates()).prop_map(|(above, rates)| LongPromptPrices { above_tokens: above, rates });
+    let tier = (0..400_000_u64, rates())
+        .prop_map(|(above, rates)| LongPromptPrices { above_tokens: above, rates });
     proptest::collection::vec(tier, 0..3)
 }
 
@@ -356,15 +360,20 @@ fn a_price_per_call_is_charged_once_and_searches_each() {
 
 #[test]
 fn a_tier_scales_the_modalities_with_the_text() {
-    let rates = TokenRates { input: Price::from_picos(540), output: Price::from_picos(4500), ..TokenRates::default() };
+    let rates = TokenRates {
+        input: Price::from_picos(540),
+        output: Price::from_picos(4500),
+        ..TokenRates::default()
+    };
     let prices = ModelPrices {
         input_audio: Some(Price::from_picos(1000)),
         tiers: vec![TierPrices { tier: BilledTier::Priority, rates, long_prompts: vec![] }],
         ..ModelPrices::plain(Price::from_picos(300), Price::from_picos(2500))
     };
     let heard = Usage { input: 1000, input_audio: 1000, ..Usage::default() };
-    let cost =
-        |tier: ServiceTier| prices.cost_with(&heard, &BilledUnits { tier: Some(&tier), ..BilledUnits::default() });
+    let cost = |tier: ServiceTier| {
+        prices.cost_with(&heard, &BilledUnits { tier: Some(&tier), ..BilledUnits::default() })
+    };
     assert_eq!(cost(ServiceTier::Priority), Money::from_nanos(1800));
     // Without prices of its own a tier is paid as the plain one.
     assert_eq!(cost(ServiceTier::Flex), Money::from_nanos(1000));
@@ -404,6 +413,9 @@ fn a_picture_costs_what_its_size_and_quality_say() {
 #[test]
 fn free_means_nothing_is_ever_charged() {
     assert!(ModelPrices::default().is_free());
-    assert!(!ModelPrices { per_image: Some(Price::from_picos(1000)), ..ModelPrices::default() }.is_free());
+    assert!(
+        !ModelPrices { per_image: Some(Price::from_picos(1000)), ..ModelPrices::default() }
+            .is_free()
+    );
     assert_eq!(ModelPrices::default().max_cost(u64::MAX, u64::MAX), Money::ZERO);
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use canon::Price;
-use catalog::{Catalog, ModelDirectory, ModelFilter, ModelKind, Lane, Model, ModelPrices, ModelListing};
+use catalog::{
+    Catalog, Lane, Model, ModelDirectory, ModelFilter, ModelKind, ModelListing, ModelPrices,
+};
 use proptest::prelude::*;
 
 fn model(id: &str, provider: &str) -> Model {
@@ -29,7 +31,9 @@ fn model(id: &str, provider: &str) -> Model {
 }
 
 fn everything() -> Catalog {
-    Catalog::new(ModelDirectory::embedded().models().filter_map(|e| e.served_by(|_| true)).collect())
+    Catalog::new(
+        ModelDirectory::embedded().models().filter_map(|e| e.served_by(|_| true)).collect(),
+    )
 }
 
 fn only(id: &str) -> ModelFilter {
@@ -109,7 +113,8 @@ fn ids_are_found_exactly_and_wishes_in_any_case() {
     assert_eq!(total(only("GRAND")), 1);
     assert_eq!(total(only("for tests")), 2);
     assert_eq!(total(only(" ")), 2);
-    let both = ModelFilter { provider: text("other"), text: text("grand"), ..ModelFilter::default() };
+    let both =
+        ModelFilter { provider: text("other"), text: text("grand"), ..ModelFilter::default() };
     assert_eq!(total(both), 0);
 }
 
@@ -121,11 +126,15 @@ fn models_are_found_by_what_input_costs_at_most() {
     let mut free = model("free", "acme");
     free.prices = Arc::new(ModelPrices::plain(Price::FREE, Price::FREE));
     let mut by_image = model("by-image", "acme");
-    let prices = ModelPrices { per_image: Some(Price::from_picos(1)), ..ModelPrices::clone(&free.prices) };
+    let prices =
+        ModelPrices { per_image: Some(Price::from_picos(1)), ..ModelPrices::clone(&free.prices) };
     by_image.prices = Arc::new(prices);
     let catalog = Catalog::new(vec![dear, cheap, free, by_image]);
     let found = |most: i64| {
-        let filter = ModelFilter { max_input_price: Some(Price::from_picos(most)), ..ModelFilter::default() };
+        let filter = ModelFilter {
+            max_input_price: Some(Price::from_picos(most)),
+            ..ModelFilter::default()
+        };
         catalog.list(&filter, 1, 10).models.iter().map(|m| m.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(found(0), ["free"]);
@@ -186,7 +195,8 @@ fn every_known_model_can_be_listed_and_told() {
     assert!(aliases > 0);
     assert_eq!(page.models.len(), catalog.len() + aliases, "every id is listed");
     for model in &page.models {
-        let record = serde_json::to_value(ModelListing::new(model, "http://127.0.0.1:8080")).unwrap();
+        let record =
+            serde_json::to_value(ModelListing::new(model, "http://127.0.0.1:8080")).unwrap();
         assert!(record["pricing"]["input"].is_number(), "{}", model.id);
         assert!(record["pricing"]["output"].is_number(), "{}", model.id);
     }

@@ -4,16 +4,16 @@
 //! whether there was anything to send.
 
 mod account_changed;
+mod account_exists;
 mod confirm;
 mod invite;
-mod account_exists;
 mod reset;
 mod signup;
 
 pub(crate) use account_changed::account_changed;
+pub(crate) use account_exists::account_exists;
 pub(crate) use confirm::confirm;
 pub(crate) use invite::invite;
-pub(crate) use account_exists::account_exists;
 pub(crate) use reset::reset;
 pub(crate) use signup::signup;
 

@@ -10,20 +10,20 @@ use axum::response::{IntoResponse, Response};
 use canon::Usage;
 use futures_util::stream;
 use http::header;
-use ledger::{LedgerEntry, Micros, FailedAttempt};
+use ledger::{FailedAttempt, LedgerEntry, Micros};
 use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
 use crate::acting_for::TEAM_PARAMETER;
-use crate::urls;
 use crate::csv::csv_line;
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const PER_PAGE: u32 = 50;
 /// How many calls of an export are read at once.
@@ -31,7 +31,11 @@ const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 
-fn filter(asked: &FormFields, signed: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
+fn filter(
+    asked: &FormFields,
+    signed: &SignedInUser,
+    now: Micros,
+) -> Result<EntryFilter, PageError> {
     let wish = |name| {
         let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
         Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
@@ -123,7 +127,8 @@ pub(crate) async fn list(
 
 /// The wishes of an address, with another place to begin.
 fn query(asked: &FormFields, before: &str) -> String {
-    let kept = [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+    let kept =
+        [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
@@ -252,7 +257,8 @@ pub(crate) async fn csv(
     let filter = filter(&asked, &signed, desk.now())?;
     let keys = desk.store.keys().await?;
     let names: HashMap<String, String> = keys.into_iter().map(|key| (key.id, key.name)).collect();
-    let export = CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
+    let export =
+        CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
     let rows = stream::try_unfold(export, |mut export| async move {
         let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))

@@ -9,17 +9,23 @@ use maud::html;
 use store::{Account, Link, LinkPurpose, StoreError};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
+use crate::layout::{Layout, ok_page, redirect_to};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::mails;
-use crate::layout::{Layout, ok_page, redirect_to};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 
 /// Asks an account to prove an address, in a mail to it. Earlier questions are forgotten.
-pub(crate) async fn send_confirmation(desk: &ConsoleState, account: &Account, email: &str) -> Result<(), PageError> {
+pub(crate) async fn send_confirmation(
+    desk: &ConsoleState,
+    account: &Account,
+    email: &str,
+) -> Result<(), PageError> {
     desk.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
     let note = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
-    let word = links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email).await?;
+    let word =
+        links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email)
+            .await?;
     mails::send(desk, mails::confirm(email, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
@@ -65,7 +71,10 @@ pub(crate) async fn confirm(
     Ok(response)
 }
 
-async fn opened_confirmation(desk: &ConsoleState, headers: &HeaderMap) -> Result<(Link, Account, String), PageError> {
+async fn opened_confirmation(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<(Link, Account, String), PageError> {
     let link = links::from_cookie(desk, headers, &[LinkPurpose::Email]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);

@@ -8,10 +8,10 @@ use catalog::{Catalog, ModelKind};
 use maud::{Markup, html};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
 use crate::display;
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::snippet::{self, ApiFormat};
+use crate::state::ConsoleState;
 
 /// What the front page tells of the catalog.
 #[derive(Default)]

@@ -5,13 +5,13 @@ use config::IpRange;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Micros, BudgetPeriod};
+use ledger::{BudgetPeriod, Micros};
 use maud::{Markup, html};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors, note_ids, field_notes};
+use crate::form::{FieldErrors, FormFields, FormInput, field_notes, note_ids};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
 
@@ -56,15 +56,19 @@ impl KeyTerms {
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {
-            KeyScope::Call => parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited")),
+            KeyScope::Call => {
+                parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited"))
+            }
             KeyScope::Admin => Ok(Some(Money::ZERO)),
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
                 .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
-            Some(before) => {
-                parse_expiry(fields.get_trimmed("expires", MAX_FIELD_BYTES)?, before.expires, desk.now())
-            }
+            Some(before) => parse_expiry(
+                fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
+                before.expires,
+                desk.now(),
+            ),
         };
         let expires = match (scope, before, expires) {
             (KeyScope::Admin, Some(_), Ok(None)) => Err("An admin key must have an end."),
@@ -193,7 +197,11 @@ fn date_text(at: Micros) -> String {
 }
 
 /// The end of a day in UTC; the day a key has already keeps its very time.
-fn parse_expiry(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros>, &'static str> {
+fn parse_expiry(
+    text: &str,
+    before: Option<Micros>,
+    now: Micros,
+) -> Result<Option<Micros>, &'static str> {
     const WRONG: &str = "Write a day to come as 2030-12-31, or nothing.";
     if text.is_empty() {
         return Ok(None);
@@ -269,7 +277,12 @@ fn parse_list(text: &str) -> Vec<String> {
 }
 
 /// The fields of the form.
-pub(super) fn render(scope: KeyScope, fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+pub(super) fn render(
+    scope: KeyScope,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+    editing: bool,
+) -> Markup {
     match scope {
         KeyScope::Call => render_call(fields, wrongs, editing),
         KeyScope::Admin => render_admin(fields, wrongs, editing),
@@ -297,7 +310,12 @@ fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mar
 }
 
 /// The field that says when a key ends, with its help in an edit and for a new key.
-fn expiry_field(fields: &FormFields, wrongs: &FieldErrors, editing: bool, help: [&'static str; 2]) -> Markup {
+fn expiry_field(
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+    editing: bool,
+    help: [&'static str; 2],
+) -> Markup {
     let [edit_help, new_help] = help;
     html! {
         @if editing {
@@ -383,8 +401,14 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
 /// How fast, and how much in a period: the fields a key and a team share.
 pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let number = |name: &'static str, label: &'static str| {
-        FormInput { name, label, value: fields.get(name), input_mode: Some("numeric"), ..FormInput::default() }
-            .render(wrongs)
+        FormInput {
+            name,
+            label,
+            value: fields.get(name),
+            input_mode: Some("numeric"),
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     html! {
         div.row {
@@ -415,7 +439,13 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
     }
 }
 
-fn list_field(name: &'static str, label: &str, help: &str, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn list_field(
+    name: &'static str,
+    label: &str,
+    help: &str,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Markup {
     let wrong = wrongs.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
@@ -478,7 +508,8 @@ mod tests {
             assert!(parse_limit(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_budget("", "day"), Ok(None));
-        let five = BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
+        let five =
+            BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
         assert_eq!(parse_budget("5", "month"), Ok(Some(five)));
         for (bad, period) in [("5", "year"), ("5", ""), ("-1", "day"), ("0", "day"), ("x", "day")] {
             assert!(parse_budget(bad, period).is_err(), "{bad} {period}");

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use admin::{AdminError, ReadVersion, IssuedKey};
+use admin::{AdminError, IssuedKey, ReadVersion};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{KeyRecord, KeyScope, KeyOwner};
+use store::{KeyOwner, KeyRecord, KeyScope};
 
 use super::account::prove;
 use super::key_form::{self, KeyTerms};
 use super::new_key_page::render_new_key;
 use super::overview::KeyState;
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, QueryFields};
 use crate::layout::{Layout, ok_page, page, redirect_to};
 use crate::page_error::PageError;
-use crate::{acting_for, urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{acting_for, display, urls};
 
 /// The form of a new admin key.
 const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
@@ -49,7 +49,8 @@ pub(crate) async fn new_form(
     if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&asked)).await? {
         return Ok(way);
     }
-    let fields = FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
+    let fields =
+        FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
     Ok(form(StatusCode::OK, &signed, &fields, &FieldErrors::default()))
 }
 
@@ -117,7 +118,12 @@ pub(crate) async fn create(
     Ok(ok_page(&Layout::signed_in("Your new key", &signed), &body))
 }
 
-fn form(status: StatusCode, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Response {
+fn form(
+    status: StatusCode,
+    signed: &SignedInUser,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Response {
     let home = signed.path_for("/console");
     let scope = key_form::scope_of(fields);
     let title = match scope {
@@ -369,7 +375,11 @@ pub(crate) async fn revoke(
 }
 
 /// Revokes a key, of which was checked before that it may be.
-pub(super) async fn revoke_key(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<(), PageError> {
+pub(super) async fn revoke_key(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    key: &KeyRecord,
+) -> Result<(), PageError> {
     let accounts = desk.host.accounts();
     accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())

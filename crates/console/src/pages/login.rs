@@ -9,14 +9,14 @@ use http::{Extensions, HeaderMap, StatusCode};
 use maud::{Markup, html};
 use store::Account;
 
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::{self, SignedInUser};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, see_other};
-use crate::signup::SignUpMode;
-use crate::throttle::ClientNetwork;
 use crate::page_error::PageError;
-use crate::{urls, password, signin};
+use crate::session::{self, SignedInUser};
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
+use crate::{password, signin, urls};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
@@ -81,7 +81,11 @@ pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
 
 /// The account that this login and password open. Whether the account is missing, locked out or
 /// has no password, the work is the same.
-async fn authenticate(desk: &ConsoleState, login: &str, password: &str) -> Result<Option<Account>, PageError> {
+async fn authenticate(
+    desk: &ConsoleState,
+    login: &str,
+    password: &str,
+) -> Result<Option<Account>, PageError> {
     let account = desk.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
     let fits = desk.passwords.verify(password, hash).await?;
@@ -96,7 +100,11 @@ pub(crate) async fn sign_out(
     signed.end_session(&desk).await
 }
 
-async fn form(desk: &ConsoleState, status: StatusCode, entered: &LoginInput<'_>) -> Result<Response, PageError> {
+async fn form(
+    desk: &ConsoleState,
+    status: StatusCode,
+    entered: &LoginInput<'_>,
+) -> Result<Response, PageError> {
     let LoginInput { login, next, why } = entered;
     let none = FieldErrors::default();
     let open = SignUpMode::load(desk).await? == SignUpMode::Open && desk.host.can_mail();

@@ -8,16 +8,16 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{KeyRecord, TeamMember, AccountRole, MemberChange, Team, TeamRole};
+use store::{AccountRole, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
 
-use super::{people, team, teams, notify_owner};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use super::{notify_owner, people, team, teams};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, redirect_to};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{display, urls};
 use admin::TeamAction;
 use admin::names;
 
@@ -110,7 +110,11 @@ async fn set_role(
 }
 
 /// A team somebody may see, and one of its members.
-async fn find(desk: &ConsoleState, signed: &SignedInUser, both: MemberPath) -> Result<(Team, TeamMember), PageError> {
+async fn find(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    both: MemberPath,
+) -> Result<(Team, TeamMember), PageError> {
     let Path((id, who)) = both.map_err(|_| PageError::NotFound)?;
     let team = signed.find_team(desk, &id).await?;
     let members = desk.store.members(&team.id).await?;
@@ -156,7 +160,8 @@ async fn revocable_keys(
     let mut keys = desk.store.keys_created_by(&member.account.id).await?;
     keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
     let own = member.account.id == signed.account.id;
-    let may = signed.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
+    let may = signed
+        .may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
     Ok(if may { keys } else { Vec::new() })
 }
 
@@ -329,7 +334,12 @@ fn role_options(chosen: TeamRole) -> Markup {
 }
 
 /// The form that adds somebody.
-pub(super) fn add_form(team: &Team, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+pub(super) fn add_form(
+    team: &Team,
+    signed: &SignedInUser,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Markup {
     let help = if signed.may_invite() {
         "In full. An address without an account here is invited."
     } else {

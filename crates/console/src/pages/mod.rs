@@ -7,12 +7,12 @@ pub(crate) mod confirm;
 pub(crate) mod front;
 pub(crate) mod identity;
 mod key_form;
-mod new_key_page;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod members;
 pub(crate) mod model;
 pub(crate) mod models;
+mod new_key_page;
 pub(crate) mod overview;
 pub(crate) mod people;
 pub(crate) mod playground;
@@ -31,9 +31,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use store::Account;
 
-use crate::state::ConsoleState;
-use crate::mails;
 use crate::layout::{self, Layout, ok_page};
+use crate::mails;
+use crate::state::ConsoleState;
 
 /// A page that says one thing.
 fn message_page(title: &str, says: &str) -> Response {

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use store::{KeyRecord, KeyScope};
 
 use super::{TabPanel, copy_block, tabs};
-use crate::state::ConsoleState;
 use crate::snippet::{self, ApiFormat};
+use crate::state::ConsoleState;
 
 /// The page that shows a key's text, the only time it is shown.
 pub(super) fn render_new_key(
@@ -51,7 +51,11 @@ pub(super) fn render_new_key(
     }
     let shown: Vec<TabPanel> = shown
         .into_iter()
-        .map(|(id, title, text)| TabPanel { id: id.to_owned(), title, body: copy_block(id, title, &text) })
+        .map(|(id, title, text)| TabPanel {
+            id: id.to_owned(),
+            title,
+            body: copy_block(id, title, &text),
+        })
         .collect();
     html! {
         section.card.broad {

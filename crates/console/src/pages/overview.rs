@@ -6,17 +6,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use canon::Money;
-use ledger::{LedgerEntry, Micros, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry, Micros};
 use maud::{Markup, html};
-use store::{EntryFilter, KeyRecord, KeyScope, KeyOwner, Team};
+use store::{EntryFilter, KeyOwner, KeyRecord, KeyScope, Team};
 
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::form::QueryFields;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::QueryFields;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 /// How many keys a page shows.
@@ -149,7 +149,10 @@ pub(super) struct KeyOwners {
 
 impl KeyOwners {
     /// What has to be known to tell of the keys that a page shows.
-    pub(super) async fn load(desk: &ConsoleState, signed: &SignedInUser) -> Result<Self, PageError> {
+    pub(super) async fn load(
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+    ) -> Result<Self, PageError> {
         let owners = match &signed.team {
             Some(team) => vec![KeyOwner::Team(team.clone())],
             None if signed.sees_all() => desk.store.owners().await?,

@@ -7,17 +7,17 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{Account, Link, LinkPurpose, AccountRole};
+use store::{Account, AccountRole, Link, LinkPurpose};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, page, see_other};
-use crate::signup::SignUpMode;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{urls, shared_fields, mails, display};
+use crate::session::SignedInUser;
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::{display, mails, shared_fields, urls};
 use admin::may_grant_role;
 use admin::{names, random};
 

@@ -11,15 +11,15 @@ use axum::response::Response;
 use catalog::ModelKind;
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::{KeyRecord, KeyScope, KeyOwner};
+use store::{KeyOwner, KeyRecord, KeyScope};
 
 use super::overview::KeyState;
 use crate::assets;
-use crate::state::ConsoleState;
 use crate::form::QueryFields;
-use crate::session::SignedInUser;
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 
 /// The header that says which key pays, by its public id.
 const KEY_HEADER: &str = "x-playground-key";
@@ -198,7 +198,8 @@ pub(crate) async fn call(
     if !ALLOWED_PATHS.iter().any(|start| path.starts_with(start)) {
         return Err(PageError::NotFound);
     }
-    let key = request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let key =
+        request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key.ok_or(PageError::BadRequest("The call does not say which key pays for it."))?;
     let key = desk.store.key(&key).await?.ok_or(PageError::NotFound)?;
     if !may_spend(&desk, &signed, &key).await? {
@@ -214,7 +215,11 @@ pub(crate) async fn call(
 
 /// Whether somebody may spend by a key here: one of their own, or one of a team's that they may
 /// change. Administration alone lets nobody spend what is another person's.
-async fn may_spend(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<bool, PageError> {
+async fn may_spend(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    key: &KeyRecord,
+) -> Result<bool, PageError> {
     Ok(match desk.store.owner(&key.account_id).await? {
         Some(KeyOwner::Person(account)) => account.id == signed.account.id,
         Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),

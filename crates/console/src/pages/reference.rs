@@ -8,10 +8,10 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
-use crate::snippet;
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
+use crate::snippet;
+use crate::state::ConsoleState;
 
 type JsonObject = Map<String, Value>;
 
@@ -164,7 +164,8 @@ fn type_name(field: &Value) -> String {
             words.join(" or ")
         }
         _ => {
-            let forms = list(field.get("oneOf")).iter().map(type_name).filter(|word| word != "null");
+            let forms =
+                list(field.get("oneOf")).iter().map(type_name).filter(|word| word != "null");
             let forms: Vec<String> = forms.filter(|word| !word.is_empty()).collect();
             if forms.is_empty() { "object".to_owned() } else { forms.join(" or ") }
         }

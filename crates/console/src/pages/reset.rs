@@ -9,12 +9,12 @@ use maud::html;
 use store::{Account, Link, LinkPurpose};
 
 use super::login::client_network;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{shared_fields, mails, signin};
+use crate::state::ConsoleState;
+use crate::{mails, shared_fields, signin};
 use admin::names;
 
 const MAX_LOGIN_BYTES: usize = 320;
@@ -75,14 +75,25 @@ async fn send_mail(desk: &ConsoleState, login: &str) -> Result<(), PageError> {
 }
 
 /// Sends the link to choose a password.
-pub(crate) async fn mail_link(desk: &ConsoleState, account: &Account, to: &str) -> Result<(), PageError> {
+pub(crate) async fn mail_link(
+    desk: &ConsoleState,
+    account: &Account,
+    to: &str,
+) -> Result<(), PageError> {
     let id = Some(account.id.as_str());
-    let word = links::create(desk, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset).await?;
+    let word =
+        links::create(desk, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset)
+            .await?;
     mails::send(desk, mails::reset(to, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
 
-fn login_form(desk: &ConsoleState, status: StatusCode, login: &str, wrongs: &FieldErrors) -> Response {
+fn login_form(
+    desk: &ConsoleState,
+    status: StatusCode,
+    login: &str,
+    wrongs: &FieldErrors,
+) -> Response {
     let body = html! {
         section.card {
             h1 { "Reset Password" }
@@ -142,7 +153,10 @@ pub(crate) async fn change(
     signin::after_password(&desk, &headers, &account, "/console").await
 }
 
-async fn opened_reset(desk: &ConsoleState, headers: &HeaderMap) -> Result<(Link, Account), PageError> {
+async fn opened_reset(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<(Link, Account), PageError> {
     let link = links::from_cookie(desk, headers, &[LinkPurpose::Reset]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);

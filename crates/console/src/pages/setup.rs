@@ -8,12 +8,12 @@ use http::{HeaderMap, StatusCode};
 use maud::html;
 use store::{Account, AccountRole, StoreError};
 
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::guard::SETUP_TOKEN_SETTING;
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
-use crate::{urls, shared_fields, session};
+use crate::state::ConsoleState;
+use crate::{session, shared_fields, urls};
 use admin::{names, random};
 
 const MAX_FIELD_BYTES: usize = 4_096;
@@ -134,7 +134,12 @@ fn validate(entered: &SetupInput<'_>) -> FieldErrors {
     wrongs
 }
 
-fn form(status: StatusCode, token: &str, entered: &SetupInput<'_>, wrongs: &FieldErrors) -> Response {
+fn form(
+    status: StatusCode,
+    token: &str,
+    entered: &SetupInput<'_>,
+    wrongs: &FieldErrors,
+) -> Response {
     let body = html! {
         section.card {
             h1 { "Set up your gateway" }

@@ -6,16 +6,18 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, AccountTerms, Link, LinkPurpose, AccountRole, MemberChange, StoreError, TeamRole};
+use store::{
+    Account, AccountRole, AccountTerms, Link, LinkPurpose, MemberChange, StoreError, TeamRole,
+};
 
 use super::login::client_network;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
-use crate::signup::SignUpMode;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{shared_fields, mails, signin};
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::{mails, shared_fields, signin};
 use admin::names;
 
 const MAX_FIELD_BYTES: usize = 4_096;
@@ -61,10 +63,14 @@ pub(crate) async fn send(
 async fn send_mail(desk: &ConsoleState, to: &str) -> Result<(), PageError> {
     let mail = match desk.store.account_by_login(to).await? {
         Some(account) if account.disabled => return Ok(()),
-        Some(account) => mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url())),
+        Some(account) => {
+            mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url()))
+        }
         None => {
             let note = LinkData { email: Some(to.to_owned()), ..LinkData::default() };
-            let word = links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up).await?;
+            let word =
+                links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up)
+                    .await?;
             mails::signup(to, &desk.base_url(), &links::url(desk, &word))
         }
     };

@@ -12,15 +12,15 @@ use maud::{Markup, html};
 use store::{AccountTerms, BudgetTerms, RateLimits, StoreError, Team};
 
 use super::key_form::{self, MAX_FIELD_BYTES};
-use super::overview::{KeyState, KeyOwners, key_table, spent_of_cap};
+use super::overview::{KeyOwners, KeyState, key_table, spent_of_cap};
 use super::{members, teams};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
 use crate::display;
+use crate::form::{FieldErrors, FormFields, FormInput};
+use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
 use admin::TeamAction;
 use admin::names;
 

@@ -10,17 +10,20 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, UsageFilter, UsagePoint, UsageReport, UsageRequest};
+use store::{
+    GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsagePoint, UsageReport,
+    UsageRequest, UsageStep,
+};
 
 use crate::acting_for::TEAM_PARAMETER;
-use crate::urls;
 use crate::chart::{Chart, ChartSeries};
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const HOUR: Micros = 3_600 * 1_000_000;
 const DAY: Micros = 24 * HOUR;
@@ -118,8 +121,10 @@ impl UsageSelection {
             let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
             Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
         };
-        let (range_word, _, back) =
-            RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(DEFAULT_RANGE);
+        let (range_word, _, back) = RANGES
+            .into_iter()
+            .find(|(word, ..)| *word == asked.get("range"))
+            .unwrap_or(DEFAULT_RANGE);
         let account_id =
             if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
         let filter = UsageFilter {
@@ -360,7 +365,8 @@ impl FilterOptions {
 }
 
 fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
-    let kept = [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
+    let kept =
+        [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
     html! {
         form.filters method="get" action="/console/usage" {
             @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
@@ -427,7 +433,11 @@ impl TimeAxis {
 }
 
 /// How fast calls were, as lines.
-fn latency_chart(view: &UsageSelection, axis: &TimeAxis, points: &[UsagePoint<LatencyTotals>]) -> Markup {
+fn latency_chart(
+    view: &UsageSelection,
+    axis: &TimeAxis,
+    points: &[UsagePoint<LatencyTotals>],
+) -> Markup {
     let picks: [(&str, LatencyPick); 4] = [
         ("First byte, median", |pace| pace.waited.percentile(50)),
         ("First byte, 95 %", |pace| pace.waited.percentile(95)),
@@ -444,14 +454,21 @@ fn latency_chart(view: &UsageSelection, axis: &TimeAxis, points: &[UsagePoint<La
         row
     });
     let title = "Latency over time";
-    Chart { title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.lines()
+    Chart { title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }
+        .lines()
 }
 
 /// What was used, as bars told apart.
-fn totals_chart(view: &UsageSelection, axis: &TimeAxis, seen: &UsageReport, names: &NameLookup) -> Markup {
+fn totals_chart(
+    view: &UsageSelection,
+    axis: &TimeAxis,
+    seen: &UsageReport,
+    names: &NameLookup,
+) -> Markup {
     let first = || seen.top.iter().take(MAX_SERIES).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
-    let mut rows: Vec<ChartSeries> = first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
+    let mut rows: Vec<ChartSeries> =
+        first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
     for point in &seen.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
         if let Some(value) = row.and_then(|row| axis.value_mut(row, point.begun)) {
@@ -467,7 +484,13 @@ fn totals_chart(view: &UsageSelection, axis: &TimeAxis, seen: &UsageReport, name
     rows.push(others);
     rows.retain(|row| row.total() != 0);
     let title = format!("{} over time, by {}", view.metric.title(), view.group_by.word());
-    Chart { title: &title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.stacked_bars()
+    Chart {
+        title: &title,
+        steps: &axis.steps,
+        series: &rows,
+        format_value: view.metric.formatter(),
+    }
+    .stacked_bars()
 }
 
 /// When each step of the view begins.
@@ -496,7 +519,12 @@ fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     }
 }
 
-fn group_table(view: &UsageSelection, top: &[(String, ReportTotals)], all: &ReportTotals, names: &NameLookup) -> Markup {
+fn group_table(
+    view: &UsageSelection,
+    top: &[(String, ReportTotals)],
+    all: &ReportTotals,
+    names: &NameLookup,
+) -> Markup {
     let field = view.group_by.word();
     let share = |used: &ReportTotals| {
         let (part, whole) = (view.metric.value_of(used), view.metric.value_of(all).max(1));

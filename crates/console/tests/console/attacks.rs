@@ -8,7 +8,7 @@ use console::routes;
 use http::{HeaderMap, Method, StatusCode};
 use store::{Account, AccountRole};
 
-use crate::gateway::{ConsoleGateway, PageReply, PASSWORD};
+use crate::gateway::{ConsoleGateway, PASSWORD, PageReply};
 
 #[tokio::test]
 async fn thousands_of_sessions_that_almost_fit_open_nothing() {
@@ -157,7 +157,10 @@ async fn no_answer_and_no_work_tells_who_has_an_account() {
 }
 
 /// What must not change by anybody's form, whatever fields it has.
-async fn standing(gateway: &ConsoleGateway, member: &Account) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
+async fn standing(
+    gateway: &ConsoleGateway,
+    member: &Account,
+) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
     let accounts = gateway.store.accounts().await.unwrap();
     let people = accounts.iter().map(|one| (one.username.clone(), one.role, one.disabled));
     let keys = gateway.store.keys().await.unwrap();

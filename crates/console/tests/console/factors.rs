@@ -2,10 +2,10 @@
 
 use aws_lc_rs::hmac;
 use http::StatusCode;
-use store::{Factor, FactorKind, AccountRole, SealedSecret};
+use store::{AccountRole, Factor, FactorKind, SealedSecret};
 
 use crate::fake_passkey::{FakePasskey, send};
-use crate::gateway::{ConsoleGateway, PageReply, PASSWORD, SECOND};
+use crate::gateway::{ConsoleGateway, PASSWORD, PageReply, SECOND};
 
 /// What an app would show at that time.
 fn code(secret: &str, at: i64) -> String {

@@ -86,7 +86,12 @@ impl FakePasskey {
 }
 
 /// Sends a form of ours.
-pub(crate) async fn send(gateway: &ConsoleGateway, path: &str, answer: &PasskeyAnswer, cookie: &str) -> PageReply {
+pub(crate) async fn send(
+    gateway: &ConsoleGateway,
+    path: &str,
+    answer: &PasskeyAnswer,
+    cookie: &str,
+) -> PageReply {
     let fields: Vec<(&str, &str)> = answer.iter().map(|(n, v)| (*n, v.as_str())).collect();
     gateway.post(path, &fields).cookie(cookie).send().await
 }

@@ -13,13 +13,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Money, Usage};
-use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, ModelPrices};
-use console::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
+use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, ModelPrices};
+use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ledger::{Clock, LedgerEntry, Micros, CallOutcome, TestClock};
+use ledger::{CallOutcome, Clock, LedgerEntry, Micros, TestClock};
 use parking_lot::Mutex;
-use store::{Account, KeyRecord, KeyScope, RateLimits, AccountRole, Store, Vault};
+use store::{Account, AccountRole, KeyRecord, KeyScope, RateLimits, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -101,7 +101,11 @@ impl ConsoleHost for FakeHost {
         Box::pin(async move { Response::new(Body::from(said)) })
     }
 
-    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response> {
+    fn call_admin_api(
+        self: Arc<Self>,
+        account: Account,
+        request: Request<Body>,
+    ) -> HostFuture<Response> {
         Box::pin(async move { self.admin_api.answer(&account, request).await })
     }
 
@@ -130,7 +134,10 @@ impl ConsoleHost for FakeHost {
         self.provider.lock().iter().flat_map(|provider| provider.known()).collect()
     }
 
-    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
         let provider = self.provider.lock().clone();
         Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
     }

@@ -215,8 +215,11 @@ async fn paths_that_only_look_like_ours_are_nothing() {
 async fn an_administrator_reaches_below_but_not_beside_or_above() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Admin).await;
-    let others =
-        [("olga", AccountRole::Owner, 403), ("ada", AccountRole::Admin, 403), ("max", AccountRole::Member, 303)];
+    let others = [
+        ("olga", AccountRole::Owner, 403),
+        ("ada", AccountRole::Admin, 403),
+        ("max", AccountRole::Member, 303),
+    ];
     let mut keys = Vec::new();
     for (name, role, status) in others {
         let account = gateway.account(name, role).await;

@@ -1,7 +1,7 @@
 //! Who may do what in which team: every cell of the table, tried through the pages.
 
 use http::{Method, StatusCode};
-use store::{Account, AccountTerms, KeyRecord, RateLimits, AccountRole, Team, TeamRole};
+use store::{Account, AccountRole, AccountTerms, KeyRecord, RateLimits, Team, TeamRole};
 
 use crate::gateway::{ConsoleGateway, START, key};
 
@@ -161,7 +161,13 @@ impl RightsFixture {
         )
     }
 
-    async fn attempt(&self, deed: TriedAction, ground: &TestTeam, actor: &Account, cookie: &str) -> u16 {
+    async fn attempt(
+        &self,
+        deed: TriedAction,
+        ground: &TestTeam,
+        actor: &Account,
+        cookie: &str,
+    ) -> u16 {
         let TestTeam { team, own, other, member } = ground;
         let team = format!("/console/teams/{}", team.id);
         let person = format!("{team}/members/{}", member.id);
@@ -232,7 +238,8 @@ async fn every_cell_of_the_table_of_rights() {
         let actor = world.gateway.account(name, role).await;
         let cookie = world.gateway.sign_in(name).await;
         for (deed, own, other, none) in TABLE {
-            for (which, letters) in [(TeamChoice::Own, own), (TeamChoice::Other, other), (TeamChoice::None, none)]
+            for (which, letters) in
+                [(TeamChoice::Own, own), (TeamChoice::Other, other), (TeamChoice::None, none)]
             {
                 let seat = (which == TeamChoice::Own).then_some(seat);
                 let made = match which {

@@ -1,7 +1,7 @@
 //! Teams on their pages: whom one acts for, who is added and who leaves, what becomes of keys.
 
 use http::StatusCode;
-use store::{Account, KeyRecord, AccountRole, MemberChange, Team, TeamRole};
+use store::{Account, AccountRole, KeyRecord, MemberChange, Team, TeamRole};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, START, entry, key};
 
@@ -186,7 +186,12 @@ async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
     let cookie = gateway.sign_in("ada").await;
     let got = gateway.post(&format!("{person}/remove"), &[]).cookie(&cookie).send().await;
     got.assert_redirect(&at(&crew));
-    gateway.get(&at(&crew)).cookie(&cookie).send().await.assert_contains("Administrators manage it");
+    gateway
+        .get(&at(&crew))
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_contains("Administrators manage it");
 }
 
 #[tokio::test]

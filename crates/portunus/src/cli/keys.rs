@@ -3,18 +3,18 @@
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
-use ledger::{Clock, BudgetPeriod, SystemClock};
+use ledger::{BudgetPeriod, Clock, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyScope, RateLimits, KeyOwner, AccountRole, Store};
+use store::{AccountRole, AccountTerms, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
 use tokio_util::task::TaskTracker;
 
 use super::{CommonArgs, print_line};
-use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, IssuedKey};
+use admin::{AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion};
 
-use crate::app::{open_store, owner_or_create, key_pepper};
-use access::keys::{KeyCache, key_json, budget_json, key_state};
+use crate::app::{key_pepper, open_store, owner_or_create};
+use access::keys::{KeyCache, budget_json, key_json, key_state};
 use access::limits::SharedLimits;
 use config::IpRange;
 use config::parse_duration;
@@ -192,7 +192,8 @@ impl RateLimitArgs {
 }
 
 pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Result<ExitCode> {
-    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
+    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command
+    {
         let say = "a key for calls needs --cap <USD> or --unlimited";
         let wrong = super::CliArguments::command().error(ErrorKind::MissingRequiredArgument, say);
         let _ = wrong.print();
@@ -213,12 +214,18 @@ pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Re
     admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Running gateways hear of it at once instead of within a second.
-        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.publish_key_change().await;
+        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?
+            .publish_key_change()
+            .await;
     }
     outcome
 }
 
-async fn run_command(common: &CommonArgs, admin: &AccountAdmin, command: KeysCommand) -> anyhow::Result<ExitCode> {
+async fn run_command(
+    common: &CommonArgs,
+    admin: &AccountAdmin,
+    command: KeysCommand,
+) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
             require_not_negative(cap)?;
@@ -292,7 +299,10 @@ async fn set_key(
     if common.json {
         print_line(&key_json(&record, SystemClock.now()).to_string());
     } else {
-        print_line(&format!("The key {} is changed; running gateways know within seconds.", record.id));
+        print_line(&format!(
+            "The key {} is changed; running gateways know within seconds.",
+            record.id
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -425,7 +435,8 @@ async fn create(
     if draft.scope == KeyScope::Admin {
         require_administrator(&account)?;
     }
-    let IssuedKey { record, secret: text } = admin.create_key(&Actor::Operator, &account, draft).await?;
+    let IssuedKey { record, secret: text } =
+        admin.create_key(&Actor::Operator, &account, draft).await?;
     if common.json {
         let mut shown = key_json(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
@@ -471,7 +482,9 @@ async fn list(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if keys.is_empty() {
-        print_line("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
+        print_line(
+            "There are no keys. Make one with: portunus keys create --name NAME --unlimited",
+        );
     } else {
         print_line(&format!(
             "{:12}  {:8}  {:5}  {:>14}  {:>14}  name",

@@ -93,10 +93,12 @@ async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> 
             })
             .collect();
         let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.violations).collect();
-        print_line(&json!({
-            "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
-        })
-        .to_string());
+        print_line(
+            &json!({
+                "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
+            })
+            .to_string(),
+        );
     } else {
         for InvariantCheck { law, name, statement: says, violations: broken } in &proofs {
             let result = if broken.is_empty() { "holds" } else { "BROKEN" };
@@ -136,7 +138,9 @@ async fn export(store: &Store, wanted: ExportArgs) -> anyhow::Result<ExitCode> {
             match format {
                 // Writing to a text cannot fail.
                 ExportFormat::Json => drop(writeln!(line, "{told}")),
-                ExportFormat::Csv => line.push_str(&csv_line(csv_cells(&told).map(|(_, value)| value))),
+                ExportFormat::Csv => {
+                    line.push_str(&csv_line(csv_cells(&told).map(|(_, value)| value)))
+                }
             }
         }
     }

@@ -11,8 +11,9 @@ use tracing_subscriber::prelude::*;
 pub(super) fn start() {
     let wanted = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
     let filter: Targets = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let logs =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(LineEscaper(io::stderr));
+    let logs = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_writer(LineEscaper(io::stderr));
     if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
         logs.json().flatten_event(true).finish().with(filter).init();
     } else {

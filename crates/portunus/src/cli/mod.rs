@@ -47,7 +47,11 @@ struct CommonArgs {
 
 impl CommonArgs {
     fn given(&self, listen: Option<String>) -> LoadOptions {
-        LoadOptions { file: self.config.clone(), listen_address: listen, data_folder: self.data.clone() }
+        LoadOptions {
+            file: self.config.clone(),
+            listen_address: listen,
+            data_folder: self.data.clone(),
+        }
     }
 
     fn load(&self) -> anyhow::Result<Config> {

@@ -43,7 +43,8 @@ pub(super) async fn simulate(
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| anyhow::anyhow!("{} cannot be read: {e}", path.display()))?;
-            demo::FaultRules::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
+            demo::FaultRules::parse(&text)
+                .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
         }
     };
     let listener = TcpListener::bind(listen).await.map_err(|e| {
@@ -54,7 +55,8 @@ pub(super) async fn simulate(
     print_line(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
     let pace = demo::StreamPace { pause: pace.unwrap_or_default() };
     let rules = Arc::new(rules);
-    let options = demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };
+    let options =
+        demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
     };

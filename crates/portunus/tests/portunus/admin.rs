@@ -5,7 +5,13 @@ use serde_json::{Value, json};
 use store::AccountRole;
 use testkit::{TestGateway, TestResponse};
 
-async fn ask(gateway: &TestGateway, method: Method, path: &str, body: Value, key: &str) -> TestResponse {
+async fn ask(
+    gateway: &TestGateway,
+    method: Method,
+    path: &str,
+    body: Value,
+    key: &str,
+) -> TestResponse {
     let ask = gateway.request(method, &format!("/api/admin{path}")).key(key);
     ask.header("content-type", "application/json").body(body.to_string()).send().await
 }

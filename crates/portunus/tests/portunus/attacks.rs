@@ -1,11 +1,11 @@
 //! Attacks that other gateways fell to, tried on this one: forged keys, headers that claim to be
 //! somebody, fields that nobody may set.
 
-use access::keys::{NewKeyToken, KeyToken};
+use access::keys::{KeyToken, NewKeyToken};
 use admin::NewKey;
 use http::Method;
 use serde_json::{Value, json};
-use store::{Account, KeyRecord, AccountRole};
+use store::{Account, AccountRole, KeyRecord};
 use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";

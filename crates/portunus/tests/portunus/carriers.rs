@@ -4,7 +4,7 @@ use admin::NewKey;
 use canon::Money;
 use serde_json::{Value, json};
 use store::KeyRecord;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, chat_reply, reply};
+use testkit::{ScriptedProvider, TestGateway, TestResponse, chat_reply, reply};
 
 /// The calls that cost something, with a body each; the model is to be put in.
 fn calls(model: &str) -> [(String, Value); 4] {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let given = LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
+    let given =
+        LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
     let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     Config::parse(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
 }

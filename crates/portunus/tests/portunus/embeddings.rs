@@ -1,7 +1,7 @@
 //! `/v1/embeddings`, `:embedContent` and `:batchEmbedContents`, as a caller sees them.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, reply};
+use testkit::{ScriptedProvider, TestGateway, TestResponse, reply};
 
 const LIST: &str = "/v1/embeddings";
 const ONE: &str = "/v1beta/models/m:embedContent";

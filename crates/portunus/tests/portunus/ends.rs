@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, reply, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply, sse};
 
 /// A chat provider that says the stop text in two pieces and then falls silent for good: only a
 /// gateway that lets it go has an answer.

@@ -2,7 +2,7 @@
 //! it pays where a provider does not count.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, sse};
 
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";

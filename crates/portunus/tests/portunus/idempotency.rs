@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::EntryFilter;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+use testkit::{
+    AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply, sse,
+};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -173,7 +175,8 @@ async fn a_caller_that_stops_reading_at_the_end_mark_has_its_answer_kept() {
 
 #[tokio::test]
 async fn an_answer_too_large_to_keep_is_not_run_twice() {
-    let provider = ScriptedProvider::start(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
+    let provider =
+        ScriptedProvider::start(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(named(&gateway, CHAT, "n", &body).await.status, 200);

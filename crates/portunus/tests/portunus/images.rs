@@ -3,7 +3,7 @@
 use image::{ImageFormat, RgbImage, Rgba, RgbaImage};
 use serde_json::{Value, json};
 use std::io::Cursor;
-use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse, reply};
 
 const GENERATIONS: &str = "/v1/images/generations";
 const EDITS: &str = "/v1/images/edits";
@@ -34,7 +34,11 @@ fn plain(side: u32, colour: [u8; 4]) -> Vec<u8> {
 }
 
 /// A form as the official clients send it.
-fn form<'a>(gateway: &'a TestGateway, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> TestRequest<'a> {
+fn form<'a>(
+    gateway: &'a TestGateway,
+    fields: &[(&str, &str)],
+    files: &[(&str, &[u8])],
+) -> TestRequest<'a> {
     let mut body = Vec::new();
     for (name, value) in fields {
         body.extend_from_slice(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{BudgetTerms, KeyRecord, RateLimits};
-use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse, chat_reply};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -49,7 +49,12 @@ async fn gated() -> (Arc<Semaphore>, ScriptedProvider) {
 
 /// Makes so many calls at once, of which all but some must be refused while those wait at the
 /// gate; then opens it. Tells one of the refusals.
-async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() -> TestRequest<'a>) -> TestResponse {
+async fn all_but<'a>(
+    some: usize,
+    of: usize,
+    gate: &Semaphore,
+    ask: impl Fn() -> TestRequest<'a>,
+) -> TestResponse {
     let mut calls: FuturesUnordered<_> = (0..of).map(|_| ask().send()).collect();
     let mut last = None;
     for _ in some..of {

@@ -1,6 +1,6 @@
 //! Media named by address: judged in every field of every format, fetched for lanes that cannot.
 
-#[path = "../../../upstream/tests/upstream/ground/mod.rs"]
+#[path = "../../../upstream/tests/upstream/support/mod.rs"]
 mod ground;
 
 use admin::NewKey;
@@ -14,7 +14,9 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+use testkit::{
+    AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply, sse,
+};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
@@ -129,7 +131,11 @@ fn answer(format: &str) -> Vec<AnswerStep> {
 }
 
 /// A gateway with one provider for every format, each serving a model of the format's name.
-async fn gateway(fetches: &str, media: &str, names: &Arc<Book>) -> (TestGateway, Vec<ScriptedProvider>) {
+async fn gateway(
+    fetches: &str,
+    media: &str,
+    names: &Arc<Book>,
+) -> (TestGateway, Vec<ScriptedProvider>) {
     let mut providers = Vec::new();
     let mut config = format!("[media]\n{media}\n");
     for format in FORMATS {
@@ -192,7 +198,8 @@ async fn a_lane_that_cannot_fetch_is_given_the_very_bytes() {
                 continue;
             }
             assert_eq!(got.status, 200, "{format} {place} to {upstream}: {}", got.text());
-            let asked = String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
+            let asked =
+                String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
             let encoded = STANDARD.encode(bytes_of(thing));
             assert!(asked.contains(&encoded), "{format} {place} to {upstream}: {asked}");
             assert!(!asked.contains("media.test"), "{format} {place} to {upstream}: {asked}");
@@ -288,7 +295,8 @@ async fn a_lane_that_can_fetch_is_given_the_address() {
             let (path, body) = request(upstream, field, url);
             let got = gateway.post(&path, &body).send().await;
             assert_eq!(got.status, 200, "{format} {place} to {upstream}: {}", got.text());
-            let asked = String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
+            let asked =
+                String::from_utf8(provider.requests().last().unwrap().body.clone()).unwrap();
             assert!(asked.contains(url), "{format} {place} to {upstream}: {asked}");
             if format == *upstream {
                 let model = format!("\"model\":\"{format}\"");
@@ -509,7 +517,8 @@ async fn a_provider_that_redirects_is_unavailable_and_not_followed() {
             "HTTP/1.1 {status} X\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\n\r\n",
             canary.port
         );
-        let provider = ScriptedProvider::start(vec![vec![AnswerStep::Bytes(head.into_bytes())]]).await;
+        let provider =
+            ScriptedProvider::start(vec![vec![AnswerStep::Bytes(head.into_bytes())]]).await;
         let gateway = TestGateway::with_config(&provider.config("chat")).await;
         let got = send(&gateway, "m", 0, "data:image/png;base64,AA").await;
         assert_eq!(got.status, 503, "{}", got.text());

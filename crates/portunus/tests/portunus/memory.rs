@@ -77,7 +77,8 @@ async fn what_was_not_to_be_kept_or_is_anothers_is_not_found() {
         (got.status.as_u16(), &got.json()["error"]["code"]),
         (404, &json!("previous_response_not_found"))
     );
-    let got = gateway.request(Method::DELETE, &format!("{RESPONSES}/{id}")).key(&other).send().await;
+    let got =
+        gateway.request(Method::DELETE, &format!("{RESPONSES}/{id}")).key(&other).send().await;
     assert_eq!(got.status, 404);
     let got = gateway.request(Method::DELETE, &format!("{RESPONSES}/{id}")).send().await;
     assert_eq!(got.json(), json!({ "id": id, "object": "response", "deleted": true }));

@@ -18,11 +18,19 @@ fn escape(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-async fn post(gateway: &TestGateway, path: &str, cookie: &str, fields: &[(&str, &str)]) -> TestResponse {
+async fn post(
+    gateway: &TestGateway,
+    path: &str,
+    cookie: &str,
+    fields: &[(&str, &str)],
+) -> TestResponse {
     let body: Vec<String> = fields.iter().map(|(n, v)| format!("{n}={}", escape(v))).collect();
     let ask = gateway.request(Method::POST, path).without_key().header("cookie", cookie);
     let ask = ask.header("sec-fetch-site", "same-origin");
-    ask.header("content-type", "application/x-www-form-urlencoded").body(body.join("&")).send().await
+    ask.header("content-type", "application/x-www-form-urlencoded")
+        .body(body.join("&"))
+        .send()
+        .await
 }
 
 impl<'a> Person<'a> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, chat_reply, reply};
+use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, chat_reply, reply};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use crate::client::event_stream::EventStreamBody;
 use crate::client::h1::Http1Body;
 use crate::client::http_client::LocalBody;
-use crate::content_coding::{ContentCoding, BodyDecoder, DecodeError};
+use crate::content_coding::{BodyDecoder, ContentCoding, DecodeError};
 
 /// The most that comes out of one compressed answer.
 const MAX_DECODED_BYTES: usize = 256 << 20;

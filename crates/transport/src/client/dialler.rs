@@ -39,7 +39,8 @@ pub(crate) struct Dialler {
 impl Dialler {
     /// A dialler that has so much time for a connection.
     pub(crate) fn new(time: Duration, names: Option<Arc<dyn NameResolver>>) -> Self {
-        let names = names.unwrap_or_else(|| Arc::new(SystemResolver::with_max_lookups(MAX_CONCURRENT_LOOKUPS)));
+        let names = names
+            .unwrap_or_else(|| Arc::new(SystemResolver::with_max_lookups(MAX_CONCURRENT_LOOKUPS)));
         Self { resolver: names, failed: Arc::default(), timeout: time }
     }
 
@@ -87,7 +88,9 @@ impl Dialler {
             return;
         }
         addresses.sort_by_key(|address| {
-            failed.get(address).filter(|when| now.saturating_duration_since(**when) < FAILURE_MEMORY)
+            failed
+                .get(address)
+                .filter(|when| now.saturating_duration_since(**when) < FAILURE_MEMORY)
         });
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::client::body::{ClientBody, BodyError};
+use crate::client::body::{BodyError, ClientBody};
 use crate::client::http_client::ClientResponse;
 
 const EVENT_STREAM_TYPE: &str = "application/vnd.amazon.eventstream";
@@ -92,7 +92,9 @@ impl FrameDecoder {
         let mut out = Vec::new();
         loop {
             let frame = next_frame(&mut self.buffer);
-            match frame.and_then(|frame| frame.map(|frame| write_frame(&frame, &mut out)).transpose()) {
+            match frame
+                .and_then(|frame| frame.map(|frame| write_frame(&frame, &mut out)).transpose())
+            {
                 Ok(Some(())) => {}
                 Ok(None) => return Ok(Bytes::from(out)),
                 Err(why) => {
@@ -126,7 +128,8 @@ fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
     if length > MAX_FRAME_BYTES {
         return Err("a frame of an event stream is larger than any answer should be");
     }
-    if length < PRELUDE_BYTES + CHECKSUM_BYTES || headers > length - PRELUDE_BYTES - CHECKSUM_BYTES {
+    if length < PRELUDE_BYTES + CHECKSUM_BYTES || headers > length - PRELUDE_BYTES - CHECKSUM_BYTES
+    {
         return Err("a frame of an event stream has lengths that cannot be");
     }
     if buffer.len() < length {
@@ -143,10 +146,12 @@ fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
 /// Writes what a frame holds as an event.
 fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
     const UNREADABLE_HEADERS: &str = "the headers of an event stream's frame cannot be read";
-    let headers = frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
+    let headers =
+        frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
     let headers = u32::from_be_bytes(*headers) as usize;
     let payload = frame.slice(PRELUDE_BYTES + headers..frame.len() - CHECKSUM_BYTES);
-    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers)).ok_or(UNREADABLE_HEADERS)?;
+    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers))
+        .ok_or(UNREADABLE_HEADERS)?;
     match &*words.message_type {
         "event" if words.event_type == "chunk" => {
             let json: Value = serde_json::from_slice(&payload)
@@ -253,7 +258,8 @@ mod tests {
             head.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
             head.extend_from_slice(value.as_bytes());
         }
-        let total = u32::try_from(PRELUDE_BYTES + head.len() + payload.len() + CHECKSUM_BYTES).unwrap();
+        let total =
+            u32::try_from(PRELUDE_BYTES + head.len() + payload.len() + CHECKSUM_BYTES).unwrap();
         let mut bytes = total.to_be_bytes().to_vec();
         bytes.extend_from_slice(&u32::try_from(head.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());

@@ -29,7 +29,12 @@ pub struct AddressGuard {
 
 impl Default for AddressGuard {
     fn default() -> Self {
-        Self { allowed_hosts: Vec::new(), allowed_ranges: Vec::new(), ports: DEFAULT_PORTS.to_vec(), own_host: None }
+        Self {
+            allowed_hosts: Vec::new(),
+            allowed_ranges: Vec::new(),
+            ports: DEFAULT_PORTS.to_vec(),
+            own_host: None,
+        }
     }
 }
 
@@ -108,7 +113,8 @@ impl AddressGuard {
     /// The same guard, refusing the gateway's own address.
     #[must_use]
     pub fn refusing_own_host(mut self, public_url: &str) -> Self {
-        self.own_host = Url::parse(public_url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+        self.own_host =
+            Url::parse(public_url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
         self
     }
 
@@ -126,7 +132,8 @@ impl AddressGuard {
         }
         let url = Url::parse(text).map_err(|_| NotPublic)?;
         let target = self.check_url(url)?;
-        let spelt = target.url.host_str().is_some_and(|host| is_spelled_plainly(text, &target.url, host));
+        let spelt =
+            target.url.host_str().is_some_and(|host| is_spelled_plainly(text, &target.url, host));
         if spelt { Ok(target) } else { Err(NotPublic) }
     }
 
@@ -137,7 +144,11 @@ impl AddressGuard {
 
     /// Where a target sends us on to: never to a place it could not be asked for itself, and never
     /// from TLS to plain text.
-    pub fn check_redirect(&self, from: &FetchTarget, location: &str) -> Result<FetchTarget, NotPublic> {
+    pub fn check_redirect(
+        &self,
+        from: &FetchTarget,
+        location: &str,
+    ) -> Result<FetchTarget, NotPublic> {
         let url = from.url.join(location).map_err(|_| NotPublic)?;
         let to = self.check_url(url)?;
         if from.is_tls() && !to.is_tls() { Err(NotPublic) } else { Ok(to) }
@@ -197,7 +208,8 @@ struct GuardedResolver {
 impl NameResolver for GuardedResolver {
     fn resolve(&self, name: &str) -> LookupFuture {
         let guard = self.guard.clone();
-        let named = guard.allowed_hosts.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
+        let named =
+            guard.allowed_hosts.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
         let finding = self.resolver.resolve(name);
         Box::pin(async move {
             let mut found = finding.await?;
@@ -382,7 +394,8 @@ mod tests {
         let (inside, outside, own) = ("10.0.0.1", "8.8.8.8", "169.254.169.254");
         let addresses = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>();
         let guard = AddressGuard::new(["gpu.lan"]).unwrap();
-        let names = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside, outside, own]))));
+        let names =
+            guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside, outside, own]))));
         assert_eq!(names.resolve("example.com").await.unwrap(), addresses(&[outside]));
         assert_eq!(names.resolve("gpu.lan").await.unwrap(), addresses(&[inside, outside]));
         let names = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside]))));

@@ -15,9 +15,9 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
 use crate::client::body::{BodyError, RequestBody};
-use crate::client::response_head::{self, ResponseHead, MAX_HEAD_BYTES};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
+use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
 use crate::framing::{Framing, FramingStep};
 
 /// How much is read at once at first, and at most.
@@ -66,7 +66,14 @@ pub(crate) enum ExchangeError {
 impl ClientWire {
     pub(crate) fn new(line: ClientStream, proxied: bool) -> Self {
         let out = RequestBuffer { is_finished: true, ..RequestBuffer::default() };
-        Self { stream: line, is_proxied: proxied, has_answered: false, read: BytesMut::new(), read_bytes: MIN_READ_BYTES, out }
+        Self {
+            stream: line,
+            is_proxied: proxied,
+            has_answered: false,
+            read: BytesMut::new(),
+            read_bytes: MIN_READ_BYTES,
+            out,
+        }
     }
 
     /// Whether a connection that was kept can be used again: nothing came on it, not even its end.
@@ -78,13 +85,17 @@ impl ClientWire {
     }
 
     /// Sends a request and waits for the head of the answer.
-    pub(crate) async fn exchange(&mut self, request: Request<RequestBody>) -> Result<ResponseHead, ExchangeError> {
+    pub(crate) async fn exchange(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<ResponseHead, ExchangeError> {
         self.buffer_request(request);
         let mut heard = false;
         let outcome = poll_fn(|cx| self.poll_head(cx, &mut heard)).await;
         let stale = self.has_answered && !heard;
         self.has_answered = true;
-        outcome.map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
+        outcome
+            .map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
     }
 
     fn buffer_request(&mut self, request: Request<RequestBody>) {
@@ -183,7 +194,11 @@ impl RequestBuffer {
         self.sent >= self.small.len() && self.pieces.is_empty()
     }
 
-    fn poll_write(&self, line: Pin<&mut ClientStream>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        &self,
+        line: Pin<&mut ClientStream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let small = self.small.get(self.sent..).unwrap_or_default();
         if self.pieces.is_empty() {
             return line.poll_write(cx, small);
@@ -270,7 +285,9 @@ impl Http1Body {
         place: Arc<HostPool>,
     ) -> Self {
         if let Framing::Length(left) = framing {
-            wire.read_bytes = usize::try_from(left).unwrap_or(MAX_READ_BYTES).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
+            wire.read_bytes = usize::try_from(left)
+                .unwrap_or(MAX_READ_BYTES)
+                .clamp(MIN_READ_BYTES, MAX_READ_BYTES);
         }
         let trailers = http::HeaderMap::new();
         let mut flow = Self { wire: Some(wire), framing, keep_alive: keep, pool: place, trailers };

@@ -14,11 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::body::{ClientBody, BodyError, NetworkBody, RequestBody};
-use crate::client::h1::{ExchangeError, Http1Body, ClientWire};
-use crate::client::outbound::{OpenedConnection, OutboundConnector, Outbound};
-use crate::client::pool::{PooledConnection, HostPool, ConnectionPool, Http2Connection};
+use crate::client::body::{BodyError, ClientBody, NetworkBody, RequestBody};
 use crate::client::connection_use::ConnectionUse;
+use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
+use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
+use crate::client::pool::{ConnectionPool, HostPool, Http2Connection, PooledConnection};
 
 /// How often a connection with many requests on it is asked whether it lives, and how long it may
 /// take to say so.
@@ -81,11 +81,19 @@ impl HttpClient {
     /// they would carry the credential to a place it was not meant for.
     pub fn network(connect: Duration, way: &Outbound) -> Self {
         let opener = way.connector(connect);
-        Self::Network(NetworkClient(Arc::new(ClientCore { pool: ConnectionPool::default(), connector: opener, connect_timeout: connect })))
+        Self::Network(NetworkClient(Arc::new(ClientCore {
+            pool: ConnectionPool::default(),
+            connector: opener,
+            connect_timeout: connect,
+        })))
     }
 
     /// Sends a request and waits for the head of the answer; on a connection of its own if `fresh`.
-    pub async fn send(&self, request: Request<RequestBody>, fresh: bool) -> Result<ClientResponse, SendError> {
+    pub async fn send(
+        &self,
+        request: Request<RequestBody>,
+        fresh: bool,
+    ) -> Result<ClientResponse, SendError> {
         self.send_within(request, fresh, Duration::MAX).await
     }
 
@@ -97,7 +105,9 @@ impl HttpClient {
         connect: Duration,
     ) -> Result<ClientResponse, SendError> {
         match self {
-            Self::Network(NetworkClient(ways)) => ways.send(request, fresh, connect.min(ways.connect_timeout)).await,
+            Self::Network(NetworkClient(ways)) => {
+                ways.send(request, fresh, connect.min(ways.connect_timeout)).await
+            }
             Self::Local(local) => {
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
                 Ok(ClientResponse {
@@ -137,7 +147,10 @@ impl ClientCore {
     ) -> Result<ClientResponse, SendError> {
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(SendError { progress: UpstreamProgress::NotSent, cause: "the address is not whole".into() });
+            return Err(SendError {
+                progress: UpstreamProgress::NotSent,
+                cause: "the address is not whole".into(),
+            });
         };
         let place = self.pool.host((scheme.clone(), authority.clone()));
         if let Some(proof) = self.connector.proxy_authorization(uri) {
@@ -145,8 +158,11 @@ impl ClientCore {
         }
         if !fresh {
             match place.take() {
-                Some(PooledConnection::Http1(wire)) => return exchange_http1(wire, request, place).await,
-                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await {
+                Some(PooledConnection::Http1(wire)) => {
+                    return exchange_http1(wire, request, place).await;
+                }
+                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
+                {
                     Ok(outcome) => return outcome,
                     // Its last request had just been one too many: nothing of ours was sent.
                     Err(back) => request = *back,
@@ -165,15 +181,17 @@ impl ClientCore {
         place: Arc<HostPool>,
         connect: Duration,
     ) -> Result<ClientResponse, SendError> {
-        let nothing = |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
+        let nothing =
+            |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
         let opening = tokio::time::timeout(connect, self.connector.open(request.uri()));
-        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } = match opening.await {
-            Ok(opened) => opened.map_err(nothing)?,
-            Err(_) => {
-                let why = format!("no connection within {connect:?}");
-                return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
-            }
-        };
+        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } =
+            match opening.await {
+                Ok(opened) => opened.map_err(nothing)?,
+                Err(_) => {
+                    let why = format!("no connection within {connect:?}");
+                    return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
+                }
+            };
         if !shared {
             return exchange_http1(Box::new(ClientWire::new(line, proxied)), request, place).await;
         }
@@ -203,7 +221,9 @@ async fn exchange_http1(
     place: Arc<HostPool>,
 ) -> Result<ClientResponse, SendError> {
     let head = wire.exchange(request).await.map_err(|failed| match failed {
-        ExchangeError::Stale(why) => SendError { progress: UpstreamProgress::StaleConnection, cause: why },
+        ExchangeError::Stale(why) => {
+            SendError { progress: UpstreamProgress::StaleConnection, cause: why }
+        }
         ExchangeError::Sent(why) => SendError { progress: UpstreamProgress::Sent, cause: why },
     })?;
     let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, place));

@@ -88,7 +88,10 @@ impl Outbound {
     /// proxy that finds addresses, and its own must be found whatever it is.
     #[must_use]
     pub fn guarded(&self, guard: &AddressGuard) -> Self {
-        let names = self.matcher.is_none().then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
+        let names = self
+            .matcher
+            .is_none()
+            .then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
         Self { resolver: names, ..self.clone() }
     }
 
@@ -119,7 +122,11 @@ impl Outbound {
         let mut tls = self.tls();
         tls.alpn_protocols = vec![ALPN_H2.to_vec(), b"http/1.1".to_vec()];
         let tls = TlsConnector::from(Arc::new(tls));
-        OutboundConnector { dialler: Dialler::new(connect, self.resolver.clone()), tls, outbound: self.clone() }
+        OutboundConnector {
+            dialler: Dialler::new(connect, self.resolver.clone()),
+            tls,
+            outbound: self.clone(),
+        }
     }
 
     /// A connection to that very address, which is one of the target's. A proxy is asked for the
@@ -246,13 +253,21 @@ impl OutboundConnector {
         };
         let stream = stream.into_inner();
         if !secret {
-            return Ok(OpenedConnection { stream: ClientStream::Plain(stream), is_proxied: proxied, is_http2: false });
+            return Ok(OpenedConnection {
+                stream: ClientStream::Plain(stream),
+                is_proxied: proxied,
+                is_http2: false,
+            });
         }
         let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned())?;
         let stream = self.tls.connect(name, stream).await?;
         let shared = stream.get_ref().1.alpn_protocol() == Some(ALPN_H2);
-        Ok(OpenedConnection { stream: ClientStream::Tls(Box::new(stream)), is_proxied: proxied, is_http2: shared })
+        Ok(OpenedConnection {
+            stream: ClientStream::Tls(Box::new(stream)),
+            is_proxied: proxied,
+            is_http2: shared,
+        })
     }
 
     /// What a proxy must be told in a request to that address.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::body::RequestBody;
-use crate::client::h1::ClientWire;
 use crate::client::connection_use::ConnectionUse;
+use crate::client::h1::ClientWire;
 
 /// How long a connection is kept without being used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -119,7 +119,8 @@ impl IdleConnections {
         while self.idle.front().is_some_and(|(last, _)| last.elapsed() >= IDLE_TIMEOUT) {
             self.idle.pop_front();
         }
-        self.http2.take_if(|(last, shared)| last.elapsed() >= IDLE_TIMEOUT || shared.sender.is_closed());
+        self.http2
+            .take_if(|(last, shared)| last.elapsed() >= IDLE_TIMEOUT || shared.sender.is_closed());
         self.has_reaper = !self.idle.is_empty() || self.http2.is_some();
         self.has_reaper
     }

@@ -56,7 +56,13 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
         seen.record(&name, header.value)?;
         headers.append(name, HeaderValue::from_maybe_shared(head.slice_ref(header.value))?);
     }
-    let ResponseFraming { length, has_transfer_coding: coded, chunked, close: closes, keep_alive: keeps } = seen;
+    let ResponseFraming {
+        length,
+        has_transfer_coding: coded,
+        chunked,
+        close: closes,
+        keep_alive: keeps,
+    } = seen;
     if coded && old {
         return Err("HTTP/1.0 knows no `Transfer-Encoding`".into());
     }
@@ -176,7 +182,10 @@ mod tests {
                 "1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive\r\n",
                 (Framing::Length(7), true),
             ),
-            ("1.1 200 OK\r\ntransfer-encoding: chunked\r\n", (Framing::chunked(MAX_TRAILER_BYTES), true)),
+            (
+                "1.1 200 OK\r\ntransfer-encoding: chunked\r\n",
+                (Framing::chunked(MAX_TRAILER_BYTES), true),
+            ),
             (
                 "1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n",
                 (Framing::chunked(MAX_TRAILER_BYTES), true),

@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::connections::{Connection, Connections, ShutdownPhase};
-use super::h1::{self, DeadlineTimer, ByteStream};
+use super::h1::{self, ByteStream, DeadlineTimer};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 
@@ -176,7 +176,8 @@ impl StreamCounter {
         let mut state = self.state.lock();
         let now = Instant::now();
         let (last, count) = *state;
-        let count = (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
+        let count =
+            (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
         let count = count + f64::from(u8::from(taken_back));
         *state = (now, count);
         drop(state);

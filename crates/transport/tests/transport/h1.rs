@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use transport::{ClientResponse, HttpClient, SendError, Outbound, RequestBody, ProxySettings};
+use transport::{ClientResponse, HttpClient, Outbound, ProxySettings, RequestBody, SendError};
 
 /// A provider that gives every request on every connection the same answer.
 struct FixedServer {
@@ -44,7 +44,8 @@ impl FixedServer {
     }
 
     async fn ask(&self, client: &HttpClient, body: usize) -> Result<ClientResponse, SendError> {
-        let pieces = RequestBody::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
+        let pieces =
+            RequestBody::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
         let request = Request::post(format!("http://{}/v1/x", self.address)).body(pieces).unwrap();
         client.send(request, false).await
     }
@@ -102,7 +103,10 @@ async fn body(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize) {
 
 fn client() -> HttpClient {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    HttpClient::network(Duration::from_secs(5), &Outbound::new(&ProxySettings::default(), &[]).unwrap())
+    HttpClient::network(
+        Duration::from_secs(5),
+        &Outbound::new(&ProxySettings::default(), &[]).unwrap(),
+    )
 }
 
 async fn text(answer: ClientResponse) -> Result<String, String> {
@@ -175,7 +179,10 @@ async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
     let provider = FixedServer::start(LENGTH, AfterResponse::HangsUp).await;
     let client = client();
     text(provider.ask(&client, 10).await.unwrap()).await.unwrap();
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::StaleConnection);
+    assert_eq!(
+        provider.ask(&client, 10).await.unwrap_err().progress,
+        UpstreamProgress::StaleConnection
+    );
     let provider = FixedServer::start("nonsense\r\n\r\n", AfterResponse::Waits).await;
     assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::Sent);
     let gone = FixedServer { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };

@@ -1,7 +1,10 @@
 //! The fetcher: what it gets, and all it does not. Servers, certificates and canaries are real;
 //! only the names are ours, because a test cannot ask the internet to lie.
 
-use crate::support::{TestAuthority, ScriptedResolver, CanaryServer, INNER_ADDRESSES, PNG, ProxyServer, TestServer, forbidden_urls, png_response};
+use crate::support::{
+    CanaryServer, INNER_ADDRESSES, PNG, ProxyServer, ScriptedResolver, TestAuthority, TestServer,
+    forbidden_urls, png_response,
+};
 use bytes::Bytes;
 use canon::MediaKind;
 use http::{Request, Response};
@@ -16,7 +19,11 @@ use upstream::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetch
 
 const LIMITS: FetchLimits = FetchLimits { max_bytes: 4_096, timeout: Duration::from_secs(10) };
 
-fn fetcher(guard: AddressGuard, authority: &TestAuthority, names: &Arc<ScriptedResolver>) -> MediaFetcher {
+fn fetcher(
+    guard: AddressGuard,
+    authority: &TestAuthority,
+    names: &Arc<ScriptedResolver>,
+) -> MediaFetcher {
     let way = Outbound::new(&ProxySettings::default(), &authority.pem).unwrap();
     MediaFetcher::new(guard, &way, LIMITS).with_resolver(Arc::clone(names) as _)
 }
@@ -153,17 +160,16 @@ async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
     let plain = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let down = format!("http://media.example.com:{}/", plain.at.port());
     let server =
-        TestServer::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| match request
-            .uri()
-            .path()
-        {
-            "/0" => png_response(),
-            "/loop" => go_to(302, "/loop"),
-            "/down" => go_to(302, &down),
-            "/nowhere" => Response::builder().status(302).body(Full::default()).unwrap(),
-            path => {
-                let left: usize = path.trim_start_matches('/').parse().unwrap();
-                go_to(307, &format!("./{}", left - 1))
+        TestServer::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| {
+            match request.uri().path() {
+                "/0" => png_response(),
+                "/loop" => go_to(302, "/loop"),
+                "/down" => go_to(302, &down),
+                "/nowhere" => Response::builder().status(302).body(Full::default()).unwrap(),
+                path => {
+                    let left: usize = path.trim_start_matches('/').parse().unwrap();
+                    go_to(307, &format!("./{}", left - 1))
+                }
             }
         })
         .await;
@@ -283,7 +289,8 @@ async fn a_proxy_is_asked_for_the_judged_address_and_not_for_the_name() {
     let address = Some(format!("http://{}", proxy.at));
     let proxies = ProxySettings { http: address.clone(), https: address, no_proxy: None };
     let way = Outbound::new(&proxies, &authority.pem).unwrap();
-    let fetcher = MediaFetcher::new(AddressGuard::default(), &way, LIMITS).with_resolver(Arc::clone(&names) as _);
+    let fetcher = MediaFetcher::new(AddressGuard::default(), &way, LIMITS)
+        .with_resolver(Arc::clone(&names) as _);
     names.set_answers("media.example.com", &[&["8.8.8.8"]]);
     assert_eq!(get(&fetcher, "https://media.example.com/").await.unwrap().bytes, PNG);
     assert!(

@@ -1,12 +1,14 @@
 //! The way out: certificates, proxies, protocols, and redirects that are not followed. Servers,
 //! proxies and certificates are real.
 
-use crate::support::{self, TestAuthority, CanaryServer, ProxyServer, TestServer, SocksServer, png_response};
+use crate::support::{
+    self, CanaryServer, ProxyServer, SocksServer, TestAuthority, TestServer, png_response,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
-use transport::{ClientResponse, HttpClient, Outbound, RequestBody, ProxySettings};
+use transport::{ClientResponse, HttpClient, Outbound, ProxySettings, RequestBody};
 
 const CONNECT: Duration = Duration::from_secs(5);
 

@@ -7,12 +7,12 @@ use axum::response::Response;
 use http::StatusCode;
 
 use super::{PAGE_PATH, prove, render_page};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FieldErrors};
-use crate::pages;
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::redirect_to;
 use crate::page_error::PageError;
+use crate::pages;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 use admin::names;
 
 /// `POST /console/account/email`: the address counts once the link sent to it was used. Whether it

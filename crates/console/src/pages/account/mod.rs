@@ -16,14 +16,14 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{Factor, FactorKind, Identity};
 
-use crate::state::ConsoleState;
-use crate::shared_fields::{error_summary, new_password, current_password};
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, see_other, redirect_to};
-use crate::throttle::ClientNetwork;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to, see_other};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::{current_password, error_summary, new_password};
+use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
+use crate::{display, urls};
 
 pub(super) const PAGE_PATH: &str = "/console/account";
 
@@ -42,7 +42,15 @@ pub(crate) async fn show(
         "identity" => Some("Your account is linked."),
         _ => None,
     };
-    render_page(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default(), told).await
+    render_page(
+        &desk,
+        &signed,
+        StatusCode::OK,
+        &FormFields::default(),
+        &FieldErrors::default(),
+        told,
+    )
+    .await
 }
 
 /// `POST /console/account/sessions/end`: signs out everywhere, here too.
@@ -84,7 +92,11 @@ pub(crate) async fn remove_factor(
 
 /// Whether somebody signed in shows the account's password too: a browser left open must not be
 /// enough to take an account over. Tries count like those to sign in.
-pub(super) async fn password_matches(desk: &ConsoleState, signed: &SignedInUser, password: &str) -> Result<bool, PageError> {
+pub(super) async fn password_matches(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    password: &str,
+) -> Result<bool, PageError> {
     let SignedInUser { account, .. } = signed;
     if password.len() > admin::password::MAX_PASSWORD_BYTES {
         return Ok(false);
@@ -93,7 +105,9 @@ pub(super) async fn password_matches(desk: &ConsoleState, signed: &SignedInUser,
     desk.code_throttle.admit_name(&desk.store, &account.id, now).await?;
     let right = desk.passwords.verify(password, account.password_hash.clone()).await?;
     if right {
-        desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), now).await?;
+        desk.code_throttle
+            .clear_name(&desk.store, &account.id, ClientNetwork::of(None), now)
+            .await?;
     }
     Ok(right)
 }

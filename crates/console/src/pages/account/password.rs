@@ -7,12 +7,12 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
 use super::{password_matches, render_page};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FieldErrors};
-use crate::pages;
-use crate::session::{self, SignedInUser};
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::redirect_to;
 use crate::page_error::PageError;
+use crate::pages;
+use crate::session::{self, SignedInUser};
+use crate::state::ConsoleState;
 use admin::names;
 
 /// `POST /console/account/password`: every session ends, and this browser gets a new one.

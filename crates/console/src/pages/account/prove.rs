@@ -12,18 +12,18 @@ use serde_json::json;
 use store::{Factor, FactorKind};
 
 use super::{PAGE_PATH, password_matches};
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::shared_fields::current_password;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to};
+use crate::page_error::PageError;
 use crate::pages::login::passkey_fields;
 use crate::pages::second_step::accept_code;
 use crate::passkey::{self, PasskeyResponse};
 use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
+use crate::shared_fields::current_password;
 use crate::signin::PendingSignIn;
+use crate::state::ConsoleState;
 use crate::throttle::ClientNetwork;
-use crate::page_error::PageError;
+use crate::urls;
 
 const PROOF_PATH: &str = "/console/account/prove";
 
@@ -70,7 +70,9 @@ pub(crate) async fn submit(
         let factors = desk.store.factors_of(&account.id).await?;
         let here = PendingSignIn::for_signed_in(account.clone(), factors);
         if accept_code(&desk, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
-            desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now()).await?;
+            desk.code_throttle
+                .clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now())
+                .await?;
             return finish(&desk, &signed, "code", next(&fields)).await;
         }
         wrongs.add("code", "This code is not right, or it was used before.");
@@ -107,7 +109,9 @@ pub(crate) async fn passkey(
     desk.code_throttle.admit_name(&desk.store, id, desk.now()).await?;
     match passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), Some(id), true).await? {
         Some(account) if account == *id => {
-            desk.code_throttle.clear_name(&desk.store, id, ClientNetwork::of(None), desk.now()).await?;
+            desk.code_throttle
+                .clear_name(&desk.store, id, ClientNetwork::of(None), desk.now())
+                .await?;
             finish(&desk, &signed, "passkey", next(&fields)).await
         }
         Some(_) | None => {
@@ -118,7 +122,12 @@ pub(crate) async fn passkey(
     }
 }
 
-async fn finish(desk: &ConsoleState, signed: &SignedInUser, how: &str, next: &str) -> Result<Response, PageError> {
+async fn finish(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    how: &str,
+    next: &str,
+) -> Result<Response, PageError> {
     signed.record_proof(desk).await?;
     desk.audit(&signed.account.id, "session.prove", &signed.account.id, how).await;
     Ok(redirect_to(next))

@@ -11,15 +11,15 @@ use http::header;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text};
 use crate::csv::csv_line;
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const PAGE_PATH: &str = "/console/audit";
 const PER_PAGE: usize = 50;
@@ -246,7 +246,12 @@ pub(crate) async fn csv(
     let clerk = AdminClient::new(&desk, &signed);
     // Whoever may not look is told so by a page, not by a file that breaks off.
     clerk.get("/audit?limit=1").await?;
-    let export = AuditExport { client: clerk, query: asked, names: display_names(&desk).await?, position: AuditPosition::Header };
+    let export = AuditExport {
+        client: clerk,
+        query: asked,
+        names: display_names(&desk).await?,
+        position: AuditPosition::Header,
+    };
     let pieces = stream::try_unfold(export, |mut export| async move {
         let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))

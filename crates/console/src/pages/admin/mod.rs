@@ -16,9 +16,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin_client::{ApiReply, texts};
-use crate::form::{FormFields, FieldErrors, note_ids, field_notes};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
 use crate::layout::{Layout, ok_page, redirect_to};
+use crate::session::SignedInUser;
 
 /// The hidden field with the tag of the thing a form is about.
 const ETAG_FIELD: &str = "tag";
@@ -65,7 +65,12 @@ fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Fiel
 }
 
 /// On to a page after a change, by way of what the change warns of, if it does.
-fn redirect_with_warnings(signed: &SignedInUser, here: &'static str, answer: &Value, next: &str) -> Response {
+fn redirect_with_warnings(
+    signed: &SignedInUser,
+    here: &'static str,
+    answer: &Value,
+    next: &str,
+) -> Response {
     let warnings = texts(answer, "warnings");
     if warnings.is_empty() {
         return redirect_to(next);

@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::models::{PAGE_PATH, lane_names, page_of};
 use super::providers::source_badge;
-use super::{ETAG_FIELD, text_area, price_form, select, etag_field, redirect_with_warnings};
-use crate::urls;
+use super::{ETAG_FIELD, etag_field, price_form, redirect_with_warnings, select, text_area};
 use crate::admin_client::{AdminClient, ApiReply, list, text};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const MAX_ID_BYTES: usize = 512;
 const KIND_CHOICES: [(&str, &str); 4] = [
@@ -161,16 +161,27 @@ pub(crate) async fn change(
     let clerk = AdminClient::new(&desk, &signed);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
     let model = load(&clerk, id).await?;
-    let (status, wrongs) =
-        match settings_body(&desk, id, stored_settings(&model.value).unwrap_or_default(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
+    let (status, wrongs) = match settings_body(
+        &desk,
+        id,
+        stored_settings(&model.value).unwrap_or_default(),
+        &fields,
+    ) {
+        Ok(body) => {
+            match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
                 Ok(saved) => {
-                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, "/console/models?told=saved"));
+                    return Ok(redirect_with_warnings(
+                        &signed,
+                        PAGE_PATH,
+                        &saved.value,
+                        "/console/models?told=saved",
+                    ));
                 }
                 Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
-            },
-            Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
-        };
+            }
+        }
+        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
+    };
     Ok(form(&signed, status, Some(&model), &fields, &wrongs))
 }
 
@@ -203,8 +214,17 @@ pub(crate) async fn add(
     if wrongs.is_empty() {
         match settings_body(&desk, id, Map::new(), &fields) {
             Ok(body) => match clerk.change(Method::PUT, &api_path(id), "", &body).await? {
-                Ok(saved) => return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &page_of(id))),
-                Err(refusal) => (status, wrongs) = (refusal.status, refusal.field_errors(&field_names())),
+                Ok(saved) => {
+                    return Ok(redirect_with_warnings(
+                        &signed,
+                        PAGE_PATH,
+                        &saved.value,
+                        &page_of(id),
+                    ));
+                }
+                Err(refusal) => {
+                    (status, wrongs) = (refusal.status, refusal.field_errors(&field_names()))
+                }
             },
             Err(more) => wrongs = more,
         }

@@ -8,14 +8,14 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::providers::source_badge;
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text};
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 pub(super) const PAGE_PATH: &str = "/console/models";
 const PER_PAGE: usize = 50;
@@ -29,7 +29,10 @@ pub(crate) async fn show(
     signed: SignedInUser,
     QueryFields(asked): QueryFields,
 ) -> Result<Response, PageError> {
-    let (words, kind) = (asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(), asked.get_trimmed("kind", MAX_QUERY_BYTES)?);
+    let (words, kind) = (
+        asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
+        asked.get_trimmed("kind", MAX_QUERY_BYTES)?,
+    );
     let told = AdminClient::new(&desk, &signed).get("/models").await?.value;
     let fits = |model: &&Value| {
         let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();

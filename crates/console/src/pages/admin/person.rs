@@ -10,17 +10,17 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use store::AccountRole;
 
-use super::{ETAG_FIELD, select, etag_field, text_or_null};
+use super::{ETAG_FIELD, etag_field, select, text_or_null};
 use crate::admin_client::{AdminClient, AdminRefusal, ApiReply, text};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::page_error::PageError;
 use crate::pages::copy_block;
 use crate::pages::people::role_description;
 use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page, page, redirect_to};
-use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{display, urls};
 use admin::may_grant_role;
 
 const PEOPLE_PATH: &str = "/console/people";
@@ -84,7 +84,8 @@ pub(crate) async fn show(
     };
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
-    render_page(&signed, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), told).await
+    render_page(&signed, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), told)
+        .await
 }
 
 /// `POST /console/people/{id}/role`
@@ -177,7 +178,10 @@ pub(crate) async fn reset(
             p.actions { a.button href={ (PEOPLE_PATH) "/" (urls::escape_value(&person.id)) } { "Done" } }
         }
     };
-    Ok(ok_page(&Layout::signed_in("A link to choose a password", &signed.account).with_nav(PEOPLE_PATH), &body))
+    Ok(ok_page(
+        &Layout::signed_in("A link to choose a password", &signed.account).with_nav(PEOPLE_PATH),
+        &body,
+    ))
 }
 
 /// `POST /console/people/{id}/sign-out`
@@ -194,7 +198,11 @@ pub(crate) async fn sign_out(
 }
 
 /// The page again, with what stands against a change.
-async fn rejected_page(signed: &SignedInUser, person: &AccountPage, refusal: &AdminRefusal) -> Result<Response, PageError> {
+async fn rejected_page(
+    signed: &SignedInUser,
+    person: &AccountPage,
+    refusal: &AdminRefusal,
+) -> Result<Response, PageError> {
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
     let wrongs = refusal.field_errors(&["role"]);
@@ -310,7 +318,15 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErr
     let limit = |name: &'static str, label: &'static str| {
         let value = fields.get(name);
         let mode = Some("numeric");
-        FormInput { name, label, value, input_mode: mode, mark_optional: false, ..FormInput::default() }.render(wrongs)
+        FormInput {
+            name,
+            label,
+            value,
+            input_mode: mode,
+            mark_optional: false,
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     html! {
         p.muted { "For all keys of the account together; nothing is no limit." }

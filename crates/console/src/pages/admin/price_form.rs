@@ -1,12 +1,12 @@
 //! Prices in a form: one field for each plain price, and what has parts of its own as JSON.
 
 use canon::Price;
-use catalog::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, TierPrices};
+use catalog::{ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::text_area;
-use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput};
 
 /// The plain prices: their fields, which are those of the API, and what they are for.
 pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
@@ -164,7 +164,15 @@ pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let input = |(name, label): (&'static str, &'static str)| {
         let value = fields.get(name);
         let mode = Some("decimal");
-        FormInput { name, label, value, input_mode: mode, mark_optional: false, ..FormInput::default() }.render(wrongs)
+        FormInput {
+            name,
+            label,
+            value,
+            input_mode: mode,
+            mark_optional: false,
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     let wrong = wrongs.get("price").or(wrongs.get(FURTHER_FIELD));
     let mut own = FieldErrors::default();
@@ -203,7 +211,8 @@ mod tests {
         let mut seen = 0;
         for model in ModelDirectory::embedded().models() {
             let price = Value::Object(to_json(&model.prices));
-            let back = parse(&FormFields::prefilled(price_fields(&price))).unwrap().map(Value::Object);
+            let back =
+                parse(&FormFields::prefilled(price_fields(&price))).unwrap().map(Value::Object);
             assert_eq!(back, Some(price.clone()), "{}", model.id);
             let list: PriceList = serde_json::from_value(price).unwrap();
             assert_eq!(list.prices().unwrap(), *model.prices, "{}", model.id);

@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use super::provider_form::{self, CREDENTIAL_HELP, FORM_FIELDS};
 use super::providers::{PAGE_PATH, lane_table, page_of, source_badge};
 use super::{ETAG_FIELD, etag_field, redirect_with_warnings};
-use crate::urls;
 use crate::admin_client::{AdminClient, ApiReply, count, list, text, texts};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
 use crate::display;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
 /// How many lanes are shown, so that the page stays small.
 const MAX_LANES: usize = 150;
@@ -34,7 +34,11 @@ struct ProviderPage {
 }
 
 impl ProviderPage {
-    fn new(desk: &ConsoleState, signed: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
+    fn new(
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+        id: ProviderPath,
+    ) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
         Ok(Self { client: AdminClient::new(desk, signed), id })
     }
@@ -84,7 +88,12 @@ pub(crate) async fn show(
         _ => None,
     };
     let now = place.load().await?;
-    Ok(render_page(&signed, &now, StatusCode::OK, &ProviderNotices { notice: told, ..ProviderNotices::default() }))
+    Ok(render_page(
+        &signed,
+        &now,
+        StatusCode::OK,
+        &ProviderNotices { notice: told, ..ProviderNotices::default() },
+    ))
 }
 
 /// `POST /console/providers/{id}`
@@ -100,7 +109,11 @@ pub(crate) async fn change(
     let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
     let (status, wrongs) = match read {
         Ok(body) => {
-            match place.client.change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body).await? {
+            match place
+                .client
+                .change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body)
+                .await?
+            {
                 Ok(saved) => {
                     let dropped = count(&saved.value, "dropped_credentials") > Some(0);
                     let back = format!(
@@ -135,7 +148,8 @@ pub(crate) async fn add_credential(
             // A credential that was not taken is not shown again either.
             let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
             let wrongs = refusal.field_errors(&["name", "value", "auth"]);
-            let say = ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
+            let say =
+                ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
             Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
@@ -168,7 +182,9 @@ pub(crate) async fn remove_credential(
     let place = ProviderPage { client: AdminClient::new(&desk, &signed), id };
     let path = place.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
     let removed = place.client.change(Method::DELETE, &path, "", &Value::Null).await?;
-    removed.map(|_| place.redirect_with_notice("removed")).map_err(|refusal| refusal.into_page_error())
+    removed
+        .map(|_| place.redirect_with_notice("removed"))
+        .map_err(|refusal| refusal.into_page_error())
 }
 
 /// `POST /console/providers/{id}/check`
@@ -178,10 +194,12 @@ pub(crate) async fn check(
     id: ProviderPath,
 ) -> Result<Response, PageError> {
     let place = ProviderPage::new(&desk, &signed, id)?;
-    let checked = place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
+    let checked =
+        place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
     let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
     let now = place.load().await?;
-    let say = ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
+    let say =
+        ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
     Ok(render_page(&signed, &now, StatusCode::OK, &say))
 }
 
@@ -198,19 +216,28 @@ pub(crate) async fn remove(
         Ok(gone) => Ok(redirect_with_warnings(&signed, PAGE_PATH, &gone.value, PAGE_PATH)),
         Err(refusal) => {
             let now = place.load().await?;
-            let say = ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
+            let say =
+                ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
             Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
 }
 
 /// `GET` on an address that only takes forms: where a browser lands that reloads one.
-pub(crate) async fn redirect_back(_: SignedInUser, id: ProviderPath) -> Result<Response, PageError> {
+pub(crate) async fn redirect_back(
+    _: SignedInUser,
+    id: ProviderPath,
+) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
     Ok(redirect_to(&page_of(&id)))
 }
 
-fn render_page(signed: &SignedInUser, now: &ApiReply, status: StatusCode, say: &ProviderNotices<'_>) -> Response {
+fn render_page(
+    signed: &SignedInUser,
+    now: &ApiReply,
+    status: StatusCode,
+    say: &ProviderNotices<'_>,
+) -> Response {
     let provider = &now.value;
     let id = text(provider, "id");
     let ProviderNotices { notice: told, entered, wrongs, checked } = say;

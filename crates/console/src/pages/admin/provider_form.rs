@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::provider::credential_body;
 use super::providers::{PAGE_PATH, page_of};
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text, texts};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
 /// The formats a provider can speak, and what they are called.
 const FORMAT_CHOICES: [(&str, &str); 5] = [
@@ -52,7 +52,10 @@ pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Wh
 
 /// The settings a form stands for: those that were there, with what it says put in their place.
 /// What it does not know stays.
-pub(super) fn settings_body(mut settings: Map<String, Value>, fields: &FormFields) -> Result<Value, FieldErrors> {
+pub(super) fn settings_body(
+    mut settings: Map<String, Value>,
+    fields: &FormFields,
+) -> Result<Value, FieldErrors> {
     let mut wrongs = FieldErrors::default();
     let mut put = |name: &str, value: Option<Value>| match value {
         Some(value) => drop(settings.insert(name.to_owned(), value)),
@@ -101,7 +104,8 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
         };
         (name, text)
     };
-    let names = ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
+    let names =
+        ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
     let mut fields: Vec<(&str, String)> = names.map(one).collect();
     let speaks = match settings.get("speaks") {
         Some(Value::String(one)) => vec![one.as_str()],
@@ -278,7 +282,11 @@ fn choice_page(signed: &SignedInUser, directory: &[Value]) -> Response {
             }
         }
     };
-    page(StatusCode::OK, &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH), &body)
+    page(
+        StatusCode::OK,
+        &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH),
+        &body,
+    )
 }
 
 fn form_page(

@@ -7,13 +7,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::urls;
 use crate::admin_client::{AdminClient, count, list, text, texts};
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 pub(super) const PAGE_PATH: &str = "/console/providers";
 /// How many lanes of each provider stand in the list of all.

@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin_client::{AdminClient, count, list, text};
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 
 const PAGE_PATH: &str = "/console/system";
 

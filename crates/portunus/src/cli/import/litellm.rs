@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
 use super::ImportResult;
-use super::providers::{ImportedProviders, toml_quoted, as_text};
+use super::providers::{ImportedProviders, as_text, toml_quoted};
 
 /// What LiteLLM says of a deployment that is ours to decide, or is the same by default.
-const IGNORED_PARAMS: [&str; 5] = ["drop_params", "max_retries", "num_retries", "mock_response", "tags"];
+const IGNORED_PARAMS: [&str; 5] =
+    ["drop_params", "max_retries", "num_retries", "mock_response", "tags"];
 /// Why deployments have no limits of their own.
 const LIMITS_ARE_PER_KEY: &str = "limits are set per key: `portunus keys create --rpm … --tpm …`";
 
@@ -42,7 +43,8 @@ pub(super) fn convert(
     let Some(Value::Array(list)) = root.shift_remove("model_list") else {
         bail!("has no `model_list`");
     };
-    let (mut places, mut models, mut notes) = (ImportedProviders::default(), Vec::new(), Vec::new());
+    let (mut places, mut models, mut notes) =
+        (ImportedProviders::default(), Vec::new(), Vec::new());
     for (at, entry) in list.into_iter().enumerate() {
         let path = format!("model_list[{at}]");
         let mut said = Vec::new();
@@ -54,7 +56,9 @@ pub(super) fn convert(
     for name in ["router_settings", "litellm_settings", "general_settings"] {
         if let Some(Value::Object(settings)) = root.shift_remove(name) {
             notes.extend(
-                apply_settings(settings, &mut models).into_iter().map(|note| format!("{name}.{note}")),
+                apply_settings(settings, &mut models)
+                    .into_iter()
+                    .map(|note| format!("{name}.{note}")),
             );
         }
     }
@@ -137,7 +141,8 @@ fn add_deployment(
 /// One section of settings; what it says that has a counterpart is taken, the rest is named.
 fn apply_settings(mut settings: Map<String, Value>, models: &mut [ImportedModel]) -> Vec<String> {
     let mut notes = Vec::new();
-    let known = |models: &[ImportedModel], name: &str| models.iter().any(|model| model.name == name);
+    let known =
+        |models: &[ImportedModel], name: &str| models.iter().any(|model| model.name == name);
     if let Some(Value::Object(aliases)) = settings.shift_remove("model_group_alias") {
         for (alias, of) in aliases {
             let of = of.get("model").unwrap_or(&of).as_str().unwrap_or_default().to_owned();
@@ -213,8 +218,9 @@ impl ImportedModel {
                 .collect(),
         };
         let _ = writeln!(out, "lanes = [{}]", lanes.join(", "));
-        let list =
-            |words: &[String]| words.iter().map(|word| toml_quoted(word)).collect::<Vec<_>>().join(", ");
+        let list = |words: &[String]| {
+            words.iter().map(|word| toml_quoted(word)).collect::<Vec<_>>().join(", ")
+        };
         if !aliases.is_empty() {
             let _ = writeln!(out, "aliases = [{}]", list(aliases));
         }

@@ -130,7 +130,8 @@ impl ImportedProviders {
 
 /// The provider of a model's name, and what the model is called there.
 fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, &'a str), String> {
-    let known = |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
+    let known =
+        |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
     if let Some(word) = word {
         let like = known(word).ok_or_else(|| format!("there is no counterpart of `{word}`"))?;
         let own = model.split_once('/').filter(|(head, _)| *head == word);
@@ -145,7 +146,8 @@ fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, 
             .unwrap_or(rest);
         return Ok((like, rest));
     }
-    let like = MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
+    let like =
+        MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
     like.map(|like| (like, model)).ok_or_else(|| format!("`{model}` names no provider"))
 }
 

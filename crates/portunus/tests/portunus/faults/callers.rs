@@ -162,7 +162,8 @@ async fn when_a_provider_dies_every_stream_on_it_is_told_and_none_is_tried_again
     const STREAMS: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let living = tokio::spawn(simulate(listener, SimulatorOptions::default(), std::future::pending::<()>()));
+    let living =
+        tokio::spawn(simulate(listener, SimulatorOptions::default(), std::future::pending::<()>()));
     let other = provider("").await;
     let speaks = r#"["chat", "responses", "messages", "native"]"#;
     let gateway = Arc::new(

@@ -111,7 +111,10 @@ async fn what_was_refused_or_said_goodbye_to_is_sent_again_and_charged_once() {
         }
         gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
-        assert!(rows.iter().all(|row| row.absorbed.as_nanos() == 0), "{fault}: nobody worked on it");
+        assert!(
+            rows.iter().all(|row| row.absorbed.as_nanos() == 0),
+            "{fault}: nobody worked on it"
+        );
         assert_eq!(rows.iter().map(|row| row.attempts).sum::<u32>(), 3, "{fault}: once more");
     }
 }
@@ -136,7 +139,8 @@ async fn a_provider_that_takes_no_more_of_a_request_is_given_up_in_time() {
 async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let options = SimulatorOptions { max_concurrent_streams: Some(1), ..SimulatorOptions::default() };
+    let options =
+        SimulatorOptions { max_concurrent_streams: Some(1), ..SimulatorOptions::default() };
     tokio::spawn(simulate(listener, options, std::future::pending::<()>()));
     let doors = Doors::before(&address, 1).await;
     let gateway = doors.gateway("connect = \"5s\"").await;
@@ -144,7 +148,8 @@ async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
         let gateway = &gateway;
         async move {
             let stream = at % 2 == 0;
-            let (path, body) = ask(canon::WireFormat::Chat, "m", "[[fault: slow wait=5ms]]", stream);
+            let (path, body) =
+                ask(canon::WireFormat::Chat, "m", "[[fault: slow wait=5ms]]", stream);
             let got = gateway.post(&path, &body).send().await;
             judge::complete(canon::WireFormat::Chat, &got, stream, true).unwrap();
         }

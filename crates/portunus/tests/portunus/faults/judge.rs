@@ -52,7 +52,12 @@ fn nothing_leaked(got: &TestResponse) -> Verdict {
 }
 
 /// A proper answer, complete and with exactly the text.
-pub(crate) fn complete(format: WireFormat, got: &TestResponse, stream: bool, exact: bool) -> Verdict {
+pub(crate) fn complete(
+    format: WireFormat,
+    got: &TestResponse,
+    stream: bool,
+    exact: bool,
+) -> Verdict {
     let text = finished(format, got, stream)?;
     if exact {
         let wrong = || format!("the text is {} bytes long and not the right one", text.len());

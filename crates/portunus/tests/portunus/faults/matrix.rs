@@ -2,7 +2,7 @@
 
 use canon::WireFormat;
 use demo::{SimulatorOptions, simulate};
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -251,7 +251,12 @@ fn shown(got: &TestResponse) -> String {
 }
 
 /// What the ledger holds, beside what the provider would bill.
-fn balance(cell: &Cell, got: &TestResponse, row: &LedgerEntry, bills: &[&Value]) -> Result<(), String> {
+fn balance(
+    cell: &Cell,
+    got: &TestResponse,
+    row: &LedgerEntry,
+    bills: &[&Value],
+) -> Result<(), String> {
     let [.., bill] = bills else { return Err("the provider never saw the call".to_owned()) };
     let claimed = |name: &str| bill[name].as_u64().unwrap_or_default();
     let (input, output) = (claimed("input_tokens"), claimed("output_tokens"));

@@ -56,7 +56,12 @@ pub(crate) struct Row {
 
 impl Row {
     /// What a call comes to, if the fault means anything there.
-    pub(crate) fn want(&self, caller: WireFormat, upstream: WireFormat, stream: bool) -> Option<Want> {
+    pub(crate) fn want(
+        &self,
+        caller: WireFormat,
+        upstream: WireFormat,
+        stream: bool,
+    ) -> Option<Want> {
         if !stream {
             return self.whole;
         }
@@ -117,8 +122,10 @@ const LAST_IS_ALL: &[But] =
     &[(None, WireFormat::Responses, Some(CUT)), (None, WireFormat::Native, Some(CUT))];
 /// What one piece comes to: native begins with words; a chat stream opens with nothing a native
 /// caller could be shown.
-const ONE_PIECE: &[But] =
-    &[(None, WireFormat::Native, Some(CUT)), (Some(WireFormat::Native), WireFormat::Chat, Some(LOST))];
+const ONE_PIECE: &[But] = &[
+    (None, WireFormat::Native, Some(CUT)),
+    (Some(WireFormat::Native), WireFormat::Chat, Some(LOST)),
+];
 
 /// Native has a call in one piece, which cannot break: neither on its way in nor on its way out.
 const IN_A_CALL: &[But] =
@@ -171,8 +178,10 @@ pub(crate) const ROWS: &[Row] = &[
         .but(&[(None, WireFormat::Responses, None), (None, WireFormat::Native, None)]),
     each("done-twice", LOST, FULL),
     each("after-done", LOST, FULL),
-    each("finish-silence", LATE, FULL)
-        .but(&[(None, WireFormat::Responses, Some(STALLED)), (None, WireFormat::Native, Some(STALLED))]),
+    each("finish-silence", LATE, FULL).but(&[
+        (None, WireFormat::Responses, Some(STALLED)),
+        (None, WireFormat::Native, Some(STALLED)),
+    ]),
     each("trailers", LOST, FULL),
     both("extra", FULL),
     // Pieces.
@@ -196,7 +205,11 @@ pub(crate) const ROWS: &[Row] = &[
     streamed("dress how=fields", FULL),
     streamed("giant-frame after=7", CUT),
     streamed("endless-line after=7 size=9MiB", CUT),
-    streamed("empty-lines after=7 count=200000", CUT).but(&[(None, WireFormat::Native, Some(FULL))]),
+    streamed("empty-lines after=7 count=200000", CUT).but(&[(
+        None,
+        WireFormat::Native,
+        Some(FULL),
+    )]),
     // Calls of tools, and numbers of answers.
     both("slow wait=1ms", FULL).asking(Asks::Call),
     both("bad-arguments", FULL).asking(Asks::Call),

@@ -168,9 +168,11 @@ async fn a_connection_closed_while_it_was_idle_is_no_failure() {
     // The second request finds its kept connection closed; the third comes on a fresh one.
     let answers = vec![chat_reply("one", 1, 1), vec![AnswerStep::Close], chat_reply("two", 1, 1)];
     let provider = ScriptedProvider::start(answers).await;
-    let gateway =
-        TestGateway::with_config(&format!("[limits]\nresend = false\n{}", config(&[&provider.url], ALONE)))
-            .await;
+    let gateway = TestGateway::with_config(&format!(
+        "[limits]\nresend = false\n{}",
+        config(&[&provider.url], ALONE)
+    ))
+    .await;
     assert_eq!(ask(&gateway).await.status, 200);
     let got = ask(&gateway).await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -185,7 +187,8 @@ async fn what_may_have_been_worked_on_is_sent_again_only_where_that_is_wanted() 
         let lost = ScriptedProvider::start(vec![vec![AnswerStep::Close]]).await;
         let alive = good().await;
         let config = config(&[&lost.url, &alive.url], BOTH);
-        let gateway = TestGateway::with_config(&format!("[limits]\nresend = {resend}\n{config}")).await;
+        let gateway =
+            TestGateway::with_config(&format!("[limits]\nresend = {resend}\n{config}")).await;
         let got = ask(&gateway).await;
         assert_eq!(got.status, if resend { 200 } else { 503 });
         assert_eq!(alive.requests().len(), usize::from(resend));
@@ -194,7 +197,8 @@ async fn what_may_have_been_worked_on_is_sent_again_only_where_that_is_wanted() 
         assert!(entry.absorbed.as_nanos() > 0, "the lost attempt is the operator's");
         assert_eq!(entry.failed[0].outcome, "failed");
         // What never left costs nobody anything.
-        let gateway = TestGateway::with_config(&super::config(&[&nobody().await, &alive.url], BOTH)).await;
+        let gateway =
+            TestGateway::with_config(&super::config(&[&nobody().await, &alive.url], BOTH)).await;
         let got = ask(&gateway).await;
         gateway.wait_until_settled().await;
         let entry = gateway.app.store.entry(got.header("x-request-id")).await.unwrap().unwrap();
@@ -204,7 +208,8 @@ async fn what_may_have_been_worked_on_is_sent_again_only_where_that_is_wanted() 
 
 #[tokio::test]
 async fn a_callers_own_patience_ends_the_wait() {
-    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
+    let silent =
+        ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
     let gateway = TestGateway::with_config(&config(&[&silent.url], ALONE)).await;
     for header in ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"] {
         // Sixty seconds for the first byte are ours; the caller has one.
@@ -216,9 +221,11 @@ async fn a_callers_own_patience_ends_the_wait() {
 
 #[tokio::test]
 async fn times_can_be_set_for_a_model() {
-    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
+    let silent =
+        ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
     let times = "timeouts = { connect = \"1s\", first_byte = \"500ms\" }";
-    let gateway = TestGateway::with_config(&config(&[&silent.url], &format!("{ALONE}\n{times}"))).await;
+    let gateway =
+        TestGateway::with_config(&config(&[&silent.url], &format!("{ALONE}\n{times}"))).await;
     let got = tokio::time::timeout(Duration::from_secs(30), ask(&gateway)).await.expect("an end");
     assert_eq!(got.status, 504);
     let bill = receipt(&gateway, &got).await;
@@ -227,7 +234,8 @@ async fn times_can_be_set_for_a_model() {
 
 #[tokio::test]
 async fn what_is_too_much_is_refused_before_any_work() {
-    let silent = ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
+    let silent =
+        ScriptedProvider::start(vec![vec![AnswerStep::Wait(Duration::from_secs(600))]]).await;
     let text = format!("[limits]\nrunning = 2\n{}", config(&[&silent.url], ALONE));
     let gateway = std::sync::Arc::new(TestGateway::with_config(&text).await);
     let running: Vec<_> = (0..2)

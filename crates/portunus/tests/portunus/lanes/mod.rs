@@ -8,7 +8,7 @@ mod room;
 mod routing;
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply};
 
 const CHAT: &str = "/v1/chat/completions";
 

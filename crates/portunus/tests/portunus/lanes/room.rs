@@ -74,14 +74,20 @@ async fn a_full_provider_leaves_its_calls_to_the_next_lane() {
 #[tokio::test]
 async fn where_there_is_no_other_lane_the_caller_is_told_when_to_come_back() {
     let (a, gate) = gated().await;
-    let gateway = Arc::new(TestGateway::with_config(&limited(&a, 2, "[models.m]\nlanes = [\"a/x\"]\n")).await);
+    let gateway = Arc::new(
+        TestGateway::with_config(&limited(&a, 2, "[models.m]\nlanes = [\"a/x\"]\n")).await,
+    );
     let mut calls = running(&gateway, &a, 2).await;
     let got = ask(&gateway).await;
     assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, "1"), "{}", got.text());
     assert_eq!(got.json()["error"]["code"], "overloaded");
     let health = gateway.app.config().lane_health(gateway.app.ticks());
     let lane = health.iter().find(|lane| lane.lane == "a/x").unwrap();
-    assert_eq!((lane.health.failure_streak, lane.health.last_failure), (0, None), "nothing is held against it");
+    assert_eq!(
+        (lane.health.failure_streak, lane.health.last_failure),
+        (0, None),
+        "nothing is held against it"
+    );
     // Whoever leaves makes room.
     calls.remove(0).abort();
     gate.add_permits(100);

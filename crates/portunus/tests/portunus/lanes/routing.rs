@@ -4,7 +4,10 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// How often each lane answered that many calls.
-async fn shares(gateway: &TestGateway, bodies: impl Iterator<Item = Value>) -> BTreeMap<String, usize> {
+async fn shares(
+    gateway: &TestGateway,
+    bodies: impl Iterator<Item = Value>,
+) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     for body in bodies {
         let got = gateway.post(CHAT, &body).send().await;
@@ -25,7 +28,8 @@ fn long(print: usize, last: &str) -> Value {
 #[tokio::test]
 async fn lanes_are_taken_in_the_order_they_are_written() {
     let (a, b) = (good().await, good().await);
-    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
+    let gateway =
+        TestGateway::with_config(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
     let shares = shares(&gateway, (0..10).map(|_| hello("m"))).await;
     assert_eq!(shares, BTreeMap::from([("b/y".to_owned(), 10)]));
 }
@@ -147,7 +151,8 @@ async fn the_cheapest_goes_first_for_who_asks_for_it() {
         (400, &json!("x-portunus-route"))
     );
     let always =
-        TestGateway::with_config(&config(&providers, &format!("{lanes}\norder = \"cheapest\""))).await;
+        TestGateway::with_config(&config(&providers, &format!("{lanes}\norder = \"cheapest\"")))
+            .await;
     assert_eq!(ask(&always).await.header("x-portunus-lane"), "b/x");
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, sse};
 
 use crate::money::{capped, receipt};
 
@@ -133,7 +133,11 @@ async fn an_answer_without_end_ends_at_its_money_in_every_format() {
             let key = capped(&gateway, "0.0003").await;
             let (path, body) = ask(caller);
             let got = gateway.post(path, &body).key(&key).send().await;
-            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{caller} from {lane}");
+            assert_eq!(
+                (got.status.as_u16(), got.is_truncated),
+                (200, false),
+                "{caller} from {lane}"
+            );
             let text = ended(caller, &got.events());
             let text = text.unwrap_or_else(|| panic!("{caller} from {lane}: {}", got.text()));
             assert!(text.contains(WORDS) && text.len() < 2_000 * WORDS.len(), "{caller}/{lane}");

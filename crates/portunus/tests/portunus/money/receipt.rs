@@ -1,7 +1,7 @@
 //! What a receipt says: the tier that was billed, what was charged for what, and who ended it.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply};
 
 use crate::money::{CHAT, capped, receipt};
 
@@ -12,7 +12,11 @@ price = { input = "1.00", output = "2.00", cached_input = "0.10", per_request = 
   priority = { rates = { input = "2.00", output = "4.00" } } }
 "#;
 
-async fn gateway(answer: Vec<AnswerStep>, speaks: &str, price: &str) -> (ScriptedProvider, TestGateway) {
+async fn gateway(
+    answer: Vec<AnswerStep>,
+    speaks: &str,
+    price: &str,
+) -> (ScriptedProvider, TestGateway) {
     let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use canon::Money;
 use store::{AccountTerms, KeyOwner, Team};
-use testkit::{TestGateway, ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
 use tokio::task::JoinSet;
 
 use crate::money::{CHAT, chat, key};

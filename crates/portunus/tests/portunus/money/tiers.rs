@@ -1,9 +1,9 @@
 //! What a provider tells of an answer in each of the four formats, whole and streamed, and what is
 //! charged for it: the tier it was served in, and counts that no window of that size can hold.
 
-use ledger::{EndedBy, CallOutcome};
+use ledger::{CallOutcome, EndedBy};
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, reply, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply, sse};
 
 use crate::money::{receipt, row};
 
@@ -165,7 +165,11 @@ fn ask(caller: &str, stream: bool) -> (String, Value) {
     }
 }
 
-async fn gateway(speaks: &str, answer: Vec<AnswerStep>, model: &str) -> (ScriptedProvider, TestGateway) {
+async fn gateway(
+    speaks: &str,
+    answer: Vec<AnswerStep>,
+    model: &str,
+) -> (ScriptedProvider, TestGateway) {
     let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
@@ -197,7 +201,12 @@ async fn every_tier_is_priced_in_every_format_whole_and_streamed() {
             let (path, body) = ask(caller, stream);
             let got = gateway.post(&path, &body).send().await;
             let case = format!("{tier}, {speaks} for {caller}, streamed: {stream}");
-            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{case}: {}", got.text());
+            assert_eq!(
+                (got.status.as_u16(), got.is_truncated),
+                (200, false),
+                "{case}: {}",
+                got.text()
+            );
             gateway.wait_until_settled().await;
             let told = receipt(&gateway, &got).await;
             assert_eq!(told["cost_usd"], cost, "{case}: {told}");

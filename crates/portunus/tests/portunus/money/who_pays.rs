@@ -1,9 +1,9 @@
 //! Who pays when: the written rule, row by row.
 
 use canon::Money;
-use ledger::{EndedBy, CallOutcome};
+use ledger::{CallOutcome, EndedBy};
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, reply, sse};
 
 use crate::money::{CHAT, capped, chat, receipt, row};
 
@@ -42,7 +42,10 @@ async fn what_the_provider_refuses_costs_nobody_anything() {
     let got = gateway.post(CHAT, &chat(false)).send().await;
     assert_eq!(got.status, 400);
     let row = row(&gateway).await;
-    assert_eq!((row.outcome, row.cost, row.absorbed), (CallOutcome::Failed, Money::ZERO, Money::ZERO));
+    assert_eq!(
+        (row.outcome, row.cost, row.absorbed),
+        (CallOutcome::Failed, Money::ZERO, Money::ZERO)
+    );
 }
 
 #[tokio::test]
@@ -176,8 +179,10 @@ async fn a_provider_that_uses_more_than_it_may_is_paid_by_the_operator() {
 
 #[tokio::test]
 async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
-    let lost =
-        vec![AnswerStep::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()), AnswerStep::Close];
+    let lost = vec![
+        AnswerStep::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()),
+        AnswerStep::Close,
+    ];
     let provider = ScriptedProvider::start(vec![lost, chat_reply("here", 9, 2)]).await;
     let gateway = TestGateway::with_config(&format!(
         "[providers.p]\nspeaks = \"chat\"\nbase = \"{0}\"\nauth = \"none\"\n\

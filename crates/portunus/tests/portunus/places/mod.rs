@@ -9,7 +9,7 @@ mod vault;
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, TestGateway, TestResponse, chat_reply};
 
 /// What a test's provider on this machine needs of the operator.
 const OPEN: &str = "[outbound]\nallow = [\"127.0.0.0/8\"]\n";

@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, reply};
 
 const MODEL: &str = "eu.anthropic.claude-x-v1:0";
 const SAID: &str = "Hello! How can I help you – or shall I sing? 🎵";
@@ -220,7 +220,11 @@ async fn a_damaged_or_short_stream_never_passes_for_a_whole_one() {
     for format in FORMATS {
         let got = ask(&gateway, format, true).await;
         assert_eq!(got.status, 200, "{format}: {}", got.text());
-        assert!(!got.is_truncated && !got.text().contains("\"error\":{"), "{format}: {}", got.text());
+        assert!(
+            !got.is_truncated && !got.text().contains("\"error\":{"),
+            "{format}: {}",
+            got.text()
+        );
     }
 }
 
@@ -243,7 +247,8 @@ fn broken(format: &str, got: &TestResponse) {
 #[tokio::test]
 async fn a_refusal_in_awss_own_words_reaches_the_caller() {
     let body = json!({ "message": "messages: at least one message is required" });
-    let bedrock = ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
+    let bedrock =
+        ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
     let gateway = gateway(&bedrock).await;
     let got = ask(&gateway, "messages", false).await;
     assert_eq!(got.status, 400, "{}", got.text());

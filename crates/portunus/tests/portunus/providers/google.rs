@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply};
 
 use crate::providers::account::Account;
 
@@ -98,9 +98,12 @@ async fn many_calls_at_once_earn_one_token() {
 #[tokio::test]
 async fn a_stale_token_and_a_refused_one_are_replaced() {
     let account = Account::new();
-    let tokens =
-        ScriptedProvider::start(vec![token("stale", 0), token("refused", 3600), token("good", 3600)])
-            .await;
+    let tokens = ScriptedProvider::start(vec![
+        token("stale", 0),
+        token("refused", 3600),
+        token("good", 3600),
+    ])
+    .await;
     let no =
         json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
     let vertex = ScriptedProvider::start(vec![

@@ -71,7 +71,9 @@ fn every_providers_variables_alone_list_exactly_its_models() {
     std::fs::write(&file, Account::new().json("https://oauth2.googleapis.com/token")).unwrap();
     assert!(models(&folder, &[]).0.is_empty());
     let mut seen = 0;
-    for provider in ModelDirectory::embedded().providers().filter(|provider| !provider.key_env.is_empty()) {
+    for provider in
+        ModelDirectory::embedded().providers().filter(|provider| !provider.key_env.is_empty())
+    {
         let variables = variables(provider, file.to_str().unwrap());
         let (listed, said) = models(&folder, &variables);
         let offered: BTreeSet<String> = ModelDirectory::embedded()

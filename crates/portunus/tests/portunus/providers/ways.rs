@@ -2,7 +2,10 @@
 //! it does not take is told.
 
 use serde_json::{Value, json};
-use testkit::{ReceivedRequest, TestGateway, TestResponse, ScriptedProvider, chat_reply, chat_stream, reply, sse};
+use testkit::{
+    ReceivedRequest, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply,
+    sse,
+};
 
 fn config(provider: &str, base: &str, model: &str, more: &str) -> String {
     format!(
@@ -29,7 +32,8 @@ async fn quirks_hold_for_the_callers_own_bytes() {
     let events = chat_stream(&["Hi"], 3, 1);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let mistral =
-        ScriptedProvider::start(vec![chat_reply("Hi", 3, 1), chat_reply("Hi", 3, 1), sse(&events)]).await;
+        ScriptedProvider::start(vec![chat_reply("Hi", 3, 1), chat_reply("Hi", 3, 1), sse(&events)])
+            .await;
     let gateway = TestGateway::with_config(&config("mistral", &mistral.url, "mistral-x", "")).await;
 
     let more = json!({ "max_completion_tokens": 9, "store": false, "seed": 5 });
@@ -84,7 +88,8 @@ async fn quirks_hold_for_a_translation() {
 #[tokio::test]
 async fn a_limit_lowered_for_a_cap_is_one_the_provider_obeys() {
     let ollama = ScriptedProvider::start(vec![chat_reply("Hi", 3, 1)]).await;
-    let gateway = TestGateway::with_config(&config("ollama", &ollama.url, "any", "speaks = \"chat\"")).await;
+    let gateway =
+        TestGateway::with_config(&config("ollama", &ollama.url, "any", "speaks = \"chat\"")).await;
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.keys().await.unwrap()[0].account_id.clone();
     let cap = Some(canon::Money::from_nanos(200_000));
@@ -106,7 +111,8 @@ async fn messages_on_vertex_name_the_model_in_the_path() {
         include_str!("../../../../dialects/tests/fixtures/messages/hello.reply.json");
     const STREAM: &str = include_str!("../../../../dialects/tests/fixtures/messages/hello.sse");
     let events: Vec<&str> = STREAM.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-    let vertex = ScriptedProvider::start(vec![reply(200, "application/json", WHOLE), sse(&events)]).await;
+    let vertex =
+        ScriptedProvider::start(vec![reply(200, "application/json", WHOLE), sse(&events)]).await;
     let fill = "fill = { region = \"global\", project = \"ours\" }";
     let model = "claude-opus-4-6";
     let gateway = TestGateway::with_config(&config("vertex", &vertex.url, model, fill)).await;
@@ -162,7 +168,8 @@ async fn paths_are_the_providers_own() {
 async fn embeddings_stand_beside_the_chat_path() {
     let body = json!({ "object": "list", "model": "e", "usage": { "prompt_tokens": 1, "total_tokens": 1 },
                        "data": [{ "object": "embedding", "index": 0, "embedding": [0.5] }] });
-    let place = ScriptedProvider::start(vec![reply(200, "application/json", &body.to_string())]).await;
+    let place =
+        ScriptedProvider::start(vec![reply(200, "application/json", &body.to_string())]).await;
     let text = config("zai", &place.url, "embedding-x", "") + "kind = \"embedding\"\n";
     let gateway = TestGateway::with_config(&text).await;
     let got = gateway.post("/v1/embeddings", &json!({ "model": "m", "input": "x" })).send().await;
@@ -172,7 +179,8 @@ async fn embeddings_stand_beside_the_chat_path() {
 
 #[tokio::test]
 async fn a_dry_run_shows_what_would_really_leave() {
-    let gateway = TestGateway::with_config(&config("mistral", "http://127.0.0.1:9", "mistral-x", "")).await;
+    let gateway =
+        TestGateway::with_config(&config("mistral", "http://127.0.0.1:9", "mistral-x", "")).await;
     let body = json!({ "model": "m", "store": true, "max_completion_tokens": 5,
                        "messages": [{ "role": "user", "content": "Hi" }] });
     let ask = gateway.post("/v1/chat/completions", &body).header("x-portunus-dry-run", "true");

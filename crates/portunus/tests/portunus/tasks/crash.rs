@@ -2,7 +2,7 @@
 
 use sqlx::Connection as _;
 use std::time::Duration;
-use testkit::{ScriptedProvider, AnswerStep};
+use testkit::{AnswerStep, ScriptedProvider};
 
 use crate::tasks::ground::{House, PNG, PRICE, config, get, order, over, picture, silence, soon};
 

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, reply};
 use tokio::sync::Semaphore;
 
 use crate::tasks::ground::{PRICE, config, order, over, picture, silence, soon};
@@ -170,8 +170,9 @@ async fn a_task_is_cancelled_before_and_while_it_runs_but_not_after() {
     let provider = ScriptedProvider::start(vec![silence(), slow]).await;
     let one = "[tasks]\nper_provider = 1";
     let gateway = TestGateway::with_config(&config(&provider.url, one)).await;
-    let cancel =
-        async |id: &str| gateway.request(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await;
+    let cancel = async |id: &str| {
+        gateway.request(Method::POST, &format!("/v1/tasks/{id}/cancel")).send().await
+    };
     let running = id(&gateway.post(GENERATIONS, &order()).send().await);
     let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");

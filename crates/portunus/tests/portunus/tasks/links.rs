@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider};
+use testkit::{ScriptedProvider, TestGateway};
 
 use crate::tasks::ground::{Got, PNG, config, get, order, over, picture, send, soon};
 

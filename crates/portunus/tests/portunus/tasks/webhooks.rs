@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, reply};
+use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, reply};
 
 use crate::tasks::ground::{config, over, picture, soon};
 

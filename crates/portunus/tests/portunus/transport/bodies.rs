@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use serde_json::json;
 use std::io::Write as _;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream};
 
 /// `{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`.
 const HELLO_BR: &str =
@@ -239,7 +239,9 @@ fn answer_with(coding: &str, kind: &str, body: &[u8]) -> Vec<AnswerStep> {
 
 /// The body of a whole answer in its plain form.
 fn plain_reply() -> Vec<u8> {
-    let Some(AnswerStep::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else { panic!() };
+    let Some(AnswerStep::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else {
+        panic!()
+    };
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     bytes[at + 4..].to_vec()
 }

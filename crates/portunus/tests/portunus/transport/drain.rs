@@ -31,7 +31,8 @@ impl Process {
     async fn start(name: &str, pace: Duration, drain: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let provider = listener.local_addr().unwrap();
-        let options = SimulatorOptions { pace: StreamPace { pause: pace }, ..SimulatorOptions::default() };
+        let options =
+            SimulatorOptions { pace: StreamPace { pause: pace }, ..SimulatorOptions::default() };
         tokio::spawn(demo::simulate(listener, options, std::future::pending::<()>()));
         let folder =
             std::env::temp_dir().join(format!("portunus-drain-{}-{name}", std::process::id()));

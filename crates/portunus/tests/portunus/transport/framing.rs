@@ -1,7 +1,7 @@
 //! Bad requests: each is refused with an answer that says why, or run exactly once.
 
 use super::caller::{CHAT, Caller, call, hello};
-use testkit::{TestGateway, ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
 
 /// What is sent in place of the usual, and what must come of it.
 struct Row {

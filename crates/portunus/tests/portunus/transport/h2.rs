@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use testkit::{TestGateway, ScriptedProvider, chat_reply, chat_stream};
+use testkit::{ScriptedProvider, TestGateway, chat_reply, chat_stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -33,7 +33,8 @@ async fn one_connection_too_many_is_turned_away_until_another_ends() {
 
 #[tokio::test]
 async fn headers_that_do_not_come_are_not_waited_for() {
-    let gateway = TestGateway::with_config("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
+    let gateway =
+        TestGateway::with_config("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
     let mut slow = Caller::to(&gateway).await;
     slow.send("POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-a: ").await;
     let answer = slow.answer().await.unwrap();

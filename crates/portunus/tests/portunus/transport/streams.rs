@@ -2,7 +2,7 @@
 
 use super::caller::{Caller, call, hello};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, sse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -31,7 +31,8 @@ pub(super) struct IncomingBody<S> {
 fn should_read_more(framing: &Framing, read: usize, handed_on: Instant) -> bool {
     match framing {
         Framing::Length(left) => {
-            (read as u64) < (*left).min(MAX_COALESCED_BYTES) && handed_on.elapsed() < MAX_COALESCE_DELAY
+            (read as u64) < (*left).min(MAX_COALESCED_BYTES)
+                && handed_on.elapsed() < MAX_COALESCE_DELAY
         }
         Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => false,
     }

@@ -48,7 +48,8 @@ impl HeadScan {
         bytes: &[u8],
         limits: &HttpLimits,
     ) -> Result<Option<usize>, ApiError> {
-        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.scanned..).unwrap_or_default()) {
+        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.scanned..).unwrap_or_default())
+        {
             let end = self.scanned + found;
             let line = bytes.get(self.line_start..end).unwrap_or_default();
             let Some(line) = line.strip_suffix(b"\r") else {
@@ -82,7 +83,11 @@ impl HeadScan {
 }
 
 /// Reads a head that is complete. `spare` is an empty map to fill.
-pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<RequestHead, ApiError> {
+pub(super) fn parse_head(
+    head: &Bytes,
+    limits: &HttpLimits,
+    spare: HeaderMap,
+) -> Result<RequestHead, ApiError> {
     let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let places = places.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -93,14 +98,17 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
             let say = format!("a request may have {} headers at most", limits.headers);
             return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
         }
-        Err(e) => return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string())),
+        Err(e) => {
+            return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string()));
+        }
     }
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
         return Err(invalid_request("the request is not HTTP/1.1"));
     };
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid_request("the method is unknown"))?;
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|_| invalid_request("the method is unknown"))?;
     let uri = parse_target(&method, head, target)?;
     let old = version == 0;
     let mut seen = RequestFraming::default();
@@ -115,7 +123,16 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
             .map_err(|_| invalid_request("a header's value holds what it must not"))?;
         headers.append(name, value);
     }
-    let RequestFraming { hosts, length, chunked, close: closes, keep_alive: keeps, upgrade: upgrades, expects_continue: expects, unknown_expectation: strange } = seen;
+    let RequestFraming {
+        hosts,
+        length,
+        chunked,
+        close: closes,
+        keep_alive: keeps,
+        upgrade: upgrades,
+        expects_continue: expects,
+        unknown_expectation: strange,
+    } = seen;
     if hosts > 1 || (hosts == 0 && !old) {
         return Err(invalid_request("a request has exactly one `Host` header").with_param("host"));
     }
@@ -134,7 +151,15 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
     };
     // What follows a wish for another protocol may not be HTTP, so nothing more is read.
     let keep = !closes && !upgrades && (!old || keeps);
-    Ok(RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects && !old, keep_alive: keep })
+    Ok(RequestHead {
+        method,
+        uri,
+        headers,
+        framing,
+        is_http10: old,
+        expects_continue: expects && !old,
+        keep_alive: keep,
+    })
 }
 
 /// The path of a request whose head cannot be read, for the words of the refusal.
@@ -182,11 +207,16 @@ impl RequestFraming {
             HOST => {
                 self.hosts += 1;
                 if !is_host(value) {
-                    return Err(invalid_request("`Host` is not the name of a host").with_param("host"));
+                    return Err(
+                        invalid_request("`Host` is not the name of a host").with_param("host")
+                    );
                 }
             }
             CONTENT_LENGTH => {
-                let wrong = || invalid_request("`Content-Length` is not one number").with_param("content-length");
+                let wrong = || {
+                    invalid_request("`Content-Length` is not one number")
+                        .with_param("content-length")
+                };
                 if self.length.is_some() || !is_tightly_spaced(value, head) {
                     return Err(wrong());
                 }
@@ -248,7 +278,8 @@ fn too_large(limits: &HttpLimits) -> ApiError {
 }
 
 fn line_too_long() -> ApiError {
-    let say = format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
+    let say =
+        format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
     ApiError::new(ErrorKind::HeadersTooLarge, say)
 }
 

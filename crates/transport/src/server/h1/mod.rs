@@ -9,7 +9,7 @@ mod reply;
 mod wire;
 
 pub(super) use head::is_host;
-pub(super) use wire::{DeadlineTimer, ByteStream};
+pub(super) use wire::{ByteStream, DeadlineTimer};
 
 use crate::framing::{Framing, FramingStep};
 use axum::body::Body;
@@ -30,8 +30,8 @@ use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use body::IncomingBody;
-use head::{RequestHead, HeadScan};
-use reply::{ReplyOptions, ReplyFraming};
+use head::{HeadScan, RequestHead};
+use reply::{ReplyFraming, ReplyOptions};
 use wire::{ReplyBuffer, ServerWire};
 
 /// How long a caller that still sends is heard out, so that it sees the answer and not a reset.
@@ -140,10 +140,15 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 return self.refuse(&fault, &path).await;
             }
         };
-        let mut manner =
-            ReplyOptions { head_only: head.method == Method::HEAD, is_http10: head.is_http10, keep_alive: head.keep_alive };
+        let mut manner = ReplyOptions {
+            head_only: head.method == Method::HEAD,
+            is_http10: head.is_http10,
+            keep_alive: head.keep_alive,
+        };
         let request = self.build_request(head);
-        let Some(response) = self.run_handler(request, manner).await else { return NextStep::Close };
+        let Some(response) = self.run_handler(request, manner).await else {
+            return NextStep::Close;
+        };
         let finished = {
             let mut wire = self.wire.lock();
             wire.end_request();
@@ -198,7 +203,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             if wire.read.is_empty() {
                 return Poll::Ready(NextHead::Closed);
             }
-            let fault = ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
+            let fault =
+                ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
             Poll::Ready(NextHead::Refused(fault, head::path_hint(&wire.read).to_owned()))
         })
         .await
@@ -206,7 +212,15 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
     /// The request as a handler gets it. A body that is here already needs no reader.
     fn build_request(&self, head: RequestHead) -> Request<Body> {
-        let RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects, keep_alive: _ } = head;
+        let RequestHead {
+            method,
+            uri,
+            headers,
+            framing,
+            is_http10: old,
+            expects_continue: expects,
+            keep_alive: _,
+        } = head;
         let mut wire = self.wire.lock();
         let turn = wire.begin_request(framing, expects);
         let length = match framing {
@@ -219,12 +233,18 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 let ServerWire { framing, read, .. } = &mut *wire;
                 match framing.take(read) {
                     Ok(FramingStep::Data(data)) => Body::from(data),
-                    Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End) | Err(_) => Body::empty(),
+                    Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End)
+                    | Err(_) => Body::empty(),
                 }
             }
             _ => {
                 let handed_on = std::time::Instant::now();
-                Body::new(IncomingBody { wire: Arc::clone(&self.wire), request_number: turn, length, last_frame_at: handed_on })
+                Body::new(IncomingBody {
+                    wire: Arc::clone(&self.wire),
+                    request_number: turn,
+                    length,
+                    last_frame_at: handed_on,
+                })
             }
         };
         drop(wire);
@@ -237,7 +257,11 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 
     /// Has a request answered. `None` when the caller left before.
-    async fn run_handler(&mut self, request: Request<Body>, manner: ReplyOptions) -> Option<Response> {
+    async fn run_handler(
+        &mut self,
+        request: Request<Body>,
+        manner: ReplyOptions,
+    ) -> Option<Response> {
         let Self { wire, handler, connection: guest, limits, alarm, .. } = self;
         let probe = if manner.is_http10 { b"" } else { PROBE_HEAD };
         let format = handler.format(request.uri().path(), request.headers());

@@ -52,7 +52,8 @@ pub(super) fn write_head(
         None => ReplyFraming::Chunked,
     };
     let asked = headers.get(CONNECTION).is_some_and(|value| value == "close");
-    let keep = manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
+    let keep =
+        manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');

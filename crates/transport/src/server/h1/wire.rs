@@ -53,7 +53,14 @@ enum PeerState {
 
 impl<S: ByteStream> ServerWire<S> {
     pub(super) fn new(stream: S, read: BytesMut) -> Self {
-        Self { stream, read, framing: Framing::Done, request_number: 0, pending_continue: b"", peer: PeerState::Open }
+        Self {
+            stream,
+            read,
+            framing: Framing::Done,
+            request_number: 0,
+            pending_continue: b"",
+            peer: PeerState::Open,
+        }
     }
 
     /// The connection itself, and what was read of it and not used.
@@ -65,7 +72,8 @@ impl<S: ByteStream> ServerWire<S> {
     pub(super) fn begin_request(&mut self, framing: Framing, expects: bool) -> u64 {
         self.request_number += 1;
         self.framing = framing;
-        self.pending_continue = if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
+        self.pending_continue =
+            if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
         self.request_number
     }
 

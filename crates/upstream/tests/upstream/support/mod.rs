@@ -442,7 +442,10 @@ async fn forward_socks(
     }
     let kind = read_bytes(&mut stream, 4).await?[3];
     let host = match kind {
-        1 => <[u8; 4]>::try_from(read_bytes(&mut stream, 4).await?).ok().map(IpAddr::from)?.to_string(),
+        1 => <[u8; 4]>::try_from(read_bytes(&mut stream, 4).await?)
+            .ok()
+            .map(IpAddr::from)?
+            .to_string(),
         3 => {
             let length = read_bytes(&mut stream, 1).await?[0];
             String::from_utf8(read_bytes(&mut stream, length.into()).await?).unwrap()
