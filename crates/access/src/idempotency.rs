@@ -33,7 +33,7 @@ const REPLY_LIFETIME_MICROS: Micros = 86_400_000_000 + 3_600_000_000;
 /// Lifetime of a claim without renewal, and the interval of renewals.
 const CLAIM_MICROS: Micros = 15_000_000;
 const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
-/// Larger replies are not stored. A retry of such a call fails instead of running twice.
+/// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
 /// Time limit for reading the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -62,7 +62,7 @@ pub(super) fn set_path(
     };
     let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
     // Segments of dots are resolved by URL parsers, even percent-encoded
-    // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has such a name.
+    // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has that name.
     let dots = model.chars().all(|c| c == '.');
     let model =
         if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };

@@ -138,7 +138,7 @@ fn record_failure(
         AttemptFailure::CredentialRefused if alert => tracing::error!(
             lane.name = name,
             credential,
-            "`{}` refuses credential {credential}, which is paused now; check its key and balance [{why}]",
+            "`{}` refuses credential {credential}, paused now; check its key and balance [{why}]",
             candidate.lane.provider.name
         ),
         AttemptFailure::ModelGone if alert => tracing::error!(

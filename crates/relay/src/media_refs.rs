@@ -43,7 +43,7 @@ struct MediaRef {
     /// JSON paths of its uses.
     paths: Vec<String>,
     target: FetchTarget,
-    /// Kind of the media as far as the request tells; `None` if the parsed request does not contain
+    /// Kind of the media in the request; `None` if the parsed request does not contain
     /// the URL.
     hint: Option<MediaHint>,
     inlined: OnceCell<Arc<InlineData>>,

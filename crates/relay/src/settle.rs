@@ -117,8 +117,8 @@ impl CallAccount {
         })
     }
 
-    /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens if
-    /// that is less than requested.
+    /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens
+    /// if that is less than requested.
     pub(super) fn attach_hold(
         mut self: BoxedAccount,
         hold: HoldTicket,

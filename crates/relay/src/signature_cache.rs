@@ -22,7 +22,7 @@ const MAX_ENTRIES: usize = 20_000;
 const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// Limit of the text scanned in one reply, and of the signatures stored for it.
 const MAX_SCANNED_BYTES: usize = 256 << 10;
-/// Limit of replies with the same text that are told apart.
+/// Limit of replies with the same text and different prompts.
 const MAX_PER_TEXT: usize = 8;
 
 /// Signatures by account.

@@ -184,8 +184,8 @@ impl SharedLimits {
         }
     }
 
-    /// Calls `on_change` for every announced key change, and after every reconnect because messages may
-    /// have been missed. Never returns.
+    /// Calls `on_change` for every announced key change, and after every reconnect because messages
+    /// may have been missed. Never returns.
     pub async fn listen_for_key_changes<F: Future<Output = ()>>(&self, on_change: impl Fn() -> F) {
         loop {
             if let Ok(Ok(mut pubsub)) =
