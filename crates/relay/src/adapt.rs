@@ -162,22 +162,22 @@ fn edit_body(
     // a body may repeat a name any number of times.
     let taken: Vec<&String> =
         renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
-    let goes = |field: &BodyField<'_>| {
+    let is_removed = |field: &BodyField<'_>| {
         taken.contains(&&field.name)
             || refuses.contains(&field.name)
             || needless.contains(&field.name)
     };
-    let stays = fields.iter().filter(|field| !goes(field)).count();
+    let kept_count = fields.iter().filter(|field| !is_removed(field)).count();
     let open = text.find('{').map_or(0, |at| at + 1);
     if !added.is_empty() {
-        let comma = if stays > 0 { "," } else { "" };
+        let comma = if kept_count > 0 { "," } else { "" };
         let with = Bytes::from(format!("{}{comma}", added.join(",")));
         edits.push(BodyEdit { range: open..open, replacement: with });
     }
     let mut kept_before = false;
     let mut last_end = open;
     for (at, field) in fields.iter().enumerate() {
-        if goes(field) {
+        if is_removed(field) {
             // `false` and `null` request nothing, so removing them is no loss.
             let asks = !matches!(field.value.get(), "false" | "null");
             if asks && refuses.contains(&field.name) {

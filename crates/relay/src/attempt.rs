@@ -29,7 +29,7 @@ pub(super) async fn attempt(
     let AdmittedCall { account, lowered_limit: limit, requested_output } = admitted;
     let media = &media;
     let origin = call.dialect.origin();
-    let one = |candidate: Candidate, mut account: BoxedAccount| async move {
+    let send_one = |candidate: Candidate, mut account: BoxedAccount| async move {
         let lane = &candidate.lane;
         // The reservation covers the output of the requested model, so a fallback model gets the
         // same limit.
@@ -49,16 +49,17 @@ pub(super) async fn attempt(
         }
         send_to_lane(call, facts, &candidate, prepared, account).await
     };
-    try_lanes(call, &facts.model, route, account, one).await
+    try_lanes(call, &facts.model, route, account, send_one).await
 }
 
-/// Tries the lanes with `one`, which sends the request. On failure the account is closed as failed.
+/// Tries the lanes with `send_one`, which sends the request. On failure the account is closed as
+/// failed.
 pub(super) async fn try_lanes<T, F, A>(
     call: &Call,
     model: &str,
     route: &Route,
     mut account: BoxedAccount,
-    one: F,
+    send_one: F,
 ) -> Result<T, ApiError>
 where
     F: Fn(Candidate, BoxedAccount) -> A,
@@ -74,7 +75,7 @@ where
     };
     next.lane.retry_budget.record_call();
     loop {
-        match one(next.clone(), account).await {
+        match send_one(next.clone(), account).await {
             Ok(response) => {
                 if plan.has_retried() {
                     next.lane.retry_budget.record_useful_retry();

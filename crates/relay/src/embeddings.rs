@@ -43,10 +43,10 @@ pub async fn serve_embeddings(
         admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
     let (call, embedding_call) = (&Arc::new(call), &embedding_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move {
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, embedding_call, &candidate, account).await
     };
-    attempt::try_lanes(call, model, &route, account, one).await
+    attempt::try_lanes(call, model, &route, account, send_one).await
 }
 
 struct EmbeddingCall {

@@ -82,7 +82,7 @@ impl NodeFunds {
     /// unreachable.
     pub async fn key_status(&self, balance: &KeyBalance) -> SpendStatus {
         match tokio::time::timeout(STORE_TIMEOUT, self.lease_client.key_status(balance)).await {
-            Ok(Ok(standing)) => standing,
+            Ok(Ok(status)) => status,
             Ok(Err(_)) | Err(_) => balance.status(),
         }
     }
@@ -90,8 +90,8 @@ impl NodeFunds {
     /// Returns the amount an account has spent and the rest of its cap; `None` if the store is
     /// unreachable.
     pub async fn account_balance(&self, id: &str, cap: Money) -> Option<(Money, Money)> {
-        let asked = tokio::time::timeout(STORE_TIMEOUT, self.store.account_spending(id));
-        let (spent, _) = asked.await.ok()?.ok()?;
+        let query = tokio::time::timeout(STORE_TIMEOUT, self.store.account_spending(id));
+        let (spent, _) = query.await.ok()?.ok()?;
         Some((spent, cap.saturating_sub(spent).max(Money::ZERO)))
     }
 

@@ -53,9 +53,9 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), 10_000);
         assert_ne!(ids.next_id(5), ids.next_id(5));
-        let mut luck: Vec<_> = seen.iter().map(|id| random_from_id(id)).collect();
-        luck.sort_unstable();
-        luck.dedup();
-        assert_eq!(luck.len(), 10_000);
+        let mut numbers: Vec<_> = seen.iter().map(|id| random_from_id(id)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 10_000);
     }
 }

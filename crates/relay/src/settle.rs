@@ -400,8 +400,8 @@ impl CallAccount {
     /// Returns the service tier to bill: the one the reply reports, else the requested one if it
     /// has a price.
     fn billed_tier(&self) -> Option<&ServiceTier> {
-        let asked = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
-        self.meter.service_tier.as_ref().or(asked)
+        let requested = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
+        self.meter.service_tier.as_ref().or(requested)
     }
 
     /// Sets size and quality for image prices. Requested values take precedence over generated

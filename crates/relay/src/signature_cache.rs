@@ -324,19 +324,19 @@ mod tests {
     #[test]
     fn equal_texts_keep_separate_signatures() {
         let cache = SignatureCache::default();
-        let said =
+        let reply_parts =
             |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
         for (prompt, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
             turns.push(user(prompt));
             let prompt_hash = cache.prompt_hash(turns.last());
-            cache.keep_parts("a", WireFormat::Messages, prompt_hash, &said(token));
+            cache.keep_parts("a", WireFormat::Messages, prompt_hash, &reply_parts(token));
             turns.push(Turn::new(Role::Assistant, vec![Part::text("Done.")]));
         }
         let mut back = chat(turns);
         cache.restore("a", WireFormat::Native, &mut back);
         let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
-        assert_eq!(answers, ["s1", "s2", "s3"].map(said));
+        assert_eq!(answers, ["s1", "s2", "s3"].map(reply_parts));
         // Signatures are not restored for a different text.
         let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
         cache.restore("a", WireFormat::Native, &mut other);

@@ -98,11 +98,11 @@ async fn run_reporter(
         }
         let mut spans = Vec::new();
         let mut has_new = false;
-        while let Ok(one) = ended.try_recv() {
-            histograms.add(&one);
+        while let Ok(call) = ended.try_recv() {
+            histograms.add(&call);
             has_new = true;
-            if one.trace.sampled {
-                spans.push(one);
+            if call.trace.sampled {
+                spans.push(call);
             }
             if spans.len() == MAX_SPANS_PER_REPORT {
                 reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;

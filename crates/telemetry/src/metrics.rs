@@ -112,8 +112,8 @@ impl GatewayMetrics {
         self.input_tokens.inc_by(entry.usage.input);
         self.output_tokens.inc_by(entry.usage.output);
         self.cost_nanodollars.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));
-        for one in &entry.failed {
-            let (lane, outcome) = (one.lane.clone(), one.outcome.clone());
+        for attempt in &entry.failed {
+            let (lane, outcome) = (attempt.lane.clone(), attempt.outcome.clone());
             self.failures.get_or_create(&FailureLabels { lane, outcome }).inc();
         }
         if let Some(micros) = entry.first_byte_us {

@@ -108,8 +108,8 @@ pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
     }] })
 }
 
-fn span(one: &EndedCall) -> Value {
-    let EndedCall { trace, kind, entry } = one;
+fn span(call: &EndedCall) -> Value {
+    let EndedCall { trace, kind, entry } = call;
     let LedgerEntry {
         request_id,
         key_id,
@@ -136,7 +136,7 @@ fn span(one: &EndedCall) -> Value {
         charges: _,
         losses,
     } = entry;
-    let mut span_labels = labels(one);
+    let mut span_labels = labels(call);
     span_labels.push(("portunus.request_id", request_id.clone()));
     span_labels.push(("portunus.key_id", key_id.clone()));
     span_labels.push(("portunus.dialect", dialect.clone()));
@@ -150,7 +150,7 @@ fn span(one: &EndedCall) -> Value {
     span_labels.push(("portunus.price_version", price_version.clone()));
     if !failed.is_empty() {
         let tries: Vec<String> =
-            failed.iter().map(|one| format!("{}: {}", one.lane, one.outcome)).collect();
+            failed.iter().map(|attempt| format!("{}: {}", attempt.lane, attempt.outcome)).collect();
         span_labels.push(("portunus.failed", tries.join(", ")));
     }
     if !losses.is_empty() {

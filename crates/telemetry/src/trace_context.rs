@@ -18,8 +18,8 @@ pub struct TraceContext {
 impl TraceContext {
     /// Parses the caller's `traceparent` and adds `span` as a child of the caller's span.
     pub fn from_headers(headers: &HeaderMap, span: u64) -> Option<Self> {
-        let told = headers.get("traceparent")?.to_str().ok()?.trim();
-        let mut parts = told.split('-');
+        let value = headers.get("traceparent")?.to_str().ok()?.trim();
+        let mut parts = value.split('-');
         let (version, id, parent, flags) =
             (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let hex = |text: &str, digits: usize| {
@@ -54,7 +54,7 @@ impl TraceContext {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Option<TraceContext> {
+    fn parse(text: &str) -> Option<TraceContext> {
         let mut headers = HeaderMap::new();
         headers.insert("traceparent", HeaderValue::from_str(text).unwrap());
         TraceContext::from_headers(&headers, 7)
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn continues_the_callers_trace() {
-        let trace = told("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+        let trace = parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
         assert_eq!(trace.parent, Some(0xb7ad_6b71_6920_3331));
         assert!(trace.sampled);
         let header = trace.header().unwrap();
         assert_eq!(header, "00-0af7651916cd43dd8448eb211c80319c-0000000000000007-01");
         // A later version may append fields
         // (<https://www.w3.org/TR/trace-context/#versioning-of-traceparent>).
-        assert!(told("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-x").is_some());
+        assert!(parse("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-x").is_some());
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033-01",
             "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         ] {
-            assert_eq!(told(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -203,7 +203,8 @@ impl KeyCache {
         }
         let accounts: Vec<(String, Arc<Budget>)> = {
             let accounts = self.accounts.lock();
-            let budgets = accounts.iter().filter_map(|(id, one)| Some((id.clone(), one.budget()?)));
+            let budgets =
+                accounts.iter().filter_map(|(id, funds)| Some((id.clone(), funds.budget()?)));
             budgets.collect()
         };
         for (id, budget) in accounts {

@@ -65,19 +65,27 @@ mod tests {
     #[test]
     fn only_trusted_proxies_are_believed() {
         let trusted = [net("10.0.0.0/8"), net("fd00::/8")];
-        let told = |peer: &str, forwarded: &str| {
+        let resolve = |peer: &str, forwarded: &str| {
             caller_address(peer.parse().unwrap(), forwarded, &trusted)
                 .map(|address| address.to_string())
         };
         let is = |address: &str| Some(address.to_owned());
-        assert_eq!(told("192.0.2.1", "198.51.100.9"), is("192.0.2.1"), "a stranger says nothing");
-        assert_eq!(told("10.0.0.1", ""), is("10.0.0.1"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "1.1.1.1, 198.51.100.9"), is("198.51.100.9"), "a forged head");
-        assert_eq!(told("10.0.0.1", "198.51.100.9, 10.0.0.2"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "10.0.0.3, 10.0.0.2"), is("10.0.0.3"), "all of them ours");
-        assert_eq!(told("fd00::1", "[2001:db8::5]:4711, fd00::2"), is("2001:db8::5"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9:80"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9, unknown"), None, "what cannot be read");
+        assert_eq!(
+            resolve("192.0.2.1", "198.51.100.9"),
+            is("192.0.2.1"),
+            "an untrusted peer is not believed"
+        );
+        assert_eq!(resolve("10.0.0.1", ""), is("10.0.0.1"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9"), is("198.51.100.9"));
+        assert_eq!(
+            resolve("10.0.0.1", "1.1.1.1, 198.51.100.9"),
+            is("198.51.100.9"),
+            "forged addresses are ignored"
+        );
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9, 10.0.0.2"), is("198.51.100.9"));
+        assert_eq!(resolve("10.0.0.1", "10.0.0.3, 10.0.0.2"), is("10.0.0.3"), "all are trusted");
+        assert_eq!(resolve("fd00::1", "[2001:db8::5]:4711, fd00::2"), is("2001:db8::5"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9:80"), is("198.51.100.9"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9, unknown"), None, "unreadable");
     }
 }

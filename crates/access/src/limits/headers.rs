@@ -86,30 +86,30 @@ mod tests {
     fn each_format_has_headers_of_its_own() {
         let left = RemainingLimit { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
         let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
-        let told = |origin| {
+        let lines = |origin| {
             let mut headers = HeaderMap::new();
             add_limit_headers(&left, origin, 1_000_000, &mut headers);
-            let mut told: Vec<String> = headers
+            let mut lines: Vec<String> = headers
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
                 .collect();
-            told.sort();
-            told
+            lines.sort();
+            lines
         };
         let chat = [
             "x-ratelimit-limit-requests: 60",
             "x-ratelimit-remaining-requests: 7",
             "x-ratelimit-reset-requests: 1m0.25s",
         ];
-        assert_eq!(told(WireFormat::Chat), chat);
-        assert_eq!(told(WireFormat::Responses), chat);
+        assert_eq!(lines(WireFormat::Chat), chat);
+        assert_eq!(lines(WireFormat::Responses), chat);
         let messages = [
             "anthropic-ratelimit-requests-limit: 60",
             "anthropic-ratelimit-requests-remaining: 7",
             "anthropic-ratelimit-requests-reset: 1970-01-01T00:01:01Z",
         ];
-        assert_eq!(told(WireFormat::Messages), messages);
-        assert!(told(WireFormat::Native).is_empty());
+        assert_eq!(lines(WireFormat::Messages), messages);
+        assert!(lines(WireFormat::Native).is_empty());
     }
 
     #[test]

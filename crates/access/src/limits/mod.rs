@@ -90,11 +90,11 @@ impl RateLimiter {
         let own = key.rate_window.limits().map(|limits| {
             (Arc::clone(&key.rate_window), limits, format!("key:{}", key.record.id), "API key")
         });
-        let theirs = account.and_then(|window| {
+        let accounts_window = account.and_then(|window| {
             let limits = window.limits()?;
             Some((window, limits, format!("account:{}", key.record.account_id), "account"))
         });
-        if own.is_none() && theirs.is_none() {
+        if own.is_none() && accounts_window.is_none() {
             return Ok(None);
         }
         // Created before the checks, so that dropping it releases the key's window if the account
@@ -105,7 +105,7 @@ impl RateLimiter {
             admissions: Mutex::new(Vec::with_capacity(2)),
         };
         let mut steps = Vec::with_capacity(2);
-        for (window, limits, name, whose) in [own, theirs].into_iter().flatten() {
+        for (window, limits, name, owner) in [own, accounts_window].into_iter().flatten() {
             match self.admit_one(&window, limits, &name).await {
                 Ok(step) => {
                     steps.push((Arc::clone(&window), step));
@@ -121,7 +121,7 @@ impl RateLimiter {
                     for (window, step) in steps {
                         window.cancel(self.clock.now(), step);
                     }
-                    return Err(limit_error(exceeded, whose));
+                    return Err(limit_error(exceeded, owner));
                 }
             }
         }
@@ -189,17 +189,20 @@ impl RatePermit {
     pub async fn estimate_tokens(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
         let windows: Vec<(Arc<RateWindow>, String)> = {
-            let entered = self.admissions.lock();
-            entered.iter().map(|one| (Arc::clone(&one.window), one.name.clone())).collect()
+            let admissions = self.admissions.lock();
+            admissions
+                .iter()
+                .map(|admission| (Arc::clone(&admission.window), admission.name.clone()))
+                .collect()
         };
         for (index, (window, name)) in windows.into_iter().enumerate() {
-            let whose = if name.starts_with("key:") { "API key" } else { "account" };
+            let owner = if name.starts_with("key:") { "API key" } else { "account" };
             let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
-            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, whose))? else {
+            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, owner))? else {
                 continue;
             };
-            if let Some(entered) = self.admissions.lock().get_mut(index) {
-                entered.local_tokens = Some(taken);
+            if let Some(admission) = self.admissions.lock().get_mut(index) {
+                admission.local_tokens = Some(taken);
             }
             let limit = window.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
@@ -214,13 +217,13 @@ impl RatePermit {
             {
                 TakeOutcome::Allowed(step, used) => {
                     window.set_shared_tokens(self.clock.now(), used);
-                    if let Some(entered) = self.admissions.lock().get_mut(index) {
-                        entered.shared_tokens = Some((step, amount));
+                    if let Some(admission) = self.admissions.lock().get_mut(index) {
+                        admission.shared_tokens = Some((step, amount));
                     }
                 }
                 TakeOutcome::Refused(wait, used) => {
                     window.set_shared_tokens(self.clock.now(), used);
-                    return Err(limit_error(LimitExceeded::Tokens(limit, wait), whose));
+                    return Err(limit_error(LimitExceeded::Tokens(limit, wait), owner));
                 }
                 // The local count above applies alone.
                 TakeOutcome::Unknown => {}
@@ -252,16 +255,16 @@ impl Drop for RatePermit {
     }
 }
 
-fn limit_error(exceeded: LimitExceeded, whose: &str) -> ApiError {
+fn limit_error(exceeded: LimitExceeded, owner: &str) -> ApiError {
     let (message, wait) = match exceeded {
         LimitExceeded::Requests(limit, wait) => {
-            (format!("this {whose} may make {limit} requests per minute; retry later"), wait)
+            (format!("this {owner} may make {limit} requests per minute; retry later"), wait)
         }
         LimitExceeded::Tokens(limit, wait) => {
-            (format!("this {whose} may use {limit} tokens per minute; retry later"), wait)
+            (format!("this {owner} may use {limit} tokens per minute; retry later"), wait)
         }
         LimitExceeded::Calls(limit) => (
-            format!("this {whose} may have {limit} calls running at once; retry shortly"),
+            format!("this {owner} may have {limit} calls running at once; retry shortly"),
             BUSY_RETRY_AFTER,
         ),
     };

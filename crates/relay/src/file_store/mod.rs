@@ -138,7 +138,8 @@ impl FileStore {
         signature: &str,
     ) -> Result<FileName<'a>, ApiError> {
         let forged = || {
-            let message = "this link is incomplete or not of this gateway; request the result again";
+            let message =
+                "this link is incomplete or not of this gateway; request the result again";
             ApiError::new(ErrorKind::Forbidden, message).with_code("wrong_signature")
         };
         let expires: i64 = expires.parse().map_err(|_| forged())?;

@@ -24,7 +24,7 @@ pub(super) async fn deliver(
     let LaneImages { reply: mut reply, body } = lane_images;
     let requested = image_call.delivery();
     let inline = reply.images.iter().all(lane_requests::is_inline);
-    if inline && wished != Some(ImageDelivery::Url) {
+    if inline && requested != Some(ImageDelivery::Url) {
         return Ok(DeliveredImages { reply, pass_through_body: body });
     }
     let allowance = FetchAllowance::new(MAX_FETCHED_BYTES);

@@ -150,8 +150,8 @@ impl ImageCall {
     fn max_output_tokens(&self, capabilities: &ImageCapabilities) -> u64 {
         let request = self.request();
         let drafts = request.partial_images.unwrap_or_default();
-        let one = capabilities.max_tokens(&request.size, request.quality.as_deref(), drafts);
-        one.saturating_mul(request.count.into())
+        let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), drafts);
+        per_image.saturating_mul(request.count.into())
     }
 
     /// Upper bound of the cost over these price lists.
@@ -195,9 +195,9 @@ impl ImageCall {
         let estimate = || {
             let capabilities = lane.served_model.images.clone().unwrap_or_default();
             let request = self.request();
-            let one = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
+            let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
             let by_token = lane.prices.per_image.is_none();
-            let output = if by_token { one.saturating_mul(made) } else { 0 };
+            let output = if by_token { per_image.saturating_mul(made) } else { 0 };
             let input = (request.prompt.len() as u64).div_ceil(4);
             Usage { input, output, output_image: output, ..Usage::default() }
         };
@@ -223,8 +223,8 @@ impl ImageCall {
             protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
         let origin = protocol.origin();
         let (written, losses) = if is_pass_through {
-            let one = self.form.patch(&call.body, &self.parsed, &lane.model);
-            let ImageProviderRequest { outgoing, content_type, headers } = one;
+            let patched = self.form.patch(&call.body, &self.parsed, &lane.model);
+            let ImageProviderRequest { outgoing, content_type, headers } = patched;
             let outgoing = match &content_type {
                 None => adapt::remove_fields(&GATEWAY_FIELDS, outgoing)?,
                 Some(_) => outgoing,

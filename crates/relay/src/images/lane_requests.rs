@@ -83,16 +83,16 @@ fn append_reply(all: &mut ImageReply, more: ImageReply) {
     }
 }
 
-fn sum_usage(one: Usage, other: Usage) -> Usage {
+fn sum_usage(first: Usage, other: Usage) -> Usage {
     Usage {
-        input: one.input.saturating_add(other.input),
-        cache_read: one.cache_read.saturating_add(other.cache_read),
-        input_image: one.input_image.saturating_add(other.input_image),
-        output: one.output.saturating_add(other.output),
-        output_image: one.output_image.saturating_add(other.output_image),
-        thinking: one.thinking.saturating_add(other.thinking),
-        searches: one.searches.saturating_add(other.searches),
-        ..one
+        input: first.input.saturating_add(other.input),
+        cache_read: first.cache_read.saturating_add(other.cache_read),
+        input_image: first.input_image.saturating_add(other.input_image),
+        output: first.output.saturating_add(other.output),
+        output_image: first.output_image.saturating_add(other.output_image),
+        thinking: first.thinking.saturating_add(other.thinking),
+        searches: first.searches.saturating_add(other.searches),
+        ..first
     }
 }
 

@@ -50,13 +50,13 @@ impl ImageResult {
         let cost = account.close_done();
         let mut response = json_response(Body::from(body));
         let headers = response.headers_mut();
-        let mut tell = |name: &'static str, value: &str| {
+        let mut insert = |name: &'static str, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
         };
-        tell("x-portunus-cost", &cost.to_string());
-        tell("x-portunus-lane", &lane);
+        insert("x-portunus-cost", &cost.to_string());
+        insert("x-portunus-lane", &lane);
         if let Some(losses) = losses {
             headers.insert("x-portunus-loss", losses);
         }
@@ -108,11 +108,11 @@ pub async fn serve_images(
     }
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&Arc::new(call), &image_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move {
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         stream::try_lane(call, image_call, &candidate, account).await
     };
     let streamed =
-        attempt::try_lanes(call, image_call.model(), image_call.route(), account, one).await?;
+        attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?;
     streamed.map(ImageOutcome::Response)
 }
 
@@ -139,11 +139,11 @@ pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<Image
 async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiError> {
     let (image_call, account) = image_call.admit(&call).await?;
     let (call, image_call) = (&call, &image_call);
-    let one = |candidate: Candidate, account: BoxedAccount| async move {
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, image_call, &candidate, account).await
     };
     // A reply with withheld images is final, so no other lane is tried.
-    attempt::try_lanes(call, image_call.model(), image_call.route(), account, one).await?
+    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?
 }
 
 /// Sends the request to one lane. An error returns the account for the next lane.
