@@ -50,11 +50,11 @@ impl IdempotencyKeys {
     /// Creates the key service over `store`. Claims are renewed by tasks of `tasks`.
     pub fn new(
         store: Store,
-        book: Arc<OpenCalls>,
+        open_calls: Arc<OpenCalls>,
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        Arc::new(Self { store, open_calls: book, clock, tasks })
+        Arc::new(Self { store, open_calls, clock, tasks })
     }
 
     /// Runs a call unless it has already run or is running under the same key.
@@ -81,7 +81,7 @@ impl IdempotencyKeys {
             ClaimResult::Running(until) => {
                 return Err(still_running_error(until.saturating_sub(now)));
             }
-            ClaimResult::Over(kept) => return replay(kept),
+            ClaimResult::Over(stored) => return replay(stored),
             ClaimResult::Different => {
                 return Err(ApiError::invalid(
                     "Idempotency-Key",
@@ -99,14 +99,14 @@ impl IdempotencyKeys {
 
 /// Returns the caller's idempotency key.
 fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
-    let wrong = |message: &'static str| ApiError::invalid("Idempotency-Key", message);
+    let invalid = |message: &'static str| ApiError::invalid("Idempotency-Key", message);
     let mut values = headers.get_all(HEADER).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     if value.is_empty() || value.len() > MAX_NAME_BYTES {
-        return Err(wrong("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
+        return Err(invalid("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
     }
     if values.next().is_some() {
-        return Err(wrong("two `Idempotency-Key` headers were sent; send one"));
+        return Err(invalid("two `Idempotency-Key` headers were sent; send one"));
     }
     Ok(value.to_owned())
 }
@@ -191,8 +191,9 @@ impl ClaimGuard {
         let body = axum::body::to_bytes(body, usize::MAX)
             .await
             .map_err(|e| ApiError::internal(format!("a reply could not be read back: {e}")))?;
-        let kept = (body.len() <= MAX_STORED_BYTES).then(|| body.to_vec());
-        self.finish_claim(StoredReply { status: head.status.as_u16(), headers, body: kept }).await;
+        let stored = (body.len() <= MAX_STORED_BYTES).then(|| body.to_vec());
+        self.finish_claim(StoredReply { status: head.status.as_u16(), headers, body: stored })
+            .await;
         Ok(Response::from_parts(head, Body::from(body)))
     }
 
@@ -207,8 +208,8 @@ impl ClaimGuard {
         }
     }
 
-    async fn finish_claim(&mut self, answer: StoredReply) {
-        match self.keys.store.finish_claim(&self.call, &self.owner, &answer).await {
+    async fn finish_claim(&mut self, reply: StoredReply) {
+        match self.keys.store.finish_claim(&self.call, &self.owner, &reply).await {
             Ok(true) => self.is_finished = true,
             Ok(false) => tracing::warn!(
                 request.id = self.owner,
@@ -328,16 +329,16 @@ impl HttpBody for ReplyRecorder {
 
 /// Serialises the headers to replay. Rate-limit headers belong to the request and are left out.
 fn stored_headers(headers: &HeaderMap) -> String {
-    let kept: BTreeMap<&str, &str> = headers
+    let stored: BTreeMap<&str, &str> = headers
         .iter()
         .filter(|(name, _)| !name.as_str().starts_with("x-ratelimit"))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
-    serde_json::to_string(&kept).unwrap_or_default()
+    serde_json::to_string(&stored).unwrap_or_default()
 }
 
-fn replay(kept: StoredReply) -> Result<Response, ApiError> {
-    let StoredReply { status, headers, body } = kept;
+fn replay(stored: StoredReply) -> Result<Response, ApiError> {
+    let StoredReply { status, headers, body } = stored;
     let Some(body) = body else {
         return Err(ApiError::new(
             ErrorKind::Conflict,

@@ -18,19 +18,19 @@ use std::ops::Range;
 const PATH_SEGMENT: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'@');
 
-/// Adapts a request to the endpoints and quirks of a provider. `given` are the caller's headers
+/// Adapts a request to the endpoints and quirks of a provider. `caller_headers` are those
 /// that belong to the body.
 pub(super) fn adapt(
-    ways: &Endpoints,
+    endpoints: &Endpoints,
     origin: WireFormat,
     model: &str,
     stream: bool,
-    given: Option<&HeaderMap>,
+    caller_headers: Option<&HeaderMap>,
     outgoing: ProviderRequest,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let mut outgoing = set_path(ways, origin, model, stream, outgoing);
-    let Some(quirks) = ways.quirks(origin) else { return Ok((outgoing, Vec::new())) };
-    let (body, losses) = edit_body(quirks, given, outgoing.body)?;
+    let mut outgoing = set_path(endpoints, origin, model, stream, outgoing);
+    let Some(quirks) = endpoints.quirks(origin) else { return Ok((outgoing, Vec::new())) };
+    let (body, losses) = edit_body(quirks, caller_headers, outgoing.body)?;
     outgoing.body = body;
     Ok((outgoing, losses))
 }
@@ -48,31 +48,31 @@ pub(super) fn remove_fields(
 
 /// Replaces the path by the provider's own.
 pub(super) fn set_path(
-    ways: &Endpoints,
+    endpoints: &Endpoints,
     origin: WireFormat,
     model: &str,
     stream: bool,
     mut outgoing: ProviderRequest,
 ) -> ProviderRequest {
-    let Some(own) = ways.path(origin) else { return outgoing };
-    let own = if stream { &own.stream } else { &own.whole };
-    let (usual, query) = match outgoing.path.split_once('?') {
-        Some((usual, query)) => (usual, Some(query)),
+    let Some(template) = endpoints.path(origin) else { return outgoing };
+    let template = if stream { &template.stream } else { &template.whole };
+    let (default_path, query) = match outgoing.path.split_once('?') {
+        Some((default_path, query)) => (default_path, Some(query)),
         None => (outgoing.path.as_str(), None),
     };
-    let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
+    let op = default_path.rsplit_once(':').map_or("", |(_, op)| op);
     // Segments of dots are resolved by URL parsers, even percent-encoded
     // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has that name.
-    let dots = model.chars().all(|c| c == '.');
+    let is_dots = model.chars().all(|c| c == '.');
     let model =
-        if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
-    let mut path = own.replace("{model}", &model).replace("{op}", op);
+        if is_dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
+    let mut path = template.replace("{model}", &model).replace("{op}", op);
     // The embeddings endpoint is a sibling of the chat completions endpoint.
-    if usual.ends_with("/embeddings") {
+    if default_path.ends_with("/embeddings") {
         path = path.replacen("/chat/completions", "/embeddings", 1);
     }
     // The edits endpoint is a sibling of the generations endpoint.
-    if usual.ends_with("/images/edits") {
+    if default_path.ends_with("/images/edits") {
         path = path.replacen("/images/generations", "/images/edits", 1);
     }
     if let Some(query) = query {
@@ -118,25 +118,25 @@ impl<'de> Deserialize<'de> for BodyFields<'de> {
 
 fn edit_body(
     quirks: &FieldQuirks,
-    given: Option<&HeaderMap>,
+    caller_headers: Option<&HeaderMap>,
     body: BodySegments,
 ) -> Result<Lossy<BodySegments>, ApiError> {
     let FieldQuirks { renames, refuses, needless, sets, roles, headers } = quirks;
-    let mut pieces = body.into_segments();
-    let body = match (pieces.pop(), pieces.is_empty()) {
+    let mut segments = body.into_segments();
+    let body = match (segments.pop(), segments.is_empty()) {
         (Some(only), true) => only,
         (last, _) => {
-            pieces.extend(last);
-            Bytes::from(pieces.concat())
+            segments.extend(last);
+            Bytes::from(segments.concat())
         }
     };
     let defect = |why: &dyn std::fmt::Display| {
         ApiError::internal(format!("a provider request cannot be parsed: {why}"))
     };
     let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
-    let BodyFields(found) = serde_json::from_str(text).map_err(|e| defect(&e))?;
-    let mut fields = Vec::with_capacity(found.len());
-    for (key, value) in found {
+    let BodyFields(entries) = serde_json::from_str(text).map_err(|e| defect(&e))?;
+    let mut fields = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
         let name: String = serde_json::from_str(key.get()).map_err(|e| defect(&e))?;
         let key = json::range_of(text, key);
         fields.push(BodyField { name, key, value, end: json::range_of(text, value).end });
@@ -150,37 +150,39 @@ fn edit_body(
         added.push(format!("{}:{}", json_string(field), json_string(value)));
     }
     for (header, field) in headers.iter().filter(|(_, field)| !has(field)) {
-        let header_value = given.and_then(|given| given.get(header)?.to_str().ok());
-        let words: Vec<&str> = header_value.unwrap_or_default().split(',').map(str::trim).collect();
-        let words: Vec<String> =
-            words.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
-        if !words.is_empty() {
-            added.push(format!("{}:[{}]", json_string(field), words.join(",")));
+        let header_value =
+            caller_headers.and_then(|caller_headers| caller_headers.get(header)?.to_str().ok());
+        let values: Vec<&str> =
+            header_value.unwrap_or_default().split(',').map(str::trim).collect();
+        let values: Vec<String> =
+            values.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
+        if !values.is_empty() {
+            added.push(format!("{}:[{}]", json_string(field), values.join(",")));
         }
     }
     // A field that receives a renamed name replaces the field of that name. Computed once, because
     // a body may repeat a name any number of times.
-    let taken: Vec<&String> =
+    let replaced: Vec<&String> =
         renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
     let is_removed = |field: &BodyField<'_>| {
-        taken.contains(&&field.name)
+        replaced.contains(&&field.name)
             || refuses.contains(&field.name)
             || needless.contains(&field.name)
     };
     let kept_count = fields.iter().filter(|field| !is_removed(field)).count();
-    let open = text.find('{').map_or(0, |at| at + 1);
+    let start = text.find('{').map_or(0, |at| at + 1);
     if !added.is_empty() {
         let comma = if kept_count > 0 { "," } else { "" };
-        let with = Bytes::from(format!("{}{comma}", added.join(",")));
-        edits.push(BodyEdit { range: open..open, replacement: with });
+        let replacement = Bytes::from(format!("{}{comma}", added.join(",")));
+        edits.push(BodyEdit { range: start..start, replacement });
     }
     let mut kept_before = false;
-    let mut last_end = open;
+    let mut last_end = start;
     for (at, field) in fields.iter().enumerate() {
         if is_removed(field) {
             // `false` and `null` request nothing, so removing them is no loss.
-            let asks = !matches!(field.value.get(), "false" | "null");
-            if asks && refuses.contains(&field.name) {
+            let is_requested = !matches!(field.value.get(), "false" | "null");
+            if is_requested && refuses.contains(&field.name) {
                 losses.push(Loss::new(&*field.name, "this provider does not take it"));
             }
             // The comma before the field is removed with it, or the next one for leading fields.
@@ -224,8 +226,8 @@ fn rename_roles(
     let titles = messages.iter().filter_map(|message| message.role);
     let edit = |role: &RawValue| {
         let word: String = serde_json::from_str(role.get()).ok()?;
-        let with = json::to_json_string(roles.get(&word)?);
-        Some(BodyEdit { range: json::range_of(text, role), replacement: with })
+        let replacement = json::to_json_string(roles.get(&word)?);
+        Some(BodyEdit { range: json::range_of(text, role), replacement })
     };
     titles.filter_map(edit).collect()
 }
@@ -320,7 +322,7 @@ mod tests {
     fn path_is_replaced_by_the_providers_own() {
         let path =
             |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
-        let ways = Endpoints {
+        let endpoints = Endpoints {
             paths: vec![
                 (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),
                 (WireFormat::Messages, path("/model/{model}/invoke", "/model/{model}/stream")),
@@ -343,10 +345,12 @@ mod tests {
             (WireFormat::Chat, "/v1/embeddings", false, "m", "/v4/embeddings?v=1"),
             (WireFormat::Responses, "/v1/responses", false, "m", "/v1/responses"),
         ];
-        for (origin, usual, stream, model, own) in cases {
-            let outgoing = ProviderRequest { path: usual.into(), body: BodySegments::single("{}") };
-            let (fitted, losses) = adapt(&ways, origin, model, stream, None, outgoing).unwrap();
-            assert_eq!(fitted.path, own);
+        for (origin, default_path, stream, model, template) in cases {
+            let outgoing =
+                ProviderRequest { path: default_path.into(), body: BodySegments::single("{}") };
+            let (fitted, losses) =
+                adapt(&endpoints, origin, model, stream, None, outgoing).unwrap();
+            assert_eq!(fitted.path, template);
             assert!(losses.is_empty());
         }
     }

@@ -83,30 +83,30 @@ impl Candidate {
 /// Returns every lane that may serve the call, with every credential, in the order to try them.
 pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
-    let runs = if by_price { price_ranks(call, route) } else { Vec::new() };
+    let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
     let mut candidates = Vec::with_capacity(route.lanes.len());
-    let mut contenders: Vec<LaneCandidate> = Vec::new();
-    let mut equals = false;
-    for (place, lane) in route.lanes.iter().enumerate() {
+    let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
+    let mut has_ties = false;
+    for (index, lane) in route.lanes.iter().enumerate() {
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        let run = runs.get(place).copied().unwrap_or(lane.priority);
-        for (credential, seat) in lane.slots.iter().enumerate() {
-            let health = Arc::clone(&seat.health);
+        let priority = ranks.get(index).copied().unwrap_or(lane.priority);
+        for (credential, slot) in lane.slots.iter().enumerate() {
+            let health = Arc::clone(&slot.health);
             let candidate = Candidate {
                 lane: Arc::clone(lane),
                 credential_index: credential,
                 new_connection: false,
                 health,
             };
-            #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
+            #[expect(clippy::cast_precision_loss, reason = "a lane has few credentials")]
             let weight = f64::from(lane.weight) / lane.slots.len() as f64;
-            equals |= contenders.last().is_some_and(|last| last.priority == run);
-            contenders.push(LaneCandidate {
-                priority: run,
+            has_ties |= lane_candidates.last().is_some_and(|last| last.priority == priority);
+            lane_candidates.push(LaneCandidate {
+                priority,
                 weight,
-                hash_key: seat.hash_key,
+                hash_key: slot.hash_key,
                 state: candidate.standing(now),
                 pending: candidate.health.pending(),
                 latency: candidate.health.latency(now),
@@ -117,10 +117,10 @@ pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Ca
     if candidates.len() < 2 {
         return candidates;
     }
-    let print = if equals { conversation_hash(call) } else { None };
-    let draw = print.unwrap_or_else(|| request_id::random_from_id(&call.id));
-    let order = upstream::order_lanes(&contenders, draw, print.is_some());
-    order.into_iter().filter_map(|place| candidates.get(place).cloned()).collect()
+    let affinity = if has_ties { conversation_hash(call) } else { None };
+    let seed = affinity.unwrap_or_else(|| request_id::random_from_id(&call.id));
+    let order = upstream::order_lanes(&lane_candidates, seed, affinity.is_some());
+    order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect()
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.
@@ -136,8 +136,8 @@ fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
     let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
     sorted.sort_unstable();
     sorted.dedup();
-    let place = |lane: &LiveLane| sorted.iter().position(|one| *one == price(lane)).unwrap_or(0);
-    route.lanes.iter().map(|lane| u32::try_from(place(lane)).unwrap_or(u32::MAX)).collect()
+    let rank = |lane: &LiveLane| sorted.iter().position(|other| *other == price(lane)).unwrap_or(0);
+    route.lanes.iter().map(|lane| u32::try_from(rank(lane)).unwrap_or(u32::MAX)).collect()
 }
 
 /// Hash of the start of a conversation, which is the same in every turn and is the part that
@@ -151,8 +151,8 @@ fn conversation_hash(call: &Call) -> Option<u64> {
         WireFormat::Responses => [b"\"input\"", b"\"instructions\""],
         WireFormat::Native => [b"\"contents\"", b"\"systemInstruction\""],
     };
-    let near = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
-    let begin = names.iter().filter_map(|name| memmem::find(near, name)).min()?;
+    let head = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
+    let begin = names.iter().filter_map(|name| memmem::find(head, name)).min()?;
     let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
     Some(u64::from(crc32fast::hash(prefix)))
 }

@@ -127,10 +127,10 @@ impl RateWindow {
     ) -> Result<Option<i64>, LimitExceeded> {
         let mut state = self.state.lock();
         let RateState { limits, requests, tokens, running, .. } = &mut *state;
-        if let Some(most) = limits.concurrency
-            && *running >= node_share(most, nodes)
+        if let Some(limit) = limits.concurrency
+            && *running >= node_share(limit, nodes)
         {
-            return Err(LimitExceeded::Calls(most));
+            return Err(LimitExceeded::Calls(limit));
         }
         if let Some(limit) = limits.tpm
             && tokens.used(now) >= u64::from(limit)
