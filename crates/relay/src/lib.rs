@@ -1,6 +1,7 @@
-//! The life of one call, on one screen. The file names are the steps.
+//! One call from request to settlement. The modules are the steps.
 //!
-//! `peek → route → admit → attempt (fetch, prepare, send, receive) → pump → settle`
+//! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → whole_reply or
+//! streamed_reply → settle`
 
 mod adapt;
 mod admit;
@@ -46,32 +47,31 @@ use axum::response::Response;
 use canon::ApiError;
 use std::sync::Arc;
 
-/// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
+/// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (peek, route, named) = call.run_blocking(|| {
-        let peek = call.dialect.read_facts(&call.target, &call.body)?;
-        let route = route::find(&call, &peek)?;
-        let named = media_refs::MediaRefs::find_in(&call, peek.only_text)?;
-        Ok::<_, ApiError>((peek, route, named))
+    let (facts, route, media) = call.run_blocking(|| {
+        let facts = call.dialect.read_facts(&call.target, &call.body)?;
+        let route = route::find(&call, &facts)?;
+        let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
+        Ok::<_, ApiError>((facts, route, media))
     })?;
     if call.dry_run {
-        return call.run_blocking(|| dry_run::dry_run(&call, &peek, &route, &named));
+        return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
-    admit::check_token_rate(&call, &peek).await?;
-    let admitted = admit::admit(&call, &peek, &route, &named).await?;
+    admit::check_token_rate(&call, &facts).await?;
+    let admitted = admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
-    attempt::attempt(&call, &peek, &route, admitted, named).await
+    attempt::attempt(&call, &facts, &route, admitted, media).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
-    /// to be boxed.
+    /// Futures are moved as a whole from step to step, so rare and large parts must be boxed.
     #[test]
-    fn the_future_of_a_call_is_small() {
+    fn serve_future_is_small() {
         fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
             size_of::<F>()
         }

@@ -1,16 +1,17 @@
-//! How many tokens a text has, roughly, for models whose tokeniser is their provider's secret.
+//! Token estimates for models whose tokeniser is not public.
 //!
-//! One pass over the characters with the habits common to today's tokenisers: short words are one
-//! token, long ones are cut, digits go in threes, marks count, wide scripts count by character.
+//! One pass over the characters with rules that common tokenisers share: a short word is one token,
+//! long words are split, digits are grouped by three, punctuation counts, wide scripts count per
+//! character.
 
 use canon::{ChatRequest, Media, MediaSource, Part, PartKind, ResponseFormat, Tool};
 
-/// What a message costs besides its text.
+/// Tokens of a message besides its text.
 const TURN_TOKENS: u64 = 4;
-/// A picture, sound or document, where nothing else is known.
+/// Tokens of media of unknown size.
 const MEDIA_TOKENS: u64 = 256;
 
-/// The tokens of a whole request.
+/// Estimates the tokens of a request.
 pub fn estimate_request(chat: &ChatRequest) -> u64 {
     let turns: u64 = chat
         .turns
@@ -73,7 +74,7 @@ enum CharClass {
     Other,
 }
 
-/// The tokens of a text.
+/// Estimates the tokens of a text.
 pub fn estimate_text(text: &str) -> u64 {
     let mut tokens = 0;
     let mut run = 0_u64;
@@ -92,7 +93,7 @@ pub fn estimate_text(text: &str) -> u64 {
 
 const fn estimate_run(script: CharClass, length: u64) -> u64 {
     match script {
-        // One space belongs to the word behind it; more are indentation.
+        // One space belongs to the following word; more are indentation.
         CharClass::Space => length.saturating_sub(1).div_ceil(8),
         CharClass::Word => length.div_ceil(7),
         CharClass::Digit | CharClass::Other => length.div_ceil(3),
@@ -120,8 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_is_near_what_tokenisers_say() {
-        // The counts of the o200k vocabulary, give or take a quarter.
+    fn estimates_are_close_to_real_counts() {
+        // Counts of the o200k vocabulary (<https://github.com/openai/tiktoken>), with a tolerance
+        // of a quarter.
         let cases = [
             ("The quick brown fox jumps over the lazy dog.", 10),
             ("Hello!", 2),

@@ -1,4 +1,4 @@
-//! API keys: their text, and the ring of those this gateway knows.
+//! API keys: their text form, and the cache of keys in memory.
 
 mod account_funds;
 mod key_cache;

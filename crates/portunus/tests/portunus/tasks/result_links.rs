@@ -81,7 +81,7 @@ async fn a_link_dies_with_its_task_and_is_swept() {
     });
     let gone = gone.await.expect("a link that dies");
     assert_eq!(gone.json()["code"], "link_expired");
-    assert!(gone.json()["message"].as_str().unwrap().contains("died at"));
+    assert!(gone.json()["message"].as_str().unwrap().contains("expired at"));
     let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
     let unknown = soon(Duration::from_secs(60), || async {
         let got = gateway.get(&path).send().await;
