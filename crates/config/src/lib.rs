@@ -1,8 +1,8 @@
-//! Configuration: read once, checked once; after that it cannot be wrong.
+//! Configuration of the gateway, checked once when it is read.
 //!
 //! The file is parsed into [`raw::RawConfig`], overridden by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved. Providers and
-//! models that administrators stored are laid over it ([`StoredEntries`]).
+//! models that administrators stored are merged into it ([`StoredEntries`]).
 
 mod admin_auth;
 mod auth;

@@ -1,8 +1,8 @@
-//! HTTP on both sides of the gateway: the server callers connect to, the client that reaches
-//! providers, and the body framing both share.
+//! HTTP on both sides of the gateway: the server for callers, the client for providers, and the
+//! body framing of both.
 //!
-//! Nothing here knows models, keys or accounts. A server is given a [`RequestHandler`]; a client
-//! is given an [`Outbound`] that says which proxies and root certificates apply.
+//! Nothing here knows models, keys or accounts. A server gets a [`RequestHandler`]. A client gets
+//! an [`Outbound`] with proxies and root certificates.
 
 pub mod client;
 mod content_coding;

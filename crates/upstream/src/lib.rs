@@ -1,7 +1,7 @@
-//! Places that serve models: address, credentials, health, and one [`Provider::send`].
+//! Providers of models: address, credentials, health, and one [`Provider::send`].
 //!
-//! A provider is data, not a module: what differs between providers is an address, a way to
-//! authenticate, a framing and limits of time. Nothing here knows wire formats or accounts.
+//! A provider is data, not a module: an address, a credential, a framing and timeouts. Nothing here
+//! knows wire formats or accounts.
 
 mod breaker;
 mod credential;

@@ -1,4 +1,4 @@
-//! The client side: addresses, connections kept for the next request, requests and their answers.
+//! The client side: URL checks, connections, requests and responses.
 
 mod body;
 mod connection_use;
