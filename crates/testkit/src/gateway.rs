@@ -1,4 +1,4 @@
-//! A gateway of one test's own, and a client that shows exactly what came back.
+//! A gateway for one test, and a client that shows the exact answer.
 
 use admin::NewKey;
 use bytes::Bytes;
@@ -19,13 +19,13 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use transport::{NameResolver, SystemResolver};
 
-/// A running gateway. Dropped, it ends and its folder goes with it.
+/// A running gateway. Dropping it stops it and deletes its folder.
 pub struct TestGateway {
-    /// Where it listens.
+    /// Base URL.
     pub url: String,
-    /// Its first key, for calls.
+    /// First key, with the scope `call`.
     pub key: String,
-    /// Its inside.
+    /// The gateway in process.
     pub app: Arc<App>,
     admin: OnceCell<String>,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -33,7 +33,7 @@ pub struct TestGateway {
     folder: TestFolder,
 }
 
-/// A temporary folder that goes when it is dropped.
+/// A temporary folder that is deleted on drop.
 struct TestFolder(PathBuf);
 
 impl Drop for TestFolder {
@@ -51,22 +51,22 @@ fn new_test_folder() -> TestFolder {
 }
 
 impl TestGateway {
-    /// A gateway with nothing configured.
+    /// Starts a gateway with an empty configuration.
     pub async fn start() -> Self {
         Self::with_config("").await
     }
 
-    /// A gateway with that configuration.
+    /// Starts a gateway with that configuration.
     pub async fn with_config(config: &str) -> Self {
         Self::with_names(config, Arc::new(SystemResolver::default())).await
     }
 
-    /// A gateway with that configuration, for which only these names have addresses.
+    /// Starts a gateway that resolves host names with `names`.
     pub async fn with_names(config: &str, names: Arc<dyn NameResolver>) -> Self {
         Self::start_node(config, names, None).await
     }
 
-    /// Another gateway with that configuration on the same store, with the same key.
+    /// Starts another gateway on the same store, with the same key.
     pub async fn start_second_node(&self, config: &str) -> Self {
         let store = self.folder.0.join("portunus.db");
         let config = format!("{config}\n[store]\nurl = \"sqlite:{}\"\n", store.display());
@@ -100,7 +100,7 @@ impl TestGateway {
         }
     }
 
-    /// Puts another configuration in force, as a changed file does.
+    /// Installs another configuration, as after a change of the file.
     pub fn reload(&self, config: &str) {
         let listen = self.url.strip_prefix("http://").map(str::to_owned);
         let given =
@@ -108,22 +108,22 @@ impl TestGateway {
         self.app.reconfigure(parse_config(config, &given));
     }
 
-    /// Where it keeps its things.
+    /// Data folder of the gateway.
     pub fn data_folder(&self) -> &Path {
         &self.folder.0
     }
 
-    /// A POST with the gateway's first key.
+    /// POST request with the first key.
     pub fn post(&self, path: &str, body: &Value) -> TestRequest<'_> {
         self.request(Method::POST, path).body(body.to_string())
     }
 
-    /// A GET with the gateway's first key.
+    /// GET request with the first key.
     pub fn get(&self, path: &str) -> TestRequest<'_> {
         self.request(Method::GET, path)
     }
 
-    /// An admin key of the first owner, made when it is first needed.
+    /// Returns an admin key of the owner. It is created on first use.
     pub async fn admin_key(&self) -> &str {
         let make = async {
             let (store, now) = (&self.app.store, self.app.clock.now());
@@ -134,7 +134,7 @@ impl TestGateway {
         self.admin.get_or_init(|| make).await
     }
 
-    /// A new admin key of that account, made at that time.
+    /// Creates an admin key of an account, dated `now`.
     pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
         let name = "administration".to_owned();
         let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
@@ -145,7 +145,7 @@ impl TestGateway {
         text
     }
 
-    /// Any request with the gateway's first key, or with its admin key where one is needed.
+    /// Request with the first key, or with the admin key if the path needs one.
     pub fn request(&self, method: Method, path: &str) -> TestRequest<'_> {
         let request = Request::builder()
             .method(method)
@@ -158,18 +158,18 @@ impl TestGateway {
         TestRequest { gateway: self, request, admin }
     }
 
-    /// Waits until everything settled is in the store.
+    /// Waits until all calls are settled and in the store.
     pub async fn wait_until_settled(&self) {
         while self.app.engine.funds.open_calls.running_count() > 0
             || self.app.engine.funds.open_calls.unposted_count() > 0
         {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        // A batch may be on its way between the book and the store.
+        // A batch may be in flight between the journal and the store.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 
-    /// Ends the gateway as a signal would and waits for it.
+    /// Stops the gateway as a signal does, and waits for its end.
     pub async fn stop(mut self) {
         self.app.drain();
         self.app.stop.cancel();
@@ -187,19 +187,19 @@ fn parse_config(config: &str, given: &LoadOptions) -> Config {
 pub struct TestRequest<'a> {
     gateway: &'a TestGateway,
     request: Request<Bytes>,
-    /// True while it is to go with the gateway's admin key.
+    /// True if the request uses the admin key.
     admin: bool,
 }
 
 impl TestRequest<'_> {
-    /// With these bytes.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         *self.request.body_mut() = body.into();
         self
     }
 
-    /// With that header, in place of one of the same name.
+    /// Sets a header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.admin &= name != "authorization";
@@ -207,7 +207,7 @@ impl TestRequest<'_> {
         self
     }
 
-    /// Without that header.
+    /// Removes a header.
     #[must_use]
     pub fn without_header(mut self, name: &str) -> Self {
         self.admin &= name != "authorization";
@@ -215,20 +215,20 @@ impl TestRequest<'_> {
         self
     }
 
-    /// Without a key.
+    /// Removes the key.
     #[must_use]
     pub fn without_key(self) -> Self {
         self.without_header("authorization")
     }
 
-    /// With that key instead.
+    /// Sets another key.
     #[must_use]
     pub fn key(self, key: &str) -> Self {
         let value = format!("Bearer {key}");
         self.header("authorization", &value)
     }
 
-    /// Sends it and reads the whole answer. A body that ends abnormally is told as such.
+    /// Sends the request and reads the whole answer. A truncated body is reported in the result.
     pub async fn send(mut self) -> TestResponse {
         if self.admin {
             let key = self.gateway.admin_key().await.to_owned();
@@ -251,12 +251,12 @@ impl TestRequest<'_> {
         TestResponse { status: head.status, headers: head.headers, body: read, is_truncated: cut }
     }
 
-    /// Sends it and leaves after that many bytes of the body.
+    /// Sends the request and disconnects after that many bytes of the body.
     pub async fn disconnect_after(self, bytes: usize) {
         self.disconnect_when(|body| body.len() >= bytes).await;
     }
 
-    /// Sends it and leaves once that many events have come, whatever pieces they came in.
+    /// Sends the request and disconnects after that many events.
     pub async fn disconnect_after_events(self, events: usize) {
         self.disconnect_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
             .await;
@@ -266,11 +266,11 @@ impl TestRequest<'_> {
         let response =
             self.gateway.client.request(self.request.map(Full::new)).await.expect("an answer");
         let mut body = response.into_body();
-        let mut seen = Vec::new();
-        while !enough(&seen)
+        let mut received = Vec::new();
+        while !enough(&received)
             && let Some(Ok(frame)) = body.frame().await
         {
-            seen.extend_from_slice(&frame_data(frame));
+            received.extend_from_slice(&frame_data(frame));
         }
     }
 }
@@ -279,7 +279,7 @@ fn frame_data(frame: http_body::Frame<Bytes>) -> Bytes {
     frame.into_data().unwrap_or_default()
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct TestResponse {
     /// The status.
@@ -288,7 +288,7 @@ pub struct TestResponse {
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the body ended abnormally.
+    /// True if the body was truncated.
     pub is_truncated: bool,
 }
 
@@ -309,7 +309,7 @@ impl TestResponse {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The data of the events of a stream.
+    /// Returns the data of each event of a stream.
     pub fn events(&self) -> Vec<String> {
         let text = self.text();
         text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()

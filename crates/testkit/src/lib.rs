@@ -1,9 +1,9 @@
-//! The gateway in process, and a provider to misbehave behind it, for tests.
+//! Test support: the gateway in process, and a scripted provider behind it.
 //!
-//! Both are real: the gateway listens on a port of its own with a store and a journal in a
-//! temporary folder, and the provider answers over TCP with exactly the bytes a test gives it.
+//! Both are real. The gateway listens on a port of its own with a store and a journal in a
+//! temporary folder. The provider answers over TCP with exactly the bytes a test gives it.
 
-#![expect(clippy::expect_used, reason = "a test stops where its ground gives way")]
+#![expect(clippy::expect_used, reason = "a test helper may panic")]
 
 mod gateway;
 mod provider;

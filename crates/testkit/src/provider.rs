@@ -1,4 +1,4 @@
-//! A provider that answers with exactly the bytes it is told to, when it is told to.
+//! A provider that answers with exactly the scripted bytes.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -11,19 +11,19 @@ use tokio::sync::Semaphore;
 /// One step of an answer.
 #[derive(Clone, Debug)]
 pub enum AnswerStep {
-    /// These bytes, in one write.
+    /// Writes these bytes at once.
     Bytes(Vec<u8>),
-    /// These bytes again and again, as fast as they are taken, until the connection ends.
+    /// Writes these bytes repeatedly until the connection ends.
     Flood(Vec<u8>),
-    /// Silence.
+    /// Waits.
     Wait(Duration),
-    /// Silence until the test lets one answer through.
+    /// Waits until the test releases one answer.
     WaitFor(Arc<Semaphore>),
-    /// The connection ends here, with a reset if something is unread.
+    /// Closes the connection, with a reset if bytes are unread.
     Close,
 }
 
-/// A request the provider was sent.
+/// A request the provider received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     /// The request line and headers as text.
@@ -39,42 +39,42 @@ impl ReceivedRequest {
     }
 }
 
-/// A provider on a port of its own. It gives its answers in order; the last one again and again.
+/// A provider on a port of its own. It gives its answers in order and repeats the last one.
 pub struct ScriptedProvider {
-    /// Where it listens.
+    /// Base URL.
     pub url: String,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
 }
 
 impl ScriptedProvider {
-    /// A provider with these answers, each a list of steps.
+    /// Starts a provider with these answers, each a list of steps.
     pub async fn start(answers: Vec<Vec<AnswerStep>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
-        let (seen, given) = (Arc::clone(&asked), Arc::clone(&answers));
+        let (received, given) = (Arc::clone(&requests), Arc::clone(&answers));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (answers, seen) = (Arc::clone(&given), Arc::clone(&seen));
-                tokio::spawn(answer_requests(stream, answers, seen));
+                let (answers, received) = (Arc::clone(&given), Arc::clone(&received));
+                tokio::spawn(answer_requests(stream, answers, received));
             }
         });
-        Self { url, requests: asked, answers }
+        Self { url, requests, answers }
     }
 
-    /// Other answers from here on, for those that name the provider's own address.
+    /// Replaces the answers, for answers that contain the provider's own URL.
     pub fn set_answers(&self, answers: Vec<Vec<AnswerStep>>) {
         *self.answers.lock().expect("no panic while answering") = VecDeque::from(answers);
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.requests.lock().expect("no panic while asking").clone()
     }
 
-    /// A configuration with this provider, speaking that format, serving the model `m` as `up`.
+    /// Returns a configuration in which this provider serves the model `m` as `up`, in that format.
     pub fn config(&self, speaks: &str) -> String {
         format!(
             "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
@@ -87,11 +87,11 @@ impl ScriptedProvider {
 async fn answer_requests(
     mut stream: TcpStream,
     answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,
-    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) {
     let _ = stream.set_nodelay(true);
-    while let Some(asked) = read_request(&mut stream).await {
-        seen.lock().expect("no panic while asking").push(asked);
+    while let Some(request) = read_request(&mut stream).await {
+        received.lock().expect("no panic while asking").push(request);
         let steps = {
             let mut answers = answers.lock().expect("no panic while answering");
             if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
@@ -109,7 +109,7 @@ async fn answer_requests(
                 }
                 AnswerStep::Wait(time) => tokio::time::sleep(time).await,
                 AnswerStep::WaitFor(gate) => match gate.acquire().await {
-                    Ok(place) => place.forget(),
+                    Ok(permit) => permit.forget(),
                     Err(_) => return,
                 },
                 AnswerStep::Close => return,
@@ -147,7 +147,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     Some(ReceivedRequest { head: text, body: bytes.get(head..head + length)?.to_vec() })
 }
 
-/// A whole answer with that status and body.
+/// Returns a whole answer with that status and body.
 pub fn reply(status: u16, kind: &str, body: &str) -> Vec<AnswerStep> {
     let head = format!(
         "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
@@ -156,7 +156,7 @@ pub fn reply(status: u16, kind: &str, body: &str) -> Vec<AnswerStep> {
     vec![AnswerStep::Bytes([head.as_bytes(), body.as_bytes()].concat())]
 }
 
-/// A stream of these events, ended properly.
+/// Returns a complete stream of these events.
 pub fn sse(events: &[&str]) -> Vec<AnswerStep> {
     let mut steps = vec![AnswerStep::Bytes(
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -170,7 +170,7 @@ pub fn sse(events: &[&str]) -> Vec<AnswerStep> {
     steps
 }
 
-/// A whole chat completion that says that text and reports that usage.
+/// Returns a whole chat completion with that text and usage.
 pub fn chat_reply(text: &str, input: u64, output: u64) -> Vec<AnswerStep> {
     let body = json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
@@ -182,7 +182,7 @@ pub fn chat_reply(text: &str, input: u64, output: u64) -> Vec<AnswerStep> {
     reply(200, "application/json", &body.to_string())
 }
 
-/// A chat stream of that text in those pieces, with usage at the end.
+/// Returns the events of a chat stream of that text, with usage at the end.
 pub fn chat_stream(pieces: &[&str], input: u64, output: u64) -> Vec<String> {
     let chunk = |choices: Value, usage: Value| {
         json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "up",
