@@ -4,15 +4,15 @@ use store::{Account, AccountRole, KeyRecord};
 
 use crate::error::AdminError;
 
-/// Who asks for a change. Every use case takes one, checks its rights and writes it into the audit
-/// log.
+/// Person or program that asks for a change. Every use case takes one, checks its rights and writes
+/// it into the audit log.
 #[derive(Clone, Debug)]
 pub enum Actor {
-    /// The gateway itself, at its first start. Leaves no line in the audit log.
+    /// The gateway itself at its first start. It writes no line into the audit log.
     FirstStart,
     /// The operator on the machine, through the command line. May do everything.
     Operator,
-    /// Somebody signed in to the console.
+    /// A person signed in to the console.
     Person(Account),
     /// A key of scope `admin`, through the JSON API, with the rights of its account.
     Key {
@@ -35,7 +35,7 @@ impl Actor {
         }
     }
 
-    /// The key that acts, where it is one.
+    /// The key that acts; `None` unless the actor is a key.
     pub fn key(&self) -> Option<&KeyRecord> {
         match self {
             Self::FirstStart | Self::Operator | Self::Person(_) => None,

@@ -1,7 +1,7 @@
 //! Administration: keys, accounts, teams, providers, models, settings.
 //!
 //! Each use case is one typed function with its rights, its checks and its line in the audit log.
-//! The command line, the JSON API and the console call these functions; nothing else writes.
+//! The command line, the JSON API and the console call these functions.
 
 mod account_admin;
 mod account_links;

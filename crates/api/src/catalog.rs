@@ -47,9 +47,9 @@ pub(super) async fn list(
     Ok(json_response(body.to_string()))
 }
 
-fn parse_count(name: &'static str, value: &str, most: usize) -> Result<usize, ApiError> {
+fn parse_count(name: &'static str, value: &str, max: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
-        Ok(number) if number >= 1 => Ok(number.min(most)),
+        Ok(number) if number >= 1 => Ok(number.min(max)),
         _ => Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
     }
 }

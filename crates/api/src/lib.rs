@@ -1,6 +1,6 @@
 //! The HTTP API: its route table, its handlers, stored answers and image tasks.
 //!
-//! Start reading in `routes.rs`, which lists every address, then in `serve.rs`, which shows how a
+//! Start reading in `routes.rs`, which lists every route, then in `serve.rs`, which shows how a
 //! request gets to its handler.
 
 mod admin;
@@ -31,8 +31,8 @@ mod threads;
 mod token_count;
 
 pub use handler::{ApiHandler, MetricsHandler};
-pub use key_info::export_json as write_entry;
-pub use openapi::document as description;
+pub use key_info::export_json;
+pub use openapi::document as openapi_document;
 pub use routes::route_summaries;
 pub use serve::{ApiService, path_not_found, serve_admin_request, serve_with_key};
 pub use state::ApiState;

@@ -1,4 +1,4 @@
-//! What the console needs of the gateway.
+//! The services of the gateway that the console uses.
 
 use admin::AccountAdmin;
 use axum::body::Body;
@@ -15,13 +15,13 @@ use transport::{HttpClient, RequestBody};
 
 use crate::app::App;
 
-/// How long a provider of identities may take, and how much it may say.
+/// Time an OpenID Connect provider may take, and the maximum size of its answer.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_IDENTITY_BYTES: usize = 1 << 20;
 
 impl ConsoleHost for App {
-    fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
-        look(&self.config().catalog);
+    fn with_catalog(&self, visit: &mut dyn FnMut(&Catalog)) {
+        visit(&self.config().catalog);
     }
 
     fn public_url(&self) -> String {
@@ -37,7 +37,7 @@ impl ConsoleHost for App {
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
-        api::description(&self.api)
+        api::openapi_document(&self.api)
     }
 
     fn call_api(
@@ -74,10 +74,10 @@ impl ConsoleHost for App {
     }
 
     fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
-        let post = self.config().mailer.clone();
+        let mailer = self.config().mailer.clone();
         Box::pin(async move {
-            match post {
-                Some(post) => post.send(mail).await,
+            match mailer {
+                Some(mailer) => mailer.send(mail).await,
                 None => Err("no mail server is configured".to_owned()),
             }
         })
@@ -102,7 +102,7 @@ impl ConsoleHost for App {
     }
 }
 
-/// One request, and its whole answer.
+/// Sends one request and returns the whole answer.
 async fn fetch(
     client: HttpClient,
     request: Request<Vec<u8>>,

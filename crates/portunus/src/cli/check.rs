@@ -1,9 +1,9 @@
-//! `portunus check`: is this configuration good?
+//! `portunus check`: validates the configuration.
 
 use serde_json::json;
 use std::process::ExitCode;
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 
 pub(super) fn check(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;

@@ -1,9 +1,9 @@
-//! `portunus models`: what this gateway serves.
+//! `portunus models`: lists the models of this gateway.
 
 use catalog::ModelListing;
 use std::process::ExitCode;
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 
 pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;

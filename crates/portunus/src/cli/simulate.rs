@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-use super::print_line;
+use super::common::print_line;
 
-/// What `simulate --help` says of faults.
+/// Returns the text about faults for `simulate --help`.
 pub(super) fn faults_help() -> String {
     let mut text = "Faults: any request can order one\n  \
         by the header `x-simulate-fault: NAME parameter=value …`,\n  \
