@@ -1,26 +1,27 @@
-//! Whom somebody acts for: themselves, or a team. The choice stands in the address (`for`), so that
-//! links can be shared and nothing is remembered; the guard of every page checks it.
+//! The account a user acts for: their own, or a team's. The choice is the query parameter `for`, so
+//! links can be shared and no choice is stored. The session guard checks it for every page.
 
 use axum::extract::Query;
 use http::Uri;
 use maud::{Markup, html};
 use store::{Account, Team};
 
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
-/// The name of the choice in an address.
+/// Name of the query parameter that holds the team id.
 pub(crate) const TEAM_PARAMETER: &str = "for";
-/// The places that show what belongs to whomever one acts for.
-const SWITCHABLE_PATHS: [&str; 4] = ["/console", "/console/usage", "/console/calls", "/console/playground"];
+/// Paths of the pages whose content depends on the chosen team.
+const SWITCHABLE_PATHS: [&str; 4] =
+    ["/console", "/console/usage", "/console/calls", "/console/playground"];
 
-/// Whose page it is.
+/// The user a page is rendered for.
 #[derive(Clone, Copy)]
 pub(crate) struct PageViewer<'a> {
     pub(crate) account: &'a Account,
-    /// With the teams they may act for, on pages where that makes a difference.
+    /// Present only on pages where the chosen team matters.
     user: Option<&'a SignedInUser>,
 }
 
@@ -37,7 +38,7 @@ impl<'a> From<&'a SignedInUser> for PageViewer<'a> {
 }
 
 impl PageViewer<'_> {
-    /// The address of a place of the console, for whomever one acts for.
+    /// Returns the path of a console page, with the chosen team where the page depends on it.
     pub(crate) fn link_to(self, path: &str) -> String {
         match self.user {
             Some(signed) if SWITCHABLE_PATHS.contains(&path) => signed.path_for(path),
@@ -45,7 +46,7 @@ impl PageViewer<'_> {
         }
     }
 
-    /// The switch from one to the other, for those who have a choice.
+    /// Renders the links that choose a team. Empty for users without teams.
     pub(crate) fn team_switch(self, here: &str) -> Markup {
         let Some(signed) = self.user else { return html! {} };
         let here = if SWITCHABLE_PATHS.contains(&here) { here } else { "/console" };
@@ -74,13 +75,14 @@ impl PageViewer<'_> {
     }
 }
 
-/// A path, for a team.
+/// Appends a team to a path.
 pub(crate) fn with_team(path: &str, team_id: &str) -> String {
     let mark = if path.contains('?') { '&' } else { '?' };
     format!("{path}{mark}{TEAM_PARAMETER}={}", urls::escape_value(team_id))
 }
 
-/// The team an address names, if whoever asks may see it. To others there is none.
+/// Returns the team named in the address, if the user may see it. A team the user may not see
+/// counts as not found.
 pub(crate) async fn team_from_query(
     desk: &ConsoleState,
     signed: &SignedInUser,

@@ -1,12 +1,14 @@
 //! A model's facts and prices as rows of a page.
 
 use canon::Price;
-use catalog::{LongPromptPrices, Model, ModelPrices, TokenRates, BilledTier, TierPrices, ThinkingRange};
+use catalog::{
+    BilledTier, LongPromptPrices, Model, ModelPrices, ThinkingRange, TierPrices, TokenRates,
+};
 use maud::{Markup, html};
 
 use crate::display;
 
-/// What something costs.
+/// One line of a price table.
 pub(crate) struct PriceRow {
     pub(crate) label: String,
     pub(crate) price: String,
@@ -57,7 +59,9 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
         ("Image output", output_image),
     ];
     for (what, price) in tokens {
-        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
+        rows.extend(
+            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
+        );
     }
     let units = [
         ("Request", per_request, "each"),
@@ -68,7 +72,7 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
     for (what, price, unit) in units {
         rows.extend(price.map(|price| price_row(what, display::per_unit(price), unit)));
     }
-    // One that is billed by its tokens alone has no price of its own to show.
+    // An image billed by its tokens only has no price of its own.
     for picture in pictures.iter().filter(|picture| picture.price > Price::FREE) {
         let words = [&picture.size, &picture.quality].into_iter().flatten().cloned();
         let what = std::iter::once("Image".to_owned()).chain(words).collect::<Vec<_>>().join(", ");
@@ -89,15 +93,20 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
         ("Cache write, long", cache_write_long),
     ];
     for (what, price) in more {
-        rows.extend(price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)));
+        rows.extend(
+            price.map(|price| price_row(what, display::per_million(price), PER_MILLION_TOKENS)),
+        );
     }
     rows
 }
 
-/// The prices that replace the plain ones: for long prompts, for other service tiers.
+/// Prices that replace the plain ones: for long prompts and for other service tiers.
 pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
     let long = |long: &LongPromptPrices| {
-        (format!("Prompts above {} tokens", display::count(long.above_tokens)), rate_rows(&long.rates))
+        (
+            format!("Prompts above {} tokens", display::count(long.above_tokens)),
+            rate_rows(&long.rates),
+        )
     };
     let mut groups: Vec<_> = prices.long_prompts.iter().map(long).collect();
     for TierPrices { tier: service, rates, long_prompts: longs } in &prices.tiers {
@@ -116,13 +125,17 @@ pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)>
     groups
 }
 
-/// What thinking can be steered by, in a sentence.
+/// Describes in one sentence how thinking can be controlled.
 pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
     let mut parts = Vec::new();
     match (min, max) {
         (Some(min), Some(max)) => {
-            parts.push(format!("budget {} to {} tokens", display::count(*min), display::count(*max)));
+            parts.push(format!(
+                "budget {} to {} tokens",
+                display::count(*min),
+                display::count(*max)
+            ));
         }
         (None, Some(max)) => parts.push(format!("budget up to {} tokens", display::count(*max))),
         (Some(min), None) => parts.push(format!("budget from {} tokens", display::count(*min))),
@@ -142,7 +155,7 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     })
 }
 
-/// The capability tags of a model, each with what it promises; at most so many.
+/// Renders at most `most` capability tags of a model, each with its description as the title.
 pub(crate) fn features(model: &Model, most: usize) -> Markup {
     let more = model.features.len().saturating_sub(most);
     html! {

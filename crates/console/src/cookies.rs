@@ -1,4 +1,4 @@
-//! The cookies of the console: what a browser carries from one page to the next.
+//! Cookies of the console.
 
 use axum::response::Response;
 use cookie::{Cookie, SameSite};
@@ -6,21 +6,21 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::state::ConsoleState;
 
-/// What a cookie holds. Each is a random word of which the store has the digest.
+/// Purpose of a cookie. Its value is a random token; the store holds only the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CookieKind {
-    /// A session.
     Session,
-    /// A one-time link that is being used.
+    /// A one-time link the browser has opened.
     Link,
-    /// A sign-in whose second factor is to come.
+    /// A sign-in that still needs its second factor.
     SecondFactor,
-    /// A sign-in that went to a provider of identities.
+    /// A sign-in that was sent to an identity provider.
     IdentityFlow,
 }
 
 impl CookieKind {
-    /// The prefix makes browsers refuse the cookie from anything but this very host over HTTPS.
+    /// The `__Host-` prefix makes browsers accept the cookie only from this host over HTTPS (RFC
+    /// 6265bis, section 4.1.3.2).
     const fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
             (Self::Session, true) => "__Host-portunus",
@@ -35,7 +35,7 @@ impl CookieKind {
     }
 }
 
-/// The word a request brings in that cookie, if it looks like one of ours.
+/// Returns the token in the request's cookie, if it has the right length.
 pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) -> Option<String> {
     let name = jar.name(uses_https(desk));
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -45,8 +45,14 @@ pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) ->
     (word.len() == 64).then(|| word.to_owned())
 }
 
-/// Gives the browser a word to bring back for so many seconds.
-pub(crate) fn set(desk: &ConsoleState, response: &mut Response, jar: CookieKind, word: &str, seconds: i64) {
+/// Sets a cookie with a token for a number of seconds.
+pub(crate) fn set(
+    desk: &ConsoleState,
+    response: &mut Response,
+    jar: CookieKind,
+    word: &str,
+    seconds: i64,
+) {
     let secure = uses_https(desk);
     let cookie = Cookie::build((jar.name(secure), word.to_owned()))
         .path("/")
@@ -61,7 +67,7 @@ pub(crate) fn set(desk: &ConsoleState, response: &mut Response, jar: CookieKind,
     }
 }
 
-/// Takes a word back from the browser.
+/// Deletes a cookie.
 pub(crate) fn clear(desk: &ConsoleState, response: &mut Response, jar: CookieKind) {
     set(desk, response, jar, "", 0);
 }

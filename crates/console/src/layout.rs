@@ -1,4 +1,4 @@
-//! What all pages have in common: the frame around them and the headers that protect them.
+//! Layout of the pages: header, navigation and footer.
 
 use std::sync::Arc;
 
@@ -13,24 +13,27 @@ use crate::state::ConsoleState;
 use crate::{assets, nav};
 use admin::names;
 
-/// Nothing but our own style, script and forms; no frame may show us.
+/// Allows only our own styles, scripts and forms, and no framing.
 const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
     img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     connect-src 'self'";
 
-/// The key in the door, as mark and as icon.
 const FAVICON_DATA_URL: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' \
     viewBox='0 0 32 32'%3E%3Cpath fill='%230b5d66' d='M4 30V14a12 12 0 0 1 24 0v16z'/%3E\
     %3Cpath fill='%23f3d9a4' d='M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z'/%3E\
     %3C/svg%3E";
 
 tokio::task_local! {
-    /// What the gateway is called on the page that is being made.
+    /// Configured name of the gateway during one request.
     static GATEWAY_NAME: String;
 }
 
-/// Has pages know what the gateway is called.
-pub(crate) async fn with_gateway_name(State(desk): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
+/// Middleware that makes the gateway's name available to the layout.
+pub(crate) async fn with_gateway_name(
+    State(desk): State<Arc<ConsoleState>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.uri().path().starts_with("/assets/") {
         return next.run(request).await;
     }
@@ -38,12 +41,12 @@ pub(crate) async fn with_gateway_name(State(desk): State<Arc<ConsoleState>>, req
     GATEWAY_NAME.scope(name, next.run(request)).await
 }
 
-/// What the gateway is called; outside of a request, what the program is.
+/// Name of the gateway; `Portunus` outside a request.
 pub(crate) fn gateway_name() -> String {
     GATEWAY_NAME.try_with(Clone::clone).unwrap_or_else(|_| "Portunus".to_owned())
 }
 
-/// Which part of the site a page belongs to.
+/// Section of the site a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteSection {
     Front,
@@ -53,7 +56,7 @@ pub(crate) enum SiteSection {
     Elsewhere,
 }
 
-/// The frame of one page.
+/// Layout of one page.
 pub(crate) struct Layout<'a> {
     title: &'a str,
     section: SiteSection,
@@ -62,28 +65,28 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// A page that anyone may see and that looks the same to everyone.
+    /// A public page, the same for everyone.
     pub(crate) fn public(title: &'a str, part: SiteSection) -> Self {
         Self { title, section: part, viewer: None, nav_path: "" }
     }
 
-    /// A page outside the directory for someone not signed in.
+    /// A page for users who are not signed in.
     pub(crate) fn signed_out(title: &'a str) -> Self {
         Self { title, section: SiteSection::Elsewhere, viewer: None, nav_path: "" }
     }
 
-    /// A page for someone signed in.
+    /// A page for a signed-in user.
     pub(crate) fn signed_in(title: &'a str, who: impl Into<PageViewer<'a>>) -> Self {
         Self { title, section: SiteSection::Console, viewer: Some(who.into()), nav_path: "" }
     }
 
-    /// The same page, known to be at that place of the console.
+    /// Marks the page's entry in the navigation.
     pub(crate) fn with_nav(self, here: &'static str) -> Self {
         Self { nav_path: here, ..self }
     }
 }
 
-/// A page.
+/// Renders a page.
 pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Response {
     let Layout { title, section: part, viewer: who, nav_path: place } = shell;
     let name = gateway_name();
@@ -128,19 +131,19 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
     (status, markup).into_response()
 }
 
-/// A page that went well.
+/// Renders a page with status 200.
 pub(crate) fn ok_page(shell: &Layout<'_>, body: &Markup) -> Response {
     page(StatusCode::OK, shell, body)
 }
 
-/// Sends the browser elsewhere on this site, with GET.
+/// Redirects to a fixed path (303, RFC 9110, section 15.4.4).
 pub(crate) fn see_other(path: &'static str) -> Response {
     let mut response = StatusCode::SEE_OTHER.into_response();
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
     response
 }
 
-/// Sends the browser to a path of this site that was checked before.
+/// Redirects to a path of this site that the caller has checked.
 pub(crate) fn redirect_to(path: &str) -> Response {
     let mut response = StatusCode::SEE_OTHER.into_response();
     let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
@@ -148,20 +151,21 @@ pub(crate) fn redirect_to(path: &str) -> Response {
     response
 }
 
-/// Lets caches keep a public page, but asks them to check each time.
+/// Lets caches store a public page, but makes them revalidate it.
 pub(crate) fn with_revalidation(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// Adds the headers every answer carries. What a page set itself stays.
+/// Adds the security headers every response carries. Headers set by the page are kept.
 pub(crate) fn with_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_default_header(headers, header::CONTENT_SECURITY_POLICY, SECURITY_POLICY);
     set_default_header(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    // Other sites learn nothing from it. `no-referrer` would say the same to them, but makes
-    // browsers send `Origin: null` with our own forms, and where they send no `Sec-Fetch-Site`
-    // either (plain HTTP beyond this machine) nothing would tell our form from a foreign one.
+    // `same-origin` tells other sites nothing, like `no-referrer`. But `no-referrer` makes browsers
+    // send `Origin: null` with our own forms. Over plain HTTP they send no `Sec-Fetch-Site` either,
+    // and the CSRF check could not recognise our forms. See
+    // <https://www.w3.org/TR/referrer-policy/>.
     set_default_header(headers, header::REFERRER_POLICY, "same-origin");
     set_default_header(headers, header::CACHE_CONTROL, "no-store");
     response

@@ -1,8 +1,8 @@
-//! One-time links: a random word in an address, its digest in the store.
+//! One-time links: a random token in the URL, its digest in the store.
 //!
-//! Whoever opens a link is sent on to the page it is for, with the word in a cookie: so it stays in
-//! no history, in no referrer and in no address that is read over a shoulder. Opening a link uses
-//! nothing up, for programs open what is in mails; sending the form behind it does.
+//! Opening a link stores the token in a cookie and redirects to the page the link is for. The token
+//! therefore stays out of the history, the referrer and the address bar. Opening does not use the
+//! link up, because mail scanners open links too. Submitting the form does.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use ledger::Micros;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
 use crate::layout::see_other;
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::random;
 
-pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, new_link, link_data};
+pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, link_data, new_link};
 
-/// Makes a link and returns its word.
+/// Creates a link and returns its token.
 pub(crate) async fn create(
     desk: &ConsoleState,
     purpose: LinkPurpose,
@@ -33,7 +33,7 @@ pub(crate) async fn create(
     Ok(word)
 }
 
-/// Adds a link whose digest is known.
+/// Stores a link under a given digest.
 pub(crate) async fn add(
     desk: &ConsoleState,
     hash: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) async fn add(
     Ok(desk.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }
 
-/// The address of a link.
+/// URL of a link.
 pub(crate) fn url(desk: &ConsoleState, word: &str) -> String {
     format!("{}/link/{word}", desk.base_url())
 }
@@ -74,7 +74,7 @@ pub(crate) async fn open(
     Ok(response)
 }
 
-/// The link that the request's browser opened, if it is one of these and still good.
+/// Returns the valid link this browser has opened, if it has one of the given purposes.
 pub(crate) async fn from_cookie(
     desk: &ConsoleState,
     headers: &HeaderMap,
@@ -86,18 +86,18 @@ pub(crate) async fn from_cookie(
     link.filter(fits).ok_or(PageError::InvalidLink)
 }
 
-/// Uses a link up. Of all who try at once, one goes on.
+/// Uses a link up. Only one of several concurrent requests succeeds.
 pub(crate) async fn consume(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
     let taken = desk.store.take_link(&link.hash, link.purpose).await?;
     taken.filter(|link| is_valid(desk, link)).map(|_| ()).ok_or(PageError::InvalidLink)
 }
 
-/// Puts a link back that was taken for nothing.
+/// Restores a link whose action failed.
 pub(crate) async fn restore(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
     Ok(desk.store.add_link(link).await?)
 }
 
-/// Whether a link can still be used.
+/// Returns true if the link has not expired.
 pub(crate) fn is_valid(desk: &ConsoleState, link: &Link) -> bool {
     desk.now() < link.expires
 }

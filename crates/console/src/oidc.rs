@@ -1,8 +1,9 @@
-//! Signing in through a provider of identities (OpenID Connect, the code flow with PKCE).
+//! Sign-in through an identity provider: OpenID Connect authorization code flow
+//! (<https://openid.net/specs/openid-connect-core-1_0.html>) with PKCE (RFC 7636).
 //!
-//! The way out leaves a word in the browser and its digest, together with the state, in the store;
-//! only the browser that left can come back, once, within ten minutes, from the provider it went
-//! to. Who somebody is, is the pair of issuer and subject; an address is never enough.
+//! Starting the flow sets a cookie and stores the digest of cookie and state. Only the same browser
+//! can return, once, within ten minutes and from the same provider. A user is identified by issuer
+//! and subject, never by the e-mail address.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,21 +31,21 @@ use serde::{Deserialize, Serialize};
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
 use crate::form::FormFields;
-use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::layout::{Layout, ok_page};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
 use admin::random;
 
-/// How long a provider's description and keys are good, and how often at most they are fetched.
+/// Lifetime of a cached discovery document, and the shortest time between two fetches.
 const DISCOVERY_TTL: Micros = 300 * 1_000_000;
-/// How far a provider's clock may differ from ours.
+/// Accepted difference between the provider's clock and ours.
 const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
 const MAX_PARAMETER_BYTES: usize = 4_096;
 
-/// What we want to know of a provider beyond what the crate reads.
+/// Discovery fields the crate does not read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct ExtraMetadata {
     #[serde(default)]
@@ -68,11 +69,11 @@ type DiscoveryDocument = ProviderMetadata<
     CoreSubjectIdentifierType,
 >;
 
-/// Providers' descriptions, with the time they were fetched.
+/// Discovery documents by issuer, with the time they were fetched.
 #[derive(Default)]
 pub(crate) struct DiscoveryCache(Mutex<HashMap<String, (Micros, DiscoveryDocument)>>);
 
-/// Who came back.
+/// Claims about the user, from the ID token and the userinfo endpoint.
 pub(crate) struct IdentityClaims {
     pub(crate) issuer: String,
     pub(crate) subject: String,
@@ -81,14 +82,14 @@ pub(crate) struct IdentityClaims {
     pub(crate) name: Option<String>,
 }
 
-/// Someone who came back, the provider they come from, and what they left with.
+/// A finished flow: the provider, the claims, and the link stored at the start.
 pub(crate) struct IdentityReturn {
     pub(crate) provider: IdentityProvider,
     pub(crate) claims: IdentityClaims,
     pub(crate) link: Link,
 }
 
-/// Why a request to a provider failed; for the log.
+/// Failure of a request to a provider, for the log.
 #[derive(Debug)]
 struct IdentityFetchError(String);
 
@@ -115,8 +116,11 @@ fn fetcher(
     }
 }
 
-/// The provider's description of itself and its keys.
-async fn discover(desk: &ConsoleState, provider: &IdentityProvider) -> Result<DiscoveryDocument, PageError> {
+/// Returns the provider's discovery document and keys, from the cache if fresh.
+async fn discover(
+    desk: &ConsoleState,
+    provider: &IdentityProvider,
+) -> Result<DiscoveryDocument, PageError> {
     let now = desk.now();
     let known = desk.discovery.0.lock().get(&provider.issuer).cloned();
     if let Some((at, metadata)) = known
@@ -125,10 +129,11 @@ async fn discover(desk: &ConsoleState, provider: &IdentityProvider) -> Result<Di
         return Ok(metadata);
     }
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
-    let metadata = DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
-        log_provider_error(provider, &error);
-        PageError::IdentityProviderUnavailable
-    })?;
+    let metadata =
+        DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+            log_provider_error(provider, &error);
+            PageError::IdentityProviderUnavailable
+        })?;
     desk.discovery.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
     Ok(metadata)
 }
@@ -142,12 +147,15 @@ fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error
     );
 }
 
-fn callback_url(desk: &ConsoleState, provider: &IdentityProvider) -> Result<RedirectUrl, PageError> {
+fn callback_url(
+    desk: &ConsoleState,
+    provider: &IdentityProvider,
+) -> Result<RedirectUrl, PageError> {
     let url = format!("{}/auth/{}/callback", desk.base_url(), urls::escape_value(&provider.name));
     RedirectUrl::new(url).map_err(|_| PageError::Internal)
 }
 
-/// Sends a browser to a provider: to sign in, or, with an account, to link it.
+/// Sends a browser to a provider to sign in or, with an account, to link that account.
 pub(crate) async fn begin_sign_in(
     desk: &ConsoleState,
     name: &str,
@@ -183,14 +191,22 @@ pub(crate) async fn begin_sign_in(
         ..LinkData::default()
     };
     let hash = state_hash(state.secret(), &cookie);
-    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step).await?;
+    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
+        .await?;
     let mut response = forward_page(&provider.name, url.as_str());
-    cookies::set(desk, &mut response, CookieKind::IdentityFlow, &cookie, LINK_LIFETIMES.sign_in_step / 1_000_000);
+    cookies::set(
+        desk,
+        &mut response,
+        CookieKind::IdentityFlow,
+        &cookie,
+        LINK_LIFETIMES.sign_in_step / 1_000_000,
+    );
     Ok(response)
 }
 
-/// The page that sends a browser on to a provider. Not a redirect: our forms may lead to our own
-/// pages only, and browsers hold redirects to that too.
+/// Page that forwards the browser to a provider. A redirect would not work: the policy `form-action
+/// 'self'` also applies to redirects of a submitted form
+/// (<https://www.w3.org/TR/CSP3/#directive-form-action>).
 fn forward_page(name: &str, url: &str) -> Response {
     let body = html! {
         section.card {
@@ -205,13 +221,13 @@ fn forward_page(name: &str, url: &str) -> Response {
     response
 }
 
-/// What the store keeps of a way back: good only for the browser and the state together.
+/// Digest under which the flow is stored. It covers the cookie and the state, so neither works
+/// alone.
 fn state_hash(state: &str, cookie: &str) -> Vec<u8> {
     random::digest(&format!("{cookie}.{state}"))
 }
 
-/// Takes somebody in who comes back from a provider. Everything is checked before anything is
-/// believed.
+/// Finishes the flow when the browser returns. All checks run before any claim is used.
 pub(crate) async fn finish_sign_in(
     desk: &ConsoleState,
     name: &str,
@@ -232,7 +248,7 @@ pub(crate) async fn finish_sign_in(
     }
     let refused = || PageError::SignInRefused("The identity provider did not let you in.");
     let metadata = discover(desk, &provider).await?;
-    // RFC 9207: an answer that names its issuer must name the one that was asked.
+    // RFC 9207: a response with an `iss` parameter must name the provider the browser was sent to.
     let issuer = asked.get_single("iss", MAX_PARAMETER_BYTES)?;
     let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
     if (must || !issuer.is_empty()) && issuer != provider.issuer {
@@ -265,7 +281,7 @@ pub(crate) async fn finish_sign_in(
     let now = desk.now();
     let verifier = client
         .id_token_verifier()
-        // Signed with the provider's own key; neither unsigned nor with a secret others know.
+        // Asymmetric signatures only: no `none`, and no shared secret.
         .set_allowed_algs([
             CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
             CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384,
@@ -291,7 +307,8 @@ pub(crate) async fn finish_sign_in(
         email_verified: claims.email_verified().unwrap_or(false),
         name: claims.preferred_username().map(|name| name.to_string()),
     };
-    // Some tell no more in the token than who it is; the rest is to be asked for.
+    // Some providers put only the subject into the token; the rest comes from the userinfo
+    // endpoint.
     let (access, subject) = (tokens.access_token().clone(), claims.subject().clone());
     if person.email.is_none()
         && let Ok(asking) = client.user_info(access, Some(subject))
@@ -313,7 +330,7 @@ fn system_time(at: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(at).unwrap_or(0))
 }
 
-/// Whether neither `nbf` nor `iat` lies ahead; the crate leaves both to us.
+/// Returns true if neither `nbf` nor `iat` lies in the future. The crate checks neither.
 fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     #[derive(Deserialize)]
     struct TokenTimes {

@@ -1,4 +1,4 @@
-//! What can be wrong with a request for a page, and the page that says so.
+//! Errors of page requests. They are data; the layout renders them as pages.
 
 use admin::AdminError;
 use axum::response::{IntoResponse, Response};
@@ -8,34 +8,33 @@ use store::StoreError;
 
 use crate::layout::{Layout, page};
 
-/// Why there is no page.
+/// Error of a page request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageError {
-    /// The request makes no sense; the text tells why.
+    /// Invalid request, with the reason.
     BadRequest(&'static str),
-    /// What was asked for is not done; the text tells why.
+    /// The action was refused, with the reason.
     Rejected(String),
-    /// The account may not do this.
+    /// The account lacks the right.
     Forbidden,
-    /// Somebody is not let in; the text tells why.
+    /// Sign-in refused, with the reason.
     SignInRefused(&'static str),
-    /// A provider of identities does not answer.
+    /// The identity provider does not answer.
     IdentityProviderUnavailable,
-    /// A form was sent from another site.
+    /// A form sent from another site.
     CrossSiteForm,
-    /// There is no such page, or it is not for this account.
+    /// The page does not exist, or the account may not see it.
     NotFound,
-    /// A one-time link that is wrong, used up or too old: nobody is told which.
+    /// A one-time link that is wrong, used or expired. The page does not say which.
     InvalidLink,
-    /// The address exists, but not for this method.
+    /// The path exists, but not for this method.
     MethodNotAllowed,
-    /// Tried too often; so many seconds to wait.
+    /// Too many attempts; the number of seconds to wait.
     RateLimited(u64),
-    /// Too much to do at the moment.
+    /// Too many concurrent sign-ins.
     Busy,
-    /// The database does not answer.
     StoreUnavailable,
-    /// A defect. The log has more.
+    /// A defect; the log has the details.
     Internal,
 }
 
@@ -71,7 +70,9 @@ impl From<AdminError> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let (status, title, say) = match &self {
-            Self::BadRequest(why) => (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned()),
+            Self::BadRequest(why) => {
+                (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned())
+            }
             Self::Rejected(why) => (StatusCode::BAD_REQUEST, "This does not work", why.clone()),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,

@@ -1,94 +1,99 @@
-//! Who is signed in: a random word in a cookie, its digest in the store.
+//! Sessions: a random token in a cookie, its digest in the store.
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ledger::Micros;
-use store::{Account, KeyRecord, KeyOwner, LinkPurpose, AccountRole, Membership, Session, Team, TeamRole};
+use store::{
+    Account, AccountRole, KeyOwner, KeyRecord, LinkPurpose, Membership, Session, Team, TeamRole,
+};
 
 use crate::acting_for;
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
+use crate::layout::{redirect_to, see_other};
 use crate::links::{self, LinkData};
-use crate::layout::{see_other, redirect_to};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
-/// How long a session lasts in all.
 const SESSION_LIFETIME: Micros = 30 * DAY;
-/// How long it lasts unused.
 const IDLE_TIMEOUT: Micros = 7 * DAY;
-/// How old the note of its last use may grow: not every look at a page is worth a write.
+/// Shortest time between two updates of the last use, so that not every request writes to the
+/// store.
 const TOUCH_INTERVAL: Micros = 10 * MINUTE;
-/// How long it holds that somebody proved who they are.
+/// Validity of a re-authentication.
 const PROOF_LIFETIME: Micros = links::LINK_LIFETIMES.sign_in_step;
-/// How far two nodes' clocks may differ.
+/// Accepted clock difference between two nodes.
 const MAX_CLOCK_SKEW: Micros = 5 * MINUTE;
 
-/// Someone signed in. Only the guard of a route makes one.
+/// A signed-in user. Only the session guard creates it.
 #[derive(Clone, Debug)]
 pub(crate) struct SignedInUser {
     pub(crate) account: Account,
-    /// Where they belong.
     pub(crate) memberships: Vec<Membership>,
-    /// The team they act for in this request; `None` is themselves.
+    /// The team the user acts for in this request; `None` for their own account.
     pub(crate) team: Option<Team>,
     session_hash: Vec<u8>,
     started_at: Micros,
 }
 
 impl SignedInUser {
-    /// Them, as administration knows who asks.
+    /// The user as the actor of an admin use case.
     pub(crate) fn actor(&self) -> Actor {
         Actor::Person(self.account.clone())
     }
 
-    /// Whether this account administers the gateway.
+    /// Returns true if the account administers the gateway.
     pub(crate) const fn is_administrator(&self) -> bool {
         is_gateway_admin(&self.account)
     }
 
-    /// Whether this page shows everyone's keys and calls.
+    /// Returns true if pages show the keys and calls of all accounts.
     pub(crate) const fn sees_all(&self) -> bool {
         self.is_administrator() && self.team.is_none()
     }
 
-    /// Whom they act for: whose keys and calls a page shows, and whose keys it makes.
+    /// Id of the account or team the user acts for. Pages show its keys and calls, and new keys
+    /// belong to it.
     pub(crate) fn owner_id(&self) -> &str {
         self.team.as_ref().map_or(&self.account.id, |team| &team.id)
     }
 
-    /// The address of a page, for whomever they act for.
+    /// Path of a page with the chosen team.
     pub(crate) fn path_for(&self, path: &str) -> String {
-        self.team.as_ref().map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
+        self.team
+            .as_ref()
+            .map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
     }
 
-    /// Their role in a team.
+    /// Role of the user in a team.
     pub(crate) fn role_in(&self, team_id: &str) -> Option<TeamRole> {
         self.memberships.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
     }
 
-    /// Whether they may do that in a team.
+    /// Returns true if the user may perform the action in the team.
     pub(crate) fn may_in(&self, team: &Team, deed: TeamAction) -> bool {
         may_in_team(&self.account, team, self.role_in(&team.id), deed)
     }
 
-    /// The team with that id, if they may see it. To others it does not exist.
+    /// Returns the team if the user may see it. Otherwise it counts as not found.
     pub(crate) async fn find_team(&self, desk: &ConsoleState, id: &str) -> Result<Team, PageError> {
         let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
         team.ok_or(PageError::NotFound)
     }
 
-    /// Whether they may look at what belongs to that account.
+    /// Returns true if the user may see the data of an account or team.
     pub(crate) fn may_see(&self, account_id: &str) -> bool {
-        account_id == self.account.id || self.is_administrator() || self.role_in(account_id).is_some()
+        account_id == self.account.id
+            || self.is_administrator()
+            || self.role_in(account_id).is_some()
     }
 
-    /// Whether they may have keys made for whomever they act for.
+    /// Returns true if the user may create keys for the account or team they act for.
     pub(crate) fn may_create_keys(&self) -> bool {
         match (&self.team, self.account.role) {
             (Some(team), _) => self.may_in(team, TeamAction::CreateKeys),
@@ -97,44 +102,49 @@ impl SignedInUser {
         }
     }
 
-    /// Whether they may change a key of that owner.
+    /// Returns true if the user may change a key of this owner.
     pub(crate) fn may_change_key(&self, key: &KeyRecord, owner: &KeyOwner) -> bool {
         match owner {
             KeyOwner::Person(other) => self.may_change(other),
             KeyOwner::Team(team) => {
                 let own = key.created_by.as_ref() == Some(&self.account.id);
-                self.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey })
+                self.may_in(
+                    team,
+                    if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey },
+                )
             }
         }
     }
 
-    /// Whether this account may change what belongs to that one.
+    /// Returns true if the user may change the data of another account.
     pub(crate) fn may_change(&self, other: &Account) -> bool {
         may_change(&self.account, other)
     }
 
-    /// Whether this account may invite people and say who may sign up.
+    /// Returns true if the user may invite people and change the sign-up mode.
     pub(crate) const fn may_invite(&self) -> bool {
         self.is_administrator()
     }
 
-    /// Whether they proved lately who they are: by signing in, or once more since.
+    /// Returns true if the user signed in or re-authenticated recently.
     pub(crate) async fn has_recent_proof(&self, desk: &ConsoleState) -> Result<bool, PageError> {
         if desk.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
             return Ok(true);
         }
         let proof = desk.store.link(&self.proof_hash()).await?;
-        Ok(proof.is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
+        Ok(proof
+            .is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
     }
 
-    /// Notes that they proved it once more, in this session and no other.
+    /// Records a re-authentication for this session only.
     pub(crate) async fn record_proof(&self, desk: &ConsoleState) -> Result<(), PageError> {
         let (hash, id) = (self.proof_hash(), &self.account.id);
         desk.store.take_link(&hash, LinkPurpose::Proof).await?;
-        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME).await
+        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
+            .await
     }
 
-    /// The name of that note, which nobody has who has not the session.
+    /// Key of that record, derived from the session so that only its holder can know it.
     fn proof_hash(&self) -> Vec<u8> {
         random::digest(&format!("proof of {}", random::hex(&self.session_hash)))
     }
@@ -148,7 +158,8 @@ impl SignedInUser {
     }
 }
 
-/// A page for people signed in, put behind the wrong guard, opens for nobody.
+/// Without the session guard there is no user, so a page behind the wrong guard redirects to the
+/// sign-in page.
 impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
     type Rejection = Response;
 
@@ -157,13 +168,16 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
     }
 }
 
-/// Who sent the request; `None` when nobody known, or no longer.
-pub(crate) async fn find_session(desk: &ConsoleState, headers: &HeaderMap) -> Result<Option<SignedInUser>, PageError> {
+/// Returns the user of a request; `None` without a valid session.
+pub(crate) async fn find_session(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<Option<SignedInUser>, PageError> {
     let Some(hash) = sent_session_hash(desk, headers) else { return Ok(None) };
     let Some((session, account)) = desk.store.session(&hash).await? else { return Ok(None) };
     let now = desk.now();
     let over = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
-    // A clock that was turned back must not make an old session young again.
+    // A clock that is set back must not revive an expired session.
     let unborn = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
     if over || unborn || account.disabled {
         return Ok(None);
@@ -172,11 +186,17 @@ pub(crate) async fn find_session(desk: &ConsoleState, headers: &HeaderMap) -> Re
         desk.store.touch_session(&hash, now).await?;
     }
     let seats = desk.store.memberships_of(&account.id).await?;
-    Ok(Some(SignedInUser { account, memberships: seats, team: None, session_hash: hash, started_at: session.created }))
+    Ok(Some(SignedInUser {
+        account,
+        memberships: seats,
+        team: None,
+        session_hash: hash,
+        started_at: session.created,
+    }))
 }
 
-/// Starts a session and sends the browser on. Whatever session the browser had ends, so that a
-/// planted cookie is worth nothing.
+/// Starts a session and redirects the browser. The previous session of the browser ends, which
+/// defeats session fixation (<https://owasp.org/www-community/attacks/Session_fixation>).
 pub(crate) async fn start_session(
     desk: &ConsoleState,
     headers: &HeaderMap,
@@ -209,7 +229,7 @@ pub(crate) async fn start_session(
     Ok(response)
 }
 
-/// The digest of the word in the request's cookie.
+/// Digest of the session token in the request.
 fn sent_session_hash(desk: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
     cookies::read(desk, headers, CookieKind::Session).map(|word| random::digest(&word))
 }

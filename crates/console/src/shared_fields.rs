@@ -1,10 +1,10 @@
-//! Groups of fields that more than one form has.
+//! Fields shared by several forms.
 
 use maud::{Markup, html};
 
-use crate::form::{FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormInput};
 
-/// A new password, twice, with a hint that the script brings to life.
+/// Two inputs for a new password; the script adds a strength hint.
 pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
     html! {
         (FormInput {
@@ -29,7 +29,7 @@ pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
     }
 }
 
-/// The password somebody has, to prove that it is them.
+/// Input for the current password.
 pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Markup {
     FormInput {
         name,
@@ -42,7 +42,7 @@ pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Mark
     .render(wrongs)
 }
 
-/// The line above a form that was not taken.
+/// Message above a rejected form.
 pub(crate) fn error_summary(wrongs: &FieldErrors) -> Markup {
     html! {
         @if !wrongs.is_empty() {

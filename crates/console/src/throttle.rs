@@ -1,38 +1,38 @@
-//! How often sign-in may be tried and mails may be asked for, counted in the store, so that whoever
-//! asks several nodes in turn gains nothing.
+//! Throttling of sign-in attempts, codes, mails and lookups. Counters are in the store, so
+//! spreading attempts over several nodes gains nothing.
 //!
-//! Three tallies: of one name from one address, of one address, of one name from anywhere. Each
-//! grants some tries for free; behind these every further one doubles the wait. A try is counted
-//! before the password is looked at, so that many at once cannot slip through together, and a
-//! right password clears its name. Nobody is locked out for good: the wait has an upper end.
+//! There are three counters: name and network, network, name. Each has some free attempts; after
+//! these, every further attempt doubles the wait, up to a limit, so that no account is locked out
+//! for good. An attempt is counted before the password is checked, so concurrent attempts cannot
+//! pass together. A correct password clears the counters of its name.
 
 use std::net::IpAddr;
 
 use ledger::Micros;
-use store::{Store, AttemptCounter};
+use store::{AttemptCounter, Store};
 
 use crate::page_error::PageError;
 use admin::random;
 
 const SECOND: Micros = 1_000_000;
-/// Nothing is remembered for longer than this.
+/// Age at which counters are deleted.
 const COUNTER_RETENTION: Micros = 3_600 * SECOND;
 
-/// How many tries are free, and how long the wait is behind them.
+/// Free attempts, and the waits after them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThrottleLimits {
-    /// What is counted, in a word.
+    /// Namespace of the counters.
     label: &'static str,
     per_name_and_network: i64,
     per_network: i64,
     per_name: i64,
-    /// How long a tally is remembered after the last try.
+    /// Time without attempts after which a counter starts at zero.
     reset_after: Micros,
     first_wait: Micros,
     max_wait: Micros,
 }
 
-/// Tries to sign in.
+/// Limits sign-in attempts.
 pub(crate) const SIGN_IN_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "sign-in",
     per_name_and_network: 10,
@@ -43,7 +43,7 @@ pub(crate) const SIGN_IN_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 300 * SECOND,
 };
 
-/// Mails to one address: three in an hour, whoever asks for them.
+/// Limits mails to one address to three an hour, regardless of the requester.
 pub(crate) const MAIL_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "mails",
     per_name_and_network: 3,
@@ -54,7 +54,7 @@ pub(crate) const MAIL_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 3_600 * SECOND,
 };
 
-/// Codes of a second factor. There are only a million of them.
+/// Limits guesses of second-factor codes; there are only a million codes.
 pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "codes",
     per_name_and_network: 5,
@@ -65,7 +65,7 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 900 * SECOND,
 };
 
-/// Names that somebody who manages a team looks up to add them to it.
+/// Limits lookups of account names by team managers.
 pub(crate) const LOOKUP_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "lookup",
     per_name_and_network: 20,
@@ -91,10 +91,10 @@ impl ThrottleKey<'_> {
         }
     }
 
-    /// What the store knows it by.
+    /// Digest under which the counter is stored.
     fn hash(&self, rates: &ThrottleLimits) -> Vec<u8> {
         let what = rates.label;
-        // Names come last: they may hold anything.
+        // The name comes last, because it can contain any text.
         random::digest(&match self {
             Self::NameAndNetwork(name, place) => format!("{what} both {place:?} {name}"),
             Self::Network(place) => format!("{what} place {place:?}"),
@@ -103,13 +103,13 @@ impl ThrottleKey<'_> {
     }
 }
 
-/// Where a try comes from. Who holds one IPv6 address holds the network around it, so that these
-/// count together.
+/// Network of a client. The holder of one IPv6 address usually holds its whole /64 network, so
+/// those addresses count together (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientNetwork {
     V4([u8; 4]),
     V6([u16; 4]),
-    /// No address is known; all such tries share one tally.
+    /// Unknown address; all of these attempts share one counter.
     Unknown,
 }
 
@@ -126,11 +126,11 @@ impl ClientNetwork {
     }
 }
 
-/// What is counted, and how.
+/// Counts attempts against limits.
 pub(crate) struct Throttle(pub(crate) ThrottleLimits);
 
 impl Throttle {
-    /// Counts a try. Who has to wait is told so, and was not counted.
+    /// Counts an attempt. Returns an error, and does not count, while a wait is running.
     pub(crate) async fn admit(
         &self,
         store: &Store,
@@ -139,11 +139,15 @@ impl Throttle {
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
-        let all = [ThrottleKey::NameAndNetwork(name, place), ThrottleKey::Network(place), ThrottleKey::Name(name)];
+        let all = [
+            ThrottleKey::NameAndNetwork(name, place),
+            ThrottleKey::Network(place),
+            ThrottleKey::Name(name),
+        ];
         self.count(store, &all, now).await
     }
 
-    /// Counts a try for a name, wherever it comes from.
+    /// Counts an attempt for a name from any network.
     pub(crate) async fn admit_name(
         &self,
         store: &Store,
@@ -153,7 +157,7 @@ impl Throttle {
         self.count(store, &[ThrottleKey::Name(&name.to_lowercase())], now).await
     }
 
-    /// Counts a try from a place, for no name in particular.
+    /// Counts an attempt from a network without a name.
     pub(crate) async fn admit_network(
         &self,
         store: &Store,
@@ -163,7 +167,7 @@ impl Throttle {
         self.count(store, &[ThrottleKey::Network(place)], now).await
     }
 
-    /// Takes a try from a place back: it ended well.
+    /// Takes back one attempt of a network after a success.
     pub(crate) async fn uncount_network(
         &self,
         store: &Store,
@@ -180,22 +184,28 @@ impl Throttle {
         store.change_attempts(&[hash], now, less).await
     }
 
-    async fn count(&self, store: &Store, all: &[ThrottleKey<'_>], now: Micros) -> Result<(), PageError> {
+    async fn count(
+        &self,
+        store: &Store,
+        all: &[ThrottleKey<'_>],
+        now: Micros,
+    ) -> Result<(), PageError> {
         let Self(rates) = self;
         let mut counted: Vec<(Vec<u8>, i64)> =
             all.iter().map(|tallied| (tallied.hash(rates), tallied.free_attempts(rates))).collect();
-        // As the store hands them out.
+        // The store returns counters in this order.
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
-        let count =
-            |tallies: &mut [AttemptCounter]| rates.record(tallies, &free, now).map_err(PageError::RateLimited);
+        let count = |tallies: &mut [AttemptCounter]| {
+            rates.record(tallies, &free, now).map_err(PageError::RateLimited)
+        };
         store.change_attempts(&hashes, now, count).await?;
         store.drop_old_attempts(now.saturating_sub(COUNTER_RETENTION)).await?;
         Ok(())
     }
 
-    /// Forgets what was counted for a name from a place: the password was right. The tally of the
-    /// address stays, or one good account would pay for guessing all others.
+    /// Clears the counters of a name after a success. The network's counter is only reduced by one;
+    /// otherwise one valid account would allow guessing all others.
     pub(crate) async fn clear_name(
         &self,
         store: &Store,
@@ -211,7 +221,7 @@ impl Throttle {
 }
 
 impl ThrottleLimits {
-    /// Counts a try in each tally. The error is how many seconds to wait.
+    /// Counts an attempt in each counter. The error is the wait in seconds.
     fn record(&self, tallies: &mut [AttemptCounter], free: &[i64], now: Micros) -> Result<(), u64> {
         let waits = tallies.iter().map(|tally| tally.closed_until.saturating_sub(now));
         let wait = waits.max().unwrap_or(0);
@@ -241,7 +251,7 @@ mod tests {
     const HOME: ClientNetwork = ClientNetwork::V4([192, 0, 2, 1]);
     const AWAY: ClientNetwork = ClientNetwork::V4([192, 0, 2, 2]);
 
-    /// A throttle, and the store that all nodes count in.
+    /// A throttle with its store.
     struct TestThrottle(Throttle, Store);
 
     impl TestThrottle {
@@ -249,7 +259,7 @@ mod tests {
             Self(Throttle(rates), Store::open("sqlite::memory:").await.unwrap())
         }
 
-        /// A try; the error is how long to wait.
+        /// Counts an attempt; the error is the wait in seconds.
         async fn admit(&self, name: &str, place: ClientNetwork, now: Micros) -> Result<(), u64> {
             match self.0.admit(&self.1, name, place, now).await {
                 Ok(()) => Ok(()),
@@ -338,8 +348,10 @@ mod tests {
             ThrottleKey::Name("anna"),
             ThrottleKey::Network(HOME),
         ];
-        let mut hashes: Vec<Vec<u8>> =
-            [SIGN_IN_LIMITS, MAIL_LIMITS, CODE_LIMITS].iter().flat_map(|r| all.iter().map(|t| t.hash(r))).collect();
+        let mut hashes: Vec<Vec<u8>> = [SIGN_IN_LIMITS, MAIL_LIMITS, CODE_LIMITS]
+            .iter()
+            .flat_map(|r| all.iter().map(|t| t.hash(r)))
+            .collect();
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 12);

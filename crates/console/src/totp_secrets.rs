@@ -1,12 +1,12 @@
-//! The secrets of code generators, which lie in the store sealed: kept, opened, and those from before
-//! there was a vault sealed when they are used.
+//! Secrets of authenticator apps (TOTP). The store holds them sealed. Secrets stored before the
+//! vault existed are sealed when they are next used.
 
 use store::{Factor, SealedSecret, VaultError};
 
-use crate::state::ConsoleState;
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 
-/// Stores a generator, its secret sealed.
+/// Stores a TOTP factor with its secret sealed.
 pub(crate) async fn add(desk: &ConsoleState, mut factor: Factor) -> Result<(), PageError> {
     let sealer = desk.host.vault().sealer().await.map_err(vault_error)?;
     let sealed = sealer.seal(&factor.label(), &factor.secret).map_err(vault_error)?;
@@ -14,7 +14,7 @@ pub(crate) async fn add(desk: &ConsoleState, mut factor: Factor) -> Result<(), P
     Ok(desk.store.add_factor(&factor).await?)
 }
 
-/// The secret of a generator; `None` when it cannot be opened here.
+/// Opens the secret of a TOTP factor. Returns `None` if this node lacks the key.
 pub(crate) fn open_secret(desk: &ConsoleState, factor: &Factor) -> Option<Vec<u8>> {
     let Some(by) = factor.sealed_by.clone() else { return Some(factor.secret.clone()) };
     let sealed = SealedSecret { by, bytes: factor.secret.clone() };
@@ -28,7 +28,8 @@ pub(crate) fn open_secret(desk: &ConsoleState, factor: &Factor) -> Option<Vec<u8
     }
 }
 
-/// Seals the secret of a generator that lies open still. It goes on working if that fails.
+/// Seals the secret of a factor that is still stored in plain. The factor keeps working if this
+/// fails.
 pub(crate) async fn seal_if_plain(desk: &ConsoleState, factor: &Factor) {
     if factor.sealed_by.is_some() {
         return;

@@ -1,23 +1,23 @@
-//! Addresses of this gateway's own pages.
+//! Paths of this gateway's own pages, and percent-encoding for them.
 
-/// The page of a model.
+/// Path of a model's page.
 pub(crate) fn model_page(id: &str) -> String {
     format!("/models/{}", escape_path(id))
 }
 
-/// A text as part of a path. Slashes and colons stay readable, since model pages take the rest of
-/// the path as the id; everything that could end or change the path is escaped.
+/// Escapes a text for use in a path. Slashes and colons stay readable, because model pages take the
+/// rest of the path as the id. All characters that could end or change the path are escaped.
 pub(crate) fn escape_path(text: &str) -> String {
     percent_encode(text, b"-._~/:@")
 }
 
-/// A text as the value of a query parameter.
+/// Escapes a text for use as the value of a query parameter.
 pub(crate) fn escape_value(text: &str) -> String {
     percent_encode(text, b"-._~")
 }
 
-/// Where a browser may be sent after a sign-in: a page of the console, and nothing that a browser
-/// could read as another site.
+/// Returns the path if it is a console page a browser may be sent to after a sign-in. Rejects every
+/// text a browser could read as another site (open redirect).
 pub(crate) fn console_path(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("/console")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/?&=%+,:".contains(c);
@@ -38,7 +38,8 @@ fn percent_encode(text: &str, kept: &[u8]) -> String {
     out
 }
 
-/// The origin of an address as a browser writes it: `https://example.com`, the usual port left out.
+/// The origin of a URL as browsers write it (`https://example.com`), without the default port. See
+/// <https://html.spec.whatwg.org/multipage/browsers.html#ascii-serialisation-of-an-origin>.
 pub(crate) fn origin(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?.to_ascii_lowercase();

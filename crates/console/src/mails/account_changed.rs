@@ -1,4 +1,4 @@
-//! The mail that tells somebody that their account was changed.
+//! Mail about a change of the account.
 
 use super::MailDraft;
 use crate::MailMessage;

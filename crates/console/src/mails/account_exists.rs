@@ -1,4 +1,4 @@
-//! The mail to somebody who signs up with an address that has an account already.
+//! Mail to an address that already has an account and tries to sign up.
 
 use super::MailDraft;
 use crate::MailMessage;

@@ -1,4 +1,4 @@
-//! The mail that proves that an address is the account's.
+//! Mail that confirms an account's e-mail address.
 
 use super::MailDraft;
 use crate::MailMessage;

@@ -1,4 +1,4 @@
-//! The mail with an invitation.
+//! Mail with an invitation.
 
 use super::MailDraft;
 use crate::MailMessage;

@@ -1,19 +1,19 @@
-//! The mails the console sends, one file each, as text and as HTML.
+//! Mails the console sends, one file each, as text and as HTML.
 //!
-//! A mail is handed to the gateway in a task of its own: how long a mail server takes must not tell
-//! whether there was anything to send.
+//! Callers send a mail in a separate task. Otherwise the response time of the mail server would
+//! reveal whether a mail was sent.
 
 mod account_changed;
+mod account_exists;
 mod confirm;
 mod invite;
-mod account_exists;
 mod reset;
 mod signup;
 
 pub(crate) use account_changed::account_changed;
+pub(crate) use account_exists::account_exists;
 pub(crate) use confirm::confirm;
 pub(crate) use invite::invite;
-pub(crate) use account_exists::account_exists;
 pub(crate) use reset::reset;
 pub(crate) use signup::signup;
 
@@ -23,15 +23,13 @@ use crate::state::ConsoleState;
 use crate::{ConsoleHost, MailMessage};
 use admin::names;
 
-/// A letter before it is a mail.
+/// Content of a mail before rendering.
 struct MailDraft<'a> {
     to: &'a str,
     subject: &'a str,
-    /// What it says, a paragraph each.
     paragraphs: &'a [String],
-    /// Where to go, and what the button says.
+    /// URL and label of the button.
     button: Option<(&'a str, &'a str)>,
-    /// The small print.
     footnote: &'a str,
 }
 
@@ -43,7 +41,7 @@ impl MailDraft<'_> {
             text.push_str(&format!("\n\n{url}"));
         }
         text.push_str(&format!("\n\n{small}\n"));
-        // Mail programs know nothing of stylesheets, so the styles stand in the elements.
+        // Mail clients ignore stylesheets, so the styles are inline.
         let html = html! {
             (DOCTYPE)
             html lang="en" {
@@ -72,14 +70,13 @@ impl MailDraft<'_> {
     }
 }
 
-/// Sends a mail, below which the gateway's name stands. Whoever waits for it is told nothing; a
-/// failure is in the log.
+/// Sends a mail signed with the gateway's name. A failure is only logged.
 pub(crate) async fn send(desk: &ConsoleState, mail: MailMessage) {
     let name = names::gateway_name(&desk.store).await;
     send_through(desk.host.as_ref(), &name, mail).await;
 }
 
-/// Sends a mail where there is no desk any more.
+/// Sends a mail from a task that holds only the host.
 pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mut mail: MailMessage) {
     mail.text.push_str(&format!("\n{name}\n"));
     let signed = html! {

@@ -1,4 +1,4 @@
-//! The mail with the link to choose another password.
+//! Mail with the link to choose another password.
 
 use super::MailDraft;
 use crate::MailMessage;

@@ -1,4 +1,4 @@
-//! The mail with the link to finish signing up.
+//! Mail with the link to finish signing up.
 
 use super::MailDraft;
 use crate::MailMessage;

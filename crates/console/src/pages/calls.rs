@@ -1,4 +1,4 @@
-//! Calls: the newest as they come in, each with its receipt, all of them as a file.
+//! List of calls, receipt of one call, and CSV export.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,28 +10,31 @@ use axum::response::{IntoResponse, Response};
 use canon::Usage;
 use futures_util::stream;
 use http::header;
-use ledger::{LedgerEntry, Micros, FailedAttempt};
+use ledger::{FailedAttempt, LedgerEntry, Micros};
 use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
 use crate::acting_for::TEAM_PARAMETER;
-use crate::urls;
 use crate::csv::csv_line;
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const PER_PAGE: u32 = 50;
-/// How many calls of an export are read at once.
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 
-fn filter(asked: &FormFields, signed: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
+fn filter(
+    asked: &FormFields,
+    signed: &SignedInUser,
+    now: Micros,
+) -> Result<EntryFilter, PageError> {
     let wish = |name| {
         let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
         Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
@@ -121,9 +124,10 @@ pub(crate) async fn list(
     Ok(ok_page(&Layout::signed_in("Calls", &signed).with_nav("/console/calls"), &body))
 }
 
-/// The wishes of an address, with another place to begin.
+/// Query string of the list with another start.
 fn query(asked: &FormFields, before: &str) -> String {
-    let kept = [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+    let kept =
+        [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
@@ -243,7 +247,7 @@ fn attempts_table(entry: &LedgerEntry) -> Markup {
     }
 }
 
-/// `GET /console/calls.csv`: as long as it is, a batch at a time.
+/// `GET /console/calls.csv`: streamed in batches.
 pub(crate) async fn csv(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -252,7 +256,8 @@ pub(crate) async fn csv(
     let filter = filter(&asked, &signed, desk.now())?;
     let keys = desk.store.keys().await?;
     let names: HashMap<String, String> = keys.into_iter().map(|key| (key.id, key.name)).collect();
-    let export = CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
+    let export =
+        CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
     let rows = stream::try_unfold(export, |mut export| async move {
         let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
@@ -264,7 +269,7 @@ pub(crate) async fn csv(
     Ok((headers, Body::from_stream(rows)).into_response())
 }
 
-/// Where an export goes on.
+/// Position of an export.
 enum ExportPosition {
     Header,
     Rows(Option<(Micros, String)>),
@@ -289,7 +294,7 @@ impl CallExport {
             ExportPosition::End => return Ok(None),
         };
         let calls = self.store.export_of(&self.filter, after, EXPORT_BATCH_ROWS).await;
-        // Broken off on purpose: a file that ends early must not look whole.
+        // Aborts the transfer on purpose: a truncated file must not look complete.
         let calls = calls.map_err(|error| {
             tracing::error!("an export of calls broke off: {error}");
             std::io::Error::other("the calls could not be read")

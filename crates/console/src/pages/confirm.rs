@@ -1,4 +1,4 @@
-//! Proving that an address is the account's.
+//! Confirmation of an e-mail address.
 
 use std::sync::Arc;
 
@@ -9,17 +9,23 @@ use maud::html;
 use store::{Account, Link, LinkPurpose, StoreError};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
+use crate::layout::{Layout, ok_page, redirect_to};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::mails;
-use crate::layout::{Layout, ok_page, redirect_to};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 
-/// Asks an account to prove an address, in a mail to it. Earlier questions are forgotten.
-pub(crate) async fn send_confirmation(desk: &ConsoleState, account: &Account, email: &str) -> Result<(), PageError> {
+/// Mails a confirmation link. Earlier links of the account expire.
+pub(crate) async fn send_confirmation(
+    desk: &ConsoleState,
+    account: &Account,
+    email: &str,
+) -> Result<(), PageError> {
     desk.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
     let note = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
-    let word = links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email).await?;
+    let word =
+        links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email)
+            .await?;
     mails::send(desk, mails::confirm(email, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
@@ -53,19 +59,22 @@ pub(crate) async fn confirm(
     let Account { id, username, .. } = &account;
     match desk.store.rename_account(id, username, Some(&email), desk.now()).await {
         Ok(_) => {}
-        // Somebody else proved it in the meantime.
+        // Another account confirmed the address in the meantime.
         Err(StoreError::Conflict(_)) => return Err(PageError::InvalidLink),
         Err(error) => return Err(error.into()),
     }
     desk.audit(id, "account.email", id, "").await;
-    // The address it had before hears of it too.
+    // Notifies the previous address.
     super::notify_owner(&desk, &account, "it uses another address");
     let mut response = redirect_to("/console/account?told=email");
     cookies::clear(&desk, &mut response, CookieKind::Link);
     Ok(response)
 }
 
-async fn opened_confirmation(desk: &ConsoleState, headers: &HeaderMap) -> Result<(Link, Account, String), PageError> {
+async fn opened_confirmation(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<(Link, Account, String), PageError> {
     let link = links::from_cookie(desk, headers, &[LinkPurpose::Email]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);

@@ -1,4 +1,4 @@
-//! The front page: what this gateway is and how to reach it.
+//! The front page: purpose and base URLs of the gateway.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use catalog::{Catalog, ModelKind};
 use maud::{Markup, html};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
 use crate::display;
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::snippet::{self, ApiFormat};
+use crate::state::ConsoleState;
 
-/// What the front page tells of the catalog.
+/// Catalog figures on the front page.
 #[derive(Default)]
 struct CatalogSummary {
     models: usize,
     providers: usize,
-    /// A model to try.
+    /// Model for the example.
     first: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
     with_revalidation(ok_page(&Layout::public("Model gateway", SiteSection::Front), &body))
 }
 
-/// The formats by the client libraries that speak them: each family takes one base address.
+/// Groups the formats by client library; each group has one base URL.
 fn client_families(formats: &[ApiFormat]) -> Vec<Vec<ApiFormat>> {
     let mut families: Vec<Vec<ApiFormat>> = Vec::new();
     for format in formats {

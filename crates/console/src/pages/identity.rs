@@ -1,4 +1,4 @@
-//! Signing in through a provider of identities: the way out and the way back.
+//! Handlers of the sign-in through an identity provider.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, Identity, AccountRole, StoreError};
+use store::{Account, AccountRole, Identity, StoreError};
 
 use crate::cookies::{self, CookieKind};
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, page, redirect_to};
 use crate::links;
 use crate::oidc::{self, IdentityClaims, IdentityReturn};
-use crate::session;
-use crate::layout::{Layout, page, redirect_to};
-use crate::signup::SignUpMode;
 use crate::page_error::PageError;
-use crate::{urls, signin};
+use crate::session;
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::{signin, urls};
 use admin::names;
 
 /// `POST /auth/{identity}`
@@ -40,7 +40,8 @@ pub(crate) async fn callback(
     QueryFields(asked): QueryFields,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
-    let IdentityReturn { provider, claims: person, link } = oidc::finish_sign_in(&desk, &name, &headers, &asked).await?;
+    let IdentityReturn { provider, claims: person, link } =
+        oidc::finish_sign_in(&desk, &name, &headers, &asked).await?;
     let next = links::link_data(&link).next.unwrap_or_else(|| "/console".to_owned());
     if let Some(account_id) = &link.account_id {
         return link_identity(&desk, &headers, account_id, &person, &next).await;
@@ -50,7 +51,7 @@ pub(crate) async fn callback(
         if account.disabled {
             return Err(PageError::SignInRefused("This account is locked."));
         }
-        return signin::welcome(&desk, &headers, &account, &provider.name, &next).await;
+        return signin::complete_sign_in(&desk, &headers, &account, &provider.name, &next).await;
     }
     if let Some(email) = &person.email
         && desk.store.account_by_login(email).await?.is_some()
@@ -70,10 +71,10 @@ pub(crate) async fn callback(
     }
     let account = create_account(&desk, &person, role).await?;
     desk.audit(&account.id, "account.create", &account.id, &provider.name).await;
-    signin::welcome(&desk, &headers, &account, &provider.name, &next).await
+    signin::complete_sign_in(&desk, &headers, &account, &provider.name, &next).await
 }
 
-/// Links an account of ours to who somebody is elsewhere. Whoever left must still be signed in.
+/// Links an identity to an account. The user who started the flow must still be signed in.
 async fn link_identity(
     desk: &ConsoleState,
     headers: &HeaderMap,
@@ -83,14 +84,18 @@ async fn link_identity(
 ) -> Result<Response, PageError> {
     let signed = session::find_session(desk, headers).await?;
     if signed.is_none_or(|signed| signed.account.id != account_id) {
-        return Err(PageError::SignInRefused("You were signed out meanwhile. Sign in and try again."));
+        return Err(PageError::SignInRefused(
+            "You were signed out meanwhile. Sign in and try again.",
+        ));
     }
     match desk.store.add_identity(&identity_record(desk, account_id, person)).await {
         Ok(()) => desk.audit(account_id, "identity.add", account_id, &person.issuer).await,
         Err(StoreError::Conflict(_)) => {
             let owner = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
             if owner.is_none_or(|owner| owner.id != account_id) {
-                return Err(PageError::SignInRefused("This identity belongs to another account here."));
+                return Err(PageError::SignInRefused(
+                    "This identity belongs to another account here.",
+                ));
             }
         }
         Err(error) => return Err(error.into()),
@@ -111,8 +116,12 @@ fn identity_record(desk: &ConsoleState, account_id: &str, person: &IdentityClaim
     }
 }
 
-/// Makes an account for somebody a provider vouches for, under a name that is free.
-async fn create_account(desk: &ConsoleState, person: &IdentityClaims, role: AccountRole) -> Result<Account, PageError> {
+/// Creates an account for a user of an identity provider, under a free username.
+async fn create_account(
+    desk: &ConsoleState,
+    person: &IdentityClaims,
+    role: AccountRole,
+) -> Result<Account, PageError> {
     let email = person.email.clone().filter(|email| names::is_email_address(email));
     let wished = person.name.as_deref().or(email.as_deref()).unwrap_or("user");
     let wished = wished.split('@').next().unwrap_or_default();

@@ -1,17 +1,17 @@
-//! The form of a key: what it may do, read from and shown in fields.
+//! The form of a key.
 
 use canon::Money;
 use config::IpRange;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{Micros, BudgetPeriod};
+use ledger::{BudgetPeriod, Micros};
 use maud::{Markup, html};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors, note_ids, field_notes};
+use crate::form::{FieldErrors, FormFields, FormInput, field_notes, note_ids};
 use crate::page_error::PageError;
+use crate::state::ConsoleState;
 use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
 
@@ -20,12 +20,12 @@ const MAX_NAME_CHARS: usize = 60;
 const MAX_LIFETIME_DAYS: i64 = 3_650;
 const MAX_MODELS: usize = 50;
 const MAX_NETWORKS: usize = 50;
-/// Longer than any honest value of a short field.
+/// Upper bound of any short field.
 pub(super) const MAX_FIELD_BYTES: usize = 4_096;
 const MIN_CAP: Money = Money::from_nanos(10_000_000);
 const MAX_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
 
-/// What a key may do.
+/// Terms of a key: scope, cap, expiry, models and limits.
 pub(super) struct KeyTerms {
     pub(super) scope: KeyScope,
     pub(super) name: String,
@@ -38,7 +38,7 @@ pub(super) struct KeyTerms {
 }
 
 impl KeyTerms {
-    /// Reads the form; what is wrong with it goes to `wrongs`. `before` is the key that is edited.
+    /// Reads the form and adds errors to the list. `before` is the edited key.
     pub(super) fn read(
         desk: &ConsoleState,
         fields: &FormFields,
@@ -56,15 +56,19 @@ impl KeyTerms {
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {
-            KeyScope::Call => parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited")),
+            KeyScope::Call => {
+                parse_cap(fields.get_trimmed("cap", MAX_FIELD_BYTES)?, fields.contains("unlimited"))
+            }
             KeyScope::Admin => Ok(Some(Money::ZERO)),
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
                 .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
-            Some(before) => {
-                parse_expiry(fields.get_trimmed("expires", MAX_FIELD_BYTES)?, before.expires, desk.now())
-            }
+            Some(before) => parse_expiry(
+                fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
+                before.expires,
+                desk.now(),
+            ),
         };
         let expires = match (scope, before, expires) {
             (KeyScope::Admin, Some(_), Ok(None)) => Err("An admin key must have an end."),
@@ -133,13 +137,11 @@ impl KeyTerms {
         })
     }
 
-    /// A new key of these terms.
     pub(super) fn into_draft(self) -> KeyDraft {
         let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
         KeyDraft { scope, name, cap, models, expires, limits, ips, budget }
     }
 
-    /// These terms for a key that exists.
     pub(super) fn into_change(self) -> KeyChange {
         let Self { scope: _, name, cap, expires, models, limits, ips, budget } = self;
         KeyChange {
@@ -154,12 +156,12 @@ impl KeyTerms {
     }
 }
 
-/// The scope of the key a form asks for. A form without one asks for calls.
+/// Scope of the requested key; calls by default.
 pub(super) fn scope_of(fields: &FormFields) -> KeyScope {
     KeyScope::by_word(fields.get("scope")).unwrap_or(KeyScope::Call)
 }
 
-/// The fields as they are for a key.
+/// Form fields of an existing key.
 pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
     let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
     let mut fields = vec![
@@ -180,7 +182,7 @@ pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// An amount as somebody would type it.
+/// Formats an amount without trailing zeros.
 pub(super) fn plain_amount(amount: Money) -> String {
     let text = amount.to_string();
     let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
@@ -192,8 +194,12 @@ fn date_text(at: Micros) -> String {
         .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string())
 }
 
-/// The end of a day in UTC; the day a key has already keeps its very time.
-fn parse_expiry(text: &str, before: Option<Micros>, now: Micros) -> Result<Option<Micros>, &'static str> {
+/// Reads a date as the end of that day in UTC. An unchanged date keeps the stored time.
+fn parse_expiry(
+    text: &str,
+    before: Option<Micros>,
+    now: Micros,
+) -> Result<Option<Micros>, &'static str> {
     const WRONG: &str = "Write a day to come as 2030-12-31, or nothing.";
     if text.is_empty() {
         return Ok(None);
@@ -257,7 +263,7 @@ fn parse_days(text: &str) -> Result<Option<i64>, &'static str> {
     }
 }
 
-/// The words of a list, each once, in order.
+/// Splits a list, without duplicates and in order.
 fn parse_list(text: &str) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     for id in text.split([',', '\n', '\r']).map(str::trim).filter(|id| !id.is_empty()) {
@@ -268,15 +274,20 @@ fn parse_list(text: &str) -> Vec<String> {
     ids
 }
 
-/// The fields of the form.
-pub(super) fn render(scope: KeyScope, fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+/// Renders the form.
+pub(super) fn render(
+    scope: KeyScope,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+    editing: bool,
+) -> Markup {
     match scope {
         KeyScope::Call => render_call(fields, wrongs, editing),
         KeyScope::Admin => render_admin(fields, wrongs, editing),
     }
 }
 
-/// The fields of an admin key, which spends nothing.
+/// Renders the form of an admin key, which cannot spend.
 fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
     html! {
         input type="hidden" name="scope" value=(KeyScope::Admin.word());
@@ -296,8 +307,13 @@ fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mar
     }
 }
 
-/// The field that says when a key ends, with its help in an edit and for a new key.
-fn expiry_field(fields: &FormFields, wrongs: &FieldErrors, editing: bool, help: [&'static str; 2]) -> Markup {
+/// Expiry field; `help` holds the texts for an edit and for a new key.
+fn expiry_field(
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+    editing: bool,
+    help: [&'static str; 2],
+) -> Markup {
     let [edit_help, new_help] = help;
     html! {
         @if editing {
@@ -380,11 +396,17 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
     }
 }
 
-/// How fast, and how much in a period: the fields a key and a team share.
+/// Rate limits and budget, shared by keys and teams.
 pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let number = |name: &'static str, label: &'static str| {
-        FormInput { name, label, value: fields.get(name), input_mode: Some("numeric"), ..FormInput::default() }
-            .render(wrongs)
+        FormInput {
+            name,
+            label,
+            value: fields.get(name),
+            input_mode: Some("numeric"),
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     html! {
         div.row {
@@ -415,7 +437,13 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
     }
 }
 
-fn list_field(name: &'static str, label: &str, help: &str, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn list_field(
+    name: &'static str,
+    label: &str,
+    help: &str,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Markup {
     let wrong = wrongs.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
@@ -478,7 +506,8 @@ mod tests {
             assert!(parse_limit(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_budget("", "day"), Ok(None));
-        let five = BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
+        let five =
+            BudgetTerms { limit: Money::from_nanos(5_000_000_000), period: BudgetPeriod::Month };
         assert_eq!(parse_budget("5", "month"), Ok(Some(five)));
         for (bad, period) in [("5", "year"), ("5", ""), ("-1", "day"), ("0", "day"), ("x", "day")] {
             assert!(parse_budget(bad, period).is_err(), "{bad} {period}");

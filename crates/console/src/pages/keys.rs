@@ -1,33 +1,31 @@
-//! Making, changing, rotating and revoking keys.
+//! Creation, change, rotation and revocation of keys.
 
 use std::sync::Arc;
 
-use admin::{AdminError, ReadVersion, IssuedKey};
+use admin::{AdminError, IssuedKey, ReadVersion};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::html;
-use store::{KeyRecord, KeyScope, KeyOwner};
+use store::{KeyOwner, KeyRecord, KeyScope};
 
 use super::account::prove;
 use super::key_form::{self, KeyTerms};
 use super::new_key_page::render_new_key;
 use super::overview::KeyState;
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, QueryFields};
 use crate::layout::{Layout, ok_page, page, redirect_to};
 use crate::page_error::PageError;
-use crate::{acting_for, urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{acting_for, display, urls};
 
-/// The form of a new admin key.
 const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
-/// How long an old value may work on after a rotation: the word in the form, what it says, and how
-/// long it is.
+/// Grace periods of the old value after a rotation: form value, label, duration.
 const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("day", "for a day", 24 * HOUR),
     ("hour", "for an hour", HOUR),
@@ -35,12 +33,12 @@ const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("none", "not at all", 0),
 ];
 
-/// `GET /console/keys`: where a browser lands that reloads a sent form.
+/// `GET /console/keys`, for browsers that reload a submitted form.
 pub(crate) async fn list(signed: SignedInUser) -> Response {
     redirect_to(&signed.path_for("/console"))
 }
 
-/// `GET /console/keys/new`, with `?scope=admin` for one that administrates.
+/// `GET /console/keys/new`, with `?scope=admin` for an admin key.
 pub(crate) async fn new_form(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -49,12 +47,13 @@ pub(crate) async fn new_form(
     if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&asked)).await? {
         return Ok(way);
     }
-    let fields = FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
+    let fields =
+        FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
     Ok(form(StatusCode::OK, &signed, &fields, &FieldErrors::default()))
 }
 
-/// Refuses those who may not make a key of that scope, and sends those who are to make an admin key
-/// by the page where they prove who they are. A team does not administrate.
+/// Checks the right to create a key of this scope. Admin keys also need a recent proof, which the
+/// returned redirect asks for. A team cannot have admin keys.
 async fn check_may_create(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -73,7 +72,7 @@ const fn may_make_admin_keys(signed: &SignedInUser) -> bool {
     signed.is_administrator() && signed.team.is_none()
 }
 
-/// Sends those who are to change an admin key by the page where they prove who they are.
+/// Changes of admin keys need a recent proof, which the returned redirect asks for.
 async fn check_may_change(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -117,7 +116,12 @@ pub(crate) async fn create(
     Ok(ok_page(&Layout::signed_in("Your new key", &signed), &body))
 }
 
-fn form(status: StatusCode, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Response {
+fn form(
+    status: StatusCode,
+    signed: &SignedInUser,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Response {
     let home = signed.path_for("/console");
     let scope = key_form::scope_of(fields);
     let title = match scope {
@@ -287,7 +291,7 @@ pub(crate) async fn rotate(
     let rotated = desk.host.accounts().rotate_key(&signed.actor(), &key.id, until).await;
     let IssuedKey { record: key, secret: text } = match rotated {
         Ok(rotated) => rotated,
-        // It was revoked at this very moment.
+        // The key was revoked concurrently.
         Err(AdminError::Invalid { .. }) => return Ok(redirect_to(&home)),
         Err(error) => return Err(error.into()),
     };
@@ -295,8 +299,8 @@ pub(crate) async fn rotate(
     Ok(ok_page(&Layout::signed_in("The new value", &signed), &body))
 }
 
-/// The key with that id, if the account may see and change it, and where it is listed. To others it
-/// does not exist.
+/// Returns the key and the page that lists it, if the user may change it. A key the user may not
+/// see counts as not found.
 async fn find(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -368,8 +372,12 @@ pub(crate) async fn revoke(
     Ok(redirect_to(&home))
 }
 
-/// Revokes a key, of which was checked before that it may be.
-pub(super) async fn revoke_key(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<(), PageError> {
+/// Revokes a key. The caller has checked the rights.
+pub(super) async fn revoke_key(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    key: &KeyRecord,
+) -> Result<(), PageError> {
     let accounts = desk.host.accounts();
     accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())

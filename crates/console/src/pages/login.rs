@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use http::{Extensions, HeaderMap, StatusCode};
 use maud::{Markup, html};
 use store::Account;
 
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::{self, SignedInUser};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, see_other};
-use crate::signup::SignUpMode;
-use crate::throttle::ClientNetwork;
 use crate::page_error::PageError;
-use crate::{urls, password, signin};
+use crate::session::{self, SignedInUser};
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
+use crate::{password, signin, urls};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
-/// What the page was asked for, or what was entered.
+/// Values and message shown in the form.
 #[derive(Default)]
 struct LoginInput<'a> {
     login: &'a str,
@@ -74,14 +74,18 @@ pub(crate) async fn sign_in(
     }
 }
 
-/// Where a request comes from, as far as tries are counted.
+/// Client network of a request, for throttling.
 pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
     ClientNetwork::of(extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
 }
 
-/// The account that this login and password open. Whether the account is missing, locked out or
-/// has no password, the work is the same.
-async fn authenticate(desk: &ConsoleState, login: &str, password: &str) -> Result<Option<Account>, PageError> {
+/// Returns the account for a login and password. The work is the same whether the account is
+/// missing, disabled or has no password, so the response time reveals nothing.
+async fn authenticate(
+    desk: &ConsoleState,
+    login: &str,
+    password: &str,
+) -> Result<Option<Account>, PageError> {
     let account = desk.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
     let fits = desk.passwords.verify(password, hash).await?;
@@ -96,7 +100,11 @@ pub(crate) async fn sign_out(
     signed.end_session(&desk).await
 }
 
-async fn form(desk: &ConsoleState, status: StatusCode, entered: &LoginInput<'_>) -> Result<Response, PageError> {
+async fn form(
+    desk: &ConsoleState,
+    status: StatusCode,
+    entered: &LoginInput<'_>,
+) -> Result<Response, PageError> {
     let LoginInput { login, next, why } = entered;
     let none = FieldErrors::default();
     let open = SignUpMode::load(desk).await? == SignUpMode::Open && desk.host.can_mail();
@@ -136,7 +144,7 @@ async fn form(desk: &ConsoleState, status: StatusCode, entered: &LoginInput<'_>)
     Ok(page(status, &Layout::signed_out("Sign in"), &body))
 }
 
-/// Passkeys, which need the script, and the providers of identities.
+/// Passkeys (which need the script) and identity providers.
 fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
     html! {
         div.ways {
@@ -159,7 +167,7 @@ fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
     }
 }
 
-/// What the script fills with a passkey's answer.
+/// Hidden fields the script fills with the passkey's response.
 pub(crate) fn passkey_fields() -> Markup {
     html! {
         @for name in ["id", "client", "authenticator", "signature"] {

@@ -1,4 +1,4 @@
-//! Who belongs to a team: adding somebody, giving another role, taking somebody out.
+//! Members of a team: adding, changing the role, removing.
 
 use std::sync::Arc;
 
@@ -8,32 +8,31 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{KeyRecord, TeamMember, AccountRole, MemberChange, Team, TeamRole};
+use store::{AccountRole, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
 
-use super::{people, team, teams, notify_owner};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use super::{notify_owner, people, team, teams};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, redirect_to};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{display, urls};
 use admin::TeamAction;
 use admin::names;
 
 const MAX_FIELD_BYTES: usize = 4_096;
-/// How many may belong to one team.
 const MAX_MEMBERS: usize = 500;
 const LAST_MANAGER: &str = "The team would have no manager. Make somebody else one first.";
 
-/// A team and one of its members, as an address names them.
+/// Team id and account id in a path.
 type MemberPath = Result<Path<(String, String)>, PathRejection>;
 
 /// `POST /console/teams/{id}/members`
 ///
-/// Whoever manages a team learns here whether there is somebody of a name, for else they could add
-/// nobody. They learn no more than that (an account that is locked is as good as none), of nobody
-/// whose name they do not know in full, and only a few times in an hour.
+/// A team manager learns here whether an account exists, which cannot be avoided. The answer
+/// reveals nothing more: a disabled account counts as missing, the full name is needed, and lookups
+/// are limited per hour.
 pub(crate) async fn add(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -51,7 +50,7 @@ pub(crate) async fn add(
         desk.lookup_throttle.admit_name(&desk.store, &signed.account.id, desk.now()).await?;
     }
     let known = desk.store.account_by_login(login).await?;
-    // Those who may invite people may invite them to a team.
+    // Users who may invite people may invite them to a team.
     let invites = known.is_none() && signed.may_invite() && names::is_email_address(login);
     if invites && let Some(why) = people::invite_limit_error(&desk).await? {
         wrongs.add("login", why);
@@ -89,7 +88,7 @@ fn parse_role(fields: &FormFields, wrongs: &mut FieldErrors) -> Option<TeamRole>
     role
 }
 
-/// Gives somebody a role in a team, or takes them out, and notes it.
+/// Sets or removes an account's role in a team and audits the change.
 async fn set_role(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -109,8 +108,12 @@ async fn set_role(
     Ok(seated)
 }
 
-/// A team somebody may see, and one of its members.
-async fn find(desk: &ConsoleState, signed: &SignedInUser, both: MemberPath) -> Result<(Team, TeamMember), PageError> {
+/// Returns the team and the member named in the path, if the user may see the team.
+async fn find(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    both: MemberPath,
+) -> Result<(Team, TeamMember), PageError> {
     let Path((id, who)) = both.map_err(|_| PageError::NotFound)?;
     let team = signed.find_team(desk, &id).await?;
     let members = desk.store.members(&team.id).await?;
@@ -118,7 +121,7 @@ async fn find(desk: &ConsoleState, signed: &SignedInUser, both: MemberPath) -> R
     Ok((team, member.ok_or(PageError::NotFound)?))
 }
 
-/// `POST /console/teams/{id}/members/{member}`: another role.
+/// `POST /console/teams/{id}/members/{member}`: changes the role.
 pub(crate) async fn change(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -141,12 +144,12 @@ pub(crate) async fn change(
     Ok(redirect_to(&team::page_path(&team)))
 }
 
-/// Whether somebody may take a member out: who manages the team, and everyone themselves.
+/// Returns true if the user may remove the member: managers may, and all members may leave.
 fn may_remove(signed: &SignedInUser, team: &Team, member: &TeamMember) -> bool {
     signed.may_in(team, TeamAction::ManageMembers) || member.account.id == signed.account.id
 }
 
-/// The keys of a team that somebody made and that work, if whoever asks may revoke them.
+/// Active keys of the team that the member created, if the user may revoke them.
 async fn revocable_keys(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -156,7 +159,8 @@ async fn revocable_keys(
     let mut keys = desk.store.keys_created_by(&member.account.id).await?;
     keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
     let own = member.account.id == signed.account.id;
-    let may = signed.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
+    let may = signed
+        .may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
     Ok(if may { keys } else { Vec::new() })
 }
 
@@ -251,7 +255,7 @@ fn member_path(team: &Team, member: &TeamMember) -> String {
     format!("{}/members/{}", team::page_path(team), urls::escape_value(&member.account.id))
 }
 
-/// Who belongs to a team.
+/// Table of members.
 pub(super) fn table(
     team: &Team,
     members: &[TeamMember],
@@ -328,8 +332,13 @@ fn role_options(chosen: TeamRole) -> Markup {
     }
 }
 
-/// The form that adds somebody.
-pub(super) fn add_form(team: &Team, signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+/// Form that adds a member.
+pub(super) fn add_form(
+    team: &Team,
+    signed: &SignedInUser,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Markup {
     let help = if signed.may_invite() {
         "In full. An address without an account here is invited."
     } else {

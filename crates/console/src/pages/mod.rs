@@ -1,4 +1,4 @@
-//! The pages, one file per part of the site.
+//! Pages, one file per part of the site.
 
 pub(crate) mod account;
 pub(crate) mod admin;
@@ -7,12 +7,12 @@ pub(crate) mod confirm;
 pub(crate) mod front;
 pub(crate) mod identity;
 mod key_form;
-mod new_key_page;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod members;
 pub(crate) mod model;
 pub(crate) mod models;
+mod new_key_page;
 pub(crate) mod overview;
 pub(crate) mod people;
 pub(crate) mod playground;
@@ -31,11 +31,11 @@ use axum::response::Response;
 use maud::{Markup, html};
 use store::Account;
 
-use crate::state::ConsoleState;
-use crate::mails;
 use crate::layout::{self, Layout, ok_page};
+use crate::mails;
+use crate::state::ConsoleState;
 
-/// A page that says one thing.
+/// A page with one message.
 fn message_page(title: &str, says: &str) -> Response {
     let body = html! {
         section.card {
@@ -47,7 +47,7 @@ fn message_page(title: &str, says: &str) -> Response {
     ok_page(&Layout::signed_out(title), &body)
 }
 
-/// Tells the owner of an account what happened to it, where there is an address and mail.
+/// Notifies the owner of an account by mail, if the account has an address and mail is configured.
 fn notify_owner(desk: &ConsoleState, account: &Account, what: &str) {
     let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
     let mail = mails::account_changed(to, &account.username, what);
@@ -55,7 +55,7 @@ fn notify_owner(desk: &ConsoleState, account: &Account, what: &str) {
     tokio::spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
 }
 
-/// Text to copy, with a button that the script brings to life.
+/// Text with a copy button, which the script activates.
 fn copy_block(id: &str, what: &str, text: &str) -> Markup {
     html! {
         div.snippet {
@@ -68,14 +68,14 @@ fn copy_block(id: &str, what: &str, text: &str) -> Markup {
     }
 }
 
-/// One tab of several: its title and what it shows.
+/// One tab of several.
 struct TabPanel {
     id: String,
     title: &'static str,
     body: Markup,
 }
 
-/// Tabs that work without a script: radio buttons, and a stylesheet that shows the chosen panel.
+/// Tabs that work without a script: radio buttons, and CSS that shows the chosen panel.
 fn tabs(name: &str, tabs: &[TabPanel]) -> Markup {
     html! {
         div.tabs {

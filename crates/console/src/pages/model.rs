@@ -1,20 +1,20 @@
-//! The page of one model: what it can do, what it costs, how to call it.
+//! The page of one model: facts, prices, examples.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use catalog::{ModelKind, Model};
+use catalog::{Model, ModelKind};
 use maud::{Markup, html};
 
 use super::{TabPanel, copy_block, tabs};
 use crate::catalog_view::{PriceRow, features, other_prices, price_rows, thinking_range};
-use crate::state::ConsoleState;
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
-use crate::snippet::{self, formats_for};
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::snippet::{self, formats_for};
+use crate::state::ConsoleState;
+use crate::{display, urls};
 
 /// `GET /models/{*id}`
 pub(crate) async fn show(
@@ -22,7 +22,8 @@ pub(crate) async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let model = desk.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
+    let model =
+        desk.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
     let url = desk.base_url();
     let formats = formats_for(&desk.formats(), &model);
     let body = html! {

@@ -1,24 +1,24 @@
-//! The model directory: search, filters, pages.
+//! The model directory with search, filters and paging.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use canon::Price;
-use catalog::{Catalog, FEATURES, ModelFilter, ModelKind, Model, CatalogPage};
+use catalog::{Catalog, CatalogPage, FEATURES, Model, ModelFilter, ModelKind};
 use maud::{Markup, html};
 
 use crate::catalog_view::features;
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::state::ConsoleState;
+use crate::{display, urls};
 
 const PER_PAGE: usize = 25;
 const MAX_QUERY_BYTES: usize = 200;
 
-/// What of the catalog the page shows.
+/// Part of the catalog the page shows.
 #[derive(Default)]
 struct DirectoryView {
     page: Option<CatalogPage>,
@@ -42,8 +42,10 @@ pub(crate) async fn show(
 ) -> Result<Response, PageError> {
     let filter = filter(&asked)?;
     let wanted = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
-    let DirectoryView { page, providers, tags } = desk.with_catalog(|catalog| view_of(catalog, &filter, wanted));
-    let page = page.unwrap_or(CatalogPage { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
+    let DirectoryView { page, providers, tags } =
+        desk.with_catalog(|catalog| view_of(catalog, &filter, wanted));
+    let page =
+        page.unwrap_or(CatalogPage { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
     let filtered = filter != ModelFilter::default();
     let body = html! {
         h1 { "Models" }
@@ -86,8 +88,11 @@ pub(crate) async fn show(
 }
 
 fn filter(asked: &FormFields) -> Result<ModelFilter, PageError> {
-    let wish =
-        |name| asked.get_trimmed(name, MAX_QUERY_BYTES).map(|text| (!text.is_empty()).then(|| text.to_owned()));
+    let wish = |name| {
+        asked
+            .get_trimmed(name, MAX_QUERY_BYTES)
+            .map(|text| (!text.is_empty()).then(|| text.to_owned()))
+    };
     Ok(ModelFilter {
         provider: wish("provider")?,
         model_type: wish("model_type")?,
@@ -97,7 +102,7 @@ fn filter(asked: &FormFields) -> Result<ModelFilter, PageError> {
     })
 }
 
-/// What a million tokens of input may cost, to choose from.
+/// Choices of the price filter: dollars per million input tokens, and label.
 const PRICE_CHOICES: [(&str, &str); 6] = [
     ("0", "Free"),
     ("0.25", "Up to $0.25"),
@@ -204,7 +209,8 @@ fn empty_notice(total: usize, filtered: bool) -> Markup {
 fn pager(page: &CatalogPage, filter: &ModelFilter) -> Markup {
     let last = page.total.div_ceil(page.page_size.max(1)).max(1);
     let to = |number: usize| {
-        let ModelFilter { provider, model_type, feature, text: q, max_input_price: input_at_most } = filter;
+        let ModelFilter { provider, model_type, feature, text: q, max_input_price: input_at_most } =
+            filter;
         let mut link = format!("/models?page={number}");
         if let Some(most) = input_at_most {
             link.push_str(&format!("&price={}", most.to_per_million()));

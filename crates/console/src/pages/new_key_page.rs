@@ -1,14 +1,14 @@
-//! The page that shows a key's value, with what to paste where.
+//! The page that shows a new key with examples.
 
 use catalog::ModelKind;
 use maud::{Markup, html};
 use store::{KeyRecord, KeyScope};
 
 use super::{TabPanel, copy_block, tabs};
-use crate::state::ConsoleState;
 use crate::snippet::{self, ApiFormat};
+use crate::state::ConsoleState;
 
-/// The page that shows a key's text, the only time it is shown.
+/// Renders the page that shows a key's text, once.
 pub(super) fn render_new_key(
     desk: &ConsoleState,
     record: &KeyRecord,
@@ -23,7 +23,7 @@ pub(super) fn render_new_key(
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
     });
     let mut shown = Vec::new();
-    // An admin key makes no calls, so that no client's example fits it.
+    // An admin key makes no calls, so the examples do not apply.
     let model = model.filter(|_| record.scope == KeyScope::Call);
     if let Some(model) = &model {
         let format = formats.iter().find(|format| format.supports(ModelKind::Chat));
@@ -51,7 +51,11 @@ pub(super) fn render_new_key(
     }
     let shown: Vec<TabPanel> = shown
         .into_iter()
-        .map(|(id, title, text)| TabPanel { id: id.to_owned(), title, body: copy_block(id, title, &text) })
+        .map(|(id, title, text)| TabPanel {
+            id: id.to_owned(),
+            title,
+            body: copy_block(id, title, &text),
+        })
         .collect();
     html! {
         section.card.broad {

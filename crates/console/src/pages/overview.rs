@@ -1,4 +1,4 @@
-//! The console's first page: what was spent, the keys, the latest calls.
+//! The console's first page: spend, keys, recent calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,27 +6,25 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use canon::Money;
-use ledger::{LedgerEntry, Micros, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry, Micros};
 use maud::{Markup, html};
-use store::{EntryFilter, KeyRecord, KeyScope, KeyOwner, Team};
+use store::{EntryFilter, KeyOwner, KeyRecord, KeyScope, Team};
 
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::form::QueryFields;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::QueryFields;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
-/// How many keys a page shows.
 const KEYS_PER_PAGE: usize = 25;
-/// How many of the latest calls are shown.
 const MAX_RECENT_CALLS: u32 = 20;
-/// How many calls of a day are added up; beyond that the page says "more than".
+/// Limit of calls added up for the day; above it the page shows "more than".
 const MAX_COUNTED_CALLS: u32 = 1_000;
 
-/// Whether a key works.
+/// State of a key. The order is the display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyState {
     Active,
@@ -69,7 +67,7 @@ pub(crate) async fn show(
     let all = signed.sees_all();
     let mine = signed.owner_id();
     let mut keys = if all { desk.store.keys().await? } else { desk.store.keys_of(mine).await? };
-    // What works comes first, and of that the newest.
+    // Active keys first, newest first.
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
     let whose = KeyOwners::load(&desk, &signed).await?;
     let account_id = (!all).then(|| mine.to_owned());
@@ -141,15 +139,18 @@ fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
     }
 }
 
-/// Whom keys belong to, and who made them.
+/// Owners and creators of keys.
 pub(super) struct KeyOwners {
     owners: HashMap<String, KeyOwner>,
     creators: HashMap<String, String>,
 }
 
 impl KeyOwners {
-    /// What has to be known to tell of the keys that a page shows.
-    pub(super) async fn load(desk: &ConsoleState, signed: &SignedInUser) -> Result<Self, PageError> {
+    /// Loads the names needed for the keys on a page.
+    pub(super) async fn load(
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+    ) -> Result<Self, PageError> {
         let owners = match &signed.team {
             Some(team) => vec![KeyOwner::Team(team.clone())],
             None if signed.sees_all() => desk.store.owners().await?,
@@ -164,7 +165,7 @@ impl KeyOwners {
     }
 }
 
-/// Where a team's own page is.
+/// Line with the link to the team's page.
 fn team_notice(team: &Team) -> Markup {
     html! {
         p.muted {
@@ -270,12 +271,12 @@ fn key_row(key: &KeyRecord, whose: &KeyOwners, signed: &SignedInUser, now: Micro
     }
 }
 
-/// What was spent, of what may be.
+/// Renders the spend in relation to the cap.
 pub(super) fn spent_of_cap(spent: Money, cap: Option<Money>) -> Markup {
     let Some(cap) = cap else {
         return html! { (display::money(spent)) span.muted { " · unlimited" } };
     };
-    // Thousandths are fine enough for a bar and keep its numbers small.
+    // A thousandth is precise enough for a bar.
     let part = i128::from(spent.as_nanos().max(0)) * 1_000;
     let part = (part / i128::from(cap.as_nanos().max(1))).min(1_000);
     html! {

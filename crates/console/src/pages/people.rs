@@ -1,4 +1,4 @@
-//! Who has an account, who is invited, and who may sign up.
+//! Accounts, invitations and the sign-up mode.
 
 use std::sync::Arc;
 
@@ -7,26 +7,25 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{Account, Link, LinkPurpose, AccountRole};
+use store::{Account, AccountRole, Link, LinkPurpose};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, page, see_other};
-use crate::signup::SignUpMode;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{urls, shared_fields, mails, display};
+use crate::session::SignedInUser;
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::{display, mails, shared_fields, urls};
 use admin::may_grant_role;
 use admin::{names, random};
 
 const PAGE_PATH: &str = "/console/people";
 const MAX_FIELD_BYTES: usize = 4_096;
-/// How many invitations may be open.
 const MAX_INVITES: usize = 100;
 
-/// What to say when as many are invited as may be.
+/// Error message if the limit of open invitations is reached.
 pub(super) async fn invite_limit_error(desk: &ConsoleState) -> Result<Option<String>, PageError> {
     let full = desk.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES;
     Ok(full.then(|| format!("There may be {MAX_INVITES} open invitations.")))
@@ -75,7 +74,7 @@ pub(crate) async fn invite(
     create_invitation(&desk, &signed, email, role, None).await
 }
 
-/// Makes an invitation to an account of that role, and to a team if there is one, and shows it.
+/// Creates an invitation with a role, and optionally a team, and shows its link.
 pub(super) async fn create_invitation(
     desk: &ConsoleState,
     signed: &SignedInUser,

@@ -1,7 +1,8 @@
-//! The playground: any model, any format, two side by side, at the price of a call.
+//! The playground: calls to any model in any format, two models side by side.
 //!
-//! Its calls are ordinary ones, paid by a key the person picks: the page sends them here, and they
-//! go on as if that key had sent them. So every limit of the key holds, and no key is in the page.
+//! Calls are ordinary calls paid by a key the user chooses. The page sends them here, and they are
+//! forwarded as if that key had sent them. All limits of the key apply, and the page never holds a
+//! key.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use axum::response::Response;
 use catalog::ModelKind;
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::{KeyRecord, KeyScope, KeyOwner};
+use store::{KeyOwner, KeyRecord, KeyScope};
 
 use super::overview::KeyState;
 use crate::assets;
-use crate::state::ConsoleState;
 use crate::form::QueryFields;
-use crate::session::SignedInUser;
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 
-/// The header that says which key pays, by its public id.
+/// Header with the public id of the paying key.
 const KEY_HEADER: &str = "x-playground-key";
-/// What of the API the page uses.
+/// API paths the page may call.
 const ALLOWED_PATHS: [&str; 6] = [
     "v1/chat/completions",
     "v1/responses",
@@ -33,7 +34,6 @@ const ALLOWED_PATHS: [&str; 6] = [
     "v1/usage/",
 ];
 
-/// A model to choose.
 struct ModelChoice {
     id: String,
     kind: ModelKind,
@@ -198,13 +198,14 @@ pub(crate) async fn call(
     if !ALLOWED_PATHS.iter().any(|start| path.starts_with(start)) {
         return Err(PageError::NotFound);
     }
-    let key = request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let key =
+        request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key.ok_or(PageError::BadRequest("The call does not say which key pays for it."))?;
     let key = desk.store.key(&key).await?.ok_or(PageError::NotFound)?;
     if !may_spend(&desk, &signed, &key).await? {
         return Err(PageError::NotFound);
     }
-    // A request that came through no socket comes from nowhere, which no allowlist has.
+    // A request without a socket gets an address that is on no allowlist.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     *request.uri_mut() = api_uri(request.uri()).ok_or(PageError::NotFound)?;
@@ -212,9 +213,13 @@ pub(crate) async fn call(
     Ok(Arc::clone(&desk.host).call_api(key.id, peer, request).await)
 }
 
-/// Whether somebody may spend by a key here: one of their own, or one of a team's that they may
-/// change. Administration alone lets nobody spend what is another person's.
-async fn may_spend(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) -> Result<bool, PageError> {
+/// Returns true if the user may spend with a key: their own, or a team key they may change. The
+/// administrator role alone gives no right to spend another person's money.
+async fn may_spend(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    key: &KeyRecord,
+) -> Result<bool, PageError> {
     Ok(match desk.store.owner(&key.account_id).await? {
         Some(KeyOwner::Person(account)) => account.id == signed.account.id,
         Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),
@@ -222,13 +227,13 @@ async fn may_spend(desk: &ConsoleState, signed: &SignedInUser, key: &KeyRecord) 
     })
 }
 
-/// The address the call is meant for.
+/// URI of the API call behind the prefix.
 fn api_uri(uri: &Uri) -> Option<Uri> {
     let path = uri.path_and_query()?.as_str();
     path.strip_prefix("/console/playground/call")?.parse().ok()
 }
 
-/// The session stays here, and so does whatever else would carry a key.
+/// Removes the session cookie and every header that carries a key.
 fn strip_credentials(headers: &mut HeaderMap) {
     for name in [KEY_HEADER, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
         headers.remove(name);

@@ -1,4 +1,4 @@
-//! `/docs`: the API for people, drawn from the same description that `/openapi.json` gives machines.
+//! `/docs`: API reference rendered from the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::copy_block;
-use crate::state::ConsoleState;
-use crate::layout::{SiteSection, Layout, with_revalidation, ok_page};
-use crate::snippet;
+use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::page_error::PageError;
+use crate::snippet;
+use crate::state::ConsoleState;
 
 type JsonObject = Map<String, Value>;
 
-/// The methods of a path's operations, in the order they are shown.
+/// Methods in display order.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-/// One operation with the address it is at.
+/// One operation and its path.
 struct Operation<'a> {
     method: &'static str,
     path: &'a str,
     own: &'a JsonObject,
-    /// Parameters of the path, shared by all its operations.
+    /// Parameters shared by all operations of the path.
     shared: &'a [Value],
 }
 
@@ -124,7 +124,7 @@ fn parameter_table(parameters: &[&Value]) -> Markup {
     }
 }
 
-/// The fields of a body; a body that is described elsewhere has none here.
+/// Table of body fields; empty for bodies without a schema.
 fn field_table(schema: &Value) -> Markup {
     let fields = schema.get("properties").and_then(Value::as_object);
     let required = list(schema.get("required"));
@@ -153,7 +153,7 @@ fn required_badge() -> Markup {
     html! { " " span.badge.off { "required" } }
 }
 
-/// What a field is, in a word.
+/// Type of a field.
 fn type_name(field: &Value) -> String {
     let plain = |word: &str| (word != "null").then(|| word.to_owned());
     match field.get("type") {
@@ -164,14 +164,15 @@ fn type_name(field: &Value) -> String {
             words.join(" or ")
         }
         _ => {
-            let forms = list(field.get("oneOf")).iter().map(type_name).filter(|word| word != "null");
+            let forms =
+                list(field.get("oneOf")).iter().map(type_name).filter(|word| word != "null");
             let forms: Vec<String> = forms.filter(|word| !word.is_empty()).collect();
             if forms.is_empty() { "object".to_owned() } else { forms.join(" or ") }
         }
     }
 }
 
-/// What values a field takes.
+/// Allowed values of a field.
 fn value_range(field: &Value) -> Markup {
     let words: Vec<&str> = list(field.get("enum")).iter().filter_map(Value::as_str).collect();
     let number = |name| field.get(name).map(Value::to_string);
@@ -197,14 +198,14 @@ fn curl(url: &str, path: &str, example: &Value) -> String {
     )
 }
 
-/// What is meant where the description refers to another place in itself.
+/// Resolves a `$ref` within the document.
 fn resolve_ref<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
     let to = given.get("$ref").and_then(Value::as_str);
     let to = to.and_then(|to| document.pointer(to.trim_start_matches('#')));
     to.unwrap_or(given)
 }
 
-/// Text in which what stands between backquotes is code.
+/// Renders text in backquotes as code.
 fn inline_code(text: &str) -> Markup {
     html! {
         @for (place, piece) in text.split('`').enumerate() {

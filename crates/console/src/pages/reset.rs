@@ -1,4 +1,4 @@
-//! Choosing another password by a link in a mail.
+//! Password reset by a mailed link.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use maud::html;
 use store::{Account, Link, LinkPurpose};
 
 use super::login::client_network;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{shared_fields, mails, signin};
+use crate::state::ConsoleState;
+use crate::{mails, shared_fields, signin};
 use admin::names;
 
 const MAX_LOGIN_BYTES: usize = 320;
@@ -24,8 +24,8 @@ pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
     login_form(&desk, StatusCode::OK, "", &FieldErrors::default())
 }
 
-/// `POST /reset`: whether there is such an account or not, the answer is the same, and it comes
-/// before anything was looked up.
+/// `POST /reset`: the answer is the same for known and unknown accounts, and it is sent before the
+/// lookup, so its time reveals nothing.
 pub(crate) async fn send(
     State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
@@ -60,7 +60,7 @@ pub(crate) async fn send(
 async fn send_mail(desk: &ConsoleState, login: &str) -> Result<(), PageError> {
     let Some(account) = desk.store.account_by_login(login).await? else { return Ok(()) };
     let Some(to) = account.email.as_deref() else { return Ok(()) };
-    // Who comes in by a provider of identities has no password that could be forgotten.
+    // Users of an identity provider have no password to reset.
     let passwordless =
         account.password_hash.is_none() && !desk.store.identities_of(&account.id).await?.is_empty();
     if account.disabled || passwordless {
@@ -74,15 +74,26 @@ async fn send_mail(desk: &ConsoleState, login: &str) -> Result<(), PageError> {
     mail_link(desk, &account, to).await
 }
 
-/// Sends the link to choose a password.
-pub(crate) async fn mail_link(desk: &ConsoleState, account: &Account, to: &str) -> Result<(), PageError> {
+/// Mails the link to choose a password.
+pub(crate) async fn mail_link(
+    desk: &ConsoleState,
+    account: &Account,
+    to: &str,
+) -> Result<(), PageError> {
     let id = Some(account.id.as_str());
-    let word = links::create(desk, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset).await?;
+    let word =
+        links::create(desk, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset)
+            .await?;
     mails::send(desk, mails::reset(to, &account.username, &links::url(desk, &word))).await;
     Ok(())
 }
 
-fn login_form(desk: &ConsoleState, status: StatusCode, login: &str, wrongs: &FieldErrors) -> Response {
+fn login_form(
+    desk: &ConsoleState,
+    status: StatusCode,
+    login: &str,
+    wrongs: &FieldErrors,
+) -> Response {
     let body = html! {
         section.card {
             h1 { "Reset Password" }
@@ -142,7 +153,10 @@ pub(crate) async fn change(
     signin::after_password(&desk, &headers, &account, "/console").await
 }
 
-async fn opened_reset(desk: &ConsoleState, headers: &HeaderMap) -> Result<(Link, Account), PageError> {
+async fn opened_reset(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<(Link, Account), PageError> {
     let link = links::from_cookie(desk, headers, &[LinkPurpose::Reset]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
     let account = desk.store.account(id).await?.filter(|account| !account.disabled);

@@ -1,4 +1,4 @@
-//! The second step of a sign-in: a code, a passkey, or a recovery code.
+//! Second step of a sign-in: TOTP code, passkey or recovery code.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use maud::html;
 use serde_json::json;
 use store::{FactorKind, LinkPurpose};
 
-use super::login::{passkey_fields, client_network};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::passkey::{self, PasskeyResponse};
+use super::login::{client_network, passkey_fields};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
-use crate::signin::{self, PendingSignIn};
 use crate::page_error::PageError;
-use crate::{urls, totp_secrets, totp};
+use crate::passkey::{self, PasskeyResponse};
+use crate::signin::{self, PendingSignIn};
+use crate::state::ConsoleState;
+use crate::{totp, totp_secrets, urls};
 
 /// `GET /login/second`
 pub(crate) async fn show(
@@ -27,8 +27,11 @@ pub(crate) async fn show(
     Ok(form(StatusCode::OK, &pending_sign_in(&desk, &headers).await?, None))
 }
 
-/// Who passed the first step in this browser.
-async fn pending_sign_in(desk: &ConsoleState, headers: &HeaderMap) -> Result<PendingSignIn, PageError> {
+/// Returns the pending sign-in of this browser.
+async fn pending_sign_in(
+    desk: &ConsoleState,
+    headers: &HeaderMap,
+) -> Result<PendingSignIn, PageError> {
     PendingSignIn::from_request(desk, headers).await?.ok_or(PageError::BadRequest(
         "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
     ))
@@ -62,7 +65,7 @@ pub(crate) async fn submit_code(
     }
 }
 
-/// What a code is worth: one of the generator's, or one of the paper's, each good once.
+/// Accepts a TOTP code or a recovery code, each only once. Returns the method for the audit log.
 pub(crate) async fn accept_code(
     desk: &ConsoleState,
     halfway: &PendingSignIn,
@@ -92,7 +95,7 @@ pub(crate) async fn accept_code(
     Ok(None)
 }
 
-/// `POST /login/second/passkey/begin`: what a passkey of this account is to sign.
+/// `POST /login/second/passkey/begin`: challenge for a passkey of this account.
 pub(crate) async fn begin_passkey(
     State(desk): State<Arc<ConsoleState>>,
     headers: HeaderMap,
@@ -100,7 +103,8 @@ pub(crate) async fn begin_passkey(
     let halfway = pending_sign_in(&desk, &headers).await?;
     let passkeys = halfway.factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
-    let challenge = passkey::challenge(&desk, Some(&halfway.account.id), passkey::GET_CEREMONY).await?;
+    let challenge =
+        passkey::challenge(&desk, Some(&halfway.account.id), passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
         "rpId": passkey::relying_party_id(&desk),
@@ -123,7 +127,9 @@ pub(crate) async fn submit_passkey(
     let shown = PasskeyResponse::read(&fields);
     match passkey::verify_assertion(&desk, &shown, Some(&id), false).await? {
         Some(account) if account == id => {
-            desk.code_throttle.clear_name(&desk.store, &id, client_network(&extensions), desk.now()).await?;
+            desk.code_throttle
+                .clear_name(&desk.store, &id, client_network(&extensions), desk.now())
+                .await?;
             halfway.complete(&desk, &headers, "password and passkey").await
         }
         Some(_) | None => {
@@ -133,12 +139,14 @@ pub(crate) async fn submit_passkey(
     }
 }
 
-/// `POST /login/passkey/begin`: what any passkey of this gateway is to sign.
+/// `POST /login/passkey/begin`: challenge for any passkey of this gateway.
 pub(crate) async fn begin_passkey_sign_in(
     State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
 ) -> Result<Response, PageError> {
-    desk.sign_in_throttle.admit_network(&desk.store, client_network(&extensions), desk.now()).await?;
+    desk.sign_in_throttle
+        .admit_network(&desk.store, client_network(&extensions), desk.now())
+        .await?;
     let challenge = passkey::challenge(&desk, None, passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
@@ -149,7 +157,7 @@ pub(crate) async fn begin_passkey_sign_in(
     .into_response())
 }
 
-/// `POST /login/passkey`: in without a password. The device has asked for a finger or a number.
+/// `POST /login/passkey`: sign-in without a password. The device has verified the user.
 pub(crate) async fn passkey_sign_in(
     State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
@@ -157,20 +165,25 @@ pub(crate) async fn passkey_sign_in(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let next = urls::console_path(fields.get("next")).unwrap_or("/console");
-    let found = passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), None, true).await?;
+    let found =
+        passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), None, true).await?;
     let account = match found {
         Some(id) => desk.store.account(&id).await?.filter(|account| !account.disabled),
         None => None,
     };
     let Some(account) = account else {
         tracing::info!("a sign-in was refused");
-        return Err(PageError::SignInRefused("This passkey was not accepted. Sign in another way."));
+        return Err(PageError::SignInRefused(
+            "This passkey was not accepted. Sign in another way.",
+        ));
     };
-    // Counted when it was begun.
-    desk.sign_in_throttle.uncount_network(&desk.store, client_network(&extensions), desk.now()).await?;
-    // Challenges that were not used end by themselves; those of this account can go now.
+    // The attempt was counted when the challenge was issued.
+    desk.sign_in_throttle
+        .uncount_network(&desk.store, client_network(&extensions), desk.now())
+        .await?;
+    // Unused challenges expire; those of this account can be dropped now.
     desk.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
-    signin::welcome(&desk, &headers, &account, "passkey", next).await
+    signin::complete_sign_in(&desk, &headers, &account, "passkey", next).await
 }
 
 fn form(status: StatusCode, halfway: &PendingSignIn, why: Option<&str>) -> Response {

@@ -1,4 +1,4 @@
-//! The one-time set-up: whoever holds the word printed at the first start becomes the owner.
+//! One-time setup: the holder of the token printed at the first start becomes the owner.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use http::{HeaderMap, StatusCode};
 use maud::html;
 use store::{Account, AccountRole, StoreError};
 
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::guard::SETUP_TOKEN_SETTING;
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
-use crate::{urls, shared_fields, session};
+use crate::state::ConsoleState;
+use crate::{session, shared_fields, urls};
 use admin::{names, random};
 
 const MAX_FIELD_BYTES: usize = 4_096;
 
-/// What was entered.
+/// Submitted values.
 struct SetupInput<'a> {
     username: &'a str,
     email: &'a str,
@@ -62,7 +62,7 @@ pub(crate) async fn claim(
     let account = match made {
         Ok(account) => account,
         Err(error) => {
-            // Nobody owns the gateway yet: the link must go on working.
+            // The gateway has no owner yet, so the link must keep working.
             desk.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
             let StoreError::Conflict(_) = error else { return Err(error.into()) };
             wrongs.add("username", "This username or e-mail address is taken.");
@@ -82,12 +82,12 @@ pub(crate) async fn claim(
     session::start_session(&desk, &headers, &account, "/console").await
 }
 
-/// Takes the word out of the store; of all who try at once, one gets it.
+/// Removes the token from the store. Only one of several concurrent requests succeeds.
 async fn consume_token(desk: &ConsoleState, token: &str) -> Result<(), PageError> {
     match desk.store.take_setting(SETUP_TOKEN_SETTING).await? {
         Some(word) if random::constant_time_eq(&word, token) => Ok(()),
         Some(other) => {
-            // Another word was put there since the guard looked. It is not this request's to use.
+            // The token changed after the guard's check. This request must not use the new one.
             desk.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
             Err(PageError::NotFound)
         }
@@ -95,7 +95,7 @@ async fn consume_token(desk: &ConsoleState, token: &str) -> Result<(), PageError
     }
 }
 
-/// The account made at the first start, which has no password until somebody claims it.
+/// Returns the account created at the first start; it has no password until it is claimed.
 async fn unclaimed_owner(desk: &ConsoleState) -> Result<Account, PageError> {
     let accounts = desk.store.accounts().await?;
     let unclaimed =
@@ -109,7 +109,7 @@ async fn claim_owner(
     entered: &SetupInput<'_>,
     hash: &str,
 ) -> Result<Account, StoreError> {
-    // Where mail can be sent, an address counts once it is confirmed.
+    // If mail is configured, the address must be confirmed first.
     let email = (!entered.email.is_empty() && !desk.host.can_mail()).then_some(entered.email);
     let now = desk.now();
     let renamed = desk.store.rename_account(&owner.id, entered.username, email, now).await?;
@@ -134,7 +134,12 @@ fn validate(entered: &SetupInput<'_>) -> FieldErrors {
     wrongs
 }
 
-fn form(status: StatusCode, token: &str, entered: &SetupInput<'_>, wrongs: &FieldErrors) -> Response {
+fn form(
+    status: StatusCode,
+    token: &str,
+    entered: &SetupInput<'_>,
+    wrongs: &FieldErrors,
+) -> Response {
     let body = html! {
         section.card {
             h1 { "Set up your gateway" }

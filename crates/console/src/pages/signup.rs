@@ -1,4 +1,4 @@
-//! Making an account: by an address that is proved to be one's own, or by an invitation.
+//! Sign-up with a confirmed e-mail address or an invitation.
 
 use std::sync::Arc;
 
@@ -6,16 +6,18 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, AccountTerms, Link, LinkPurpose, AccountRole, MemberChange, StoreError, TeamRole};
+use store::{
+    Account, AccountRole, AccountTerms, Link, LinkPurpose, MemberChange, StoreError, TeamRole,
+};
 
 use super::login::client_network;
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
-use crate::signup::SignUpMode;
+use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
-use crate::{shared_fields, mails, signin};
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
+use crate::{mails, shared_fields, signin};
 use admin::names;
 
 const MAX_FIELD_BYTES: usize = 4_096;
@@ -29,7 +31,7 @@ pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Respon
     })
 }
 
-/// `POST /signup`: whether the address is known or not, the answer is the same.
+/// `POST /signup`: the answer is the same for known and unknown addresses.
 pub(crate) async fn send(
     State(desk): State<Arc<ConsoleState>>,
     extensions: Extensions,
@@ -61,10 +63,14 @@ pub(crate) async fn send(
 async fn send_mail(desk: &ConsoleState, to: &str) -> Result<(), PageError> {
     let mail = match desk.store.account_by_login(to).await? {
         Some(account) if account.disabled => return Ok(()),
-        Some(account) => mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url())),
+        Some(account) => {
+            mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url()))
+        }
         None => {
             let note = LinkData { email: Some(to.to_owned()), ..LinkData::default() };
-            let word = links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up).await?;
+            let word =
+                links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up)
+                    .await?;
             mails::signup(to, &desk.base_url(), &links::url(desk, &word))
         }
     };
@@ -72,7 +78,7 @@ async fn send_mail(desk: &ConsoleState, to: &str) -> Result<(), PageError> {
     Ok(())
 }
 
-/// Why nobody can sign up by an address, if so.
+/// Reason why sign-up is closed, if it is.
 async fn closed_reason(desk: &ConsoleState) -> Result<Option<&'static str>, PageError> {
     Ok(match SignUpMode::load(desk).await? {
         SignUpMode::Open if desk.host.can_mail() => None,
@@ -189,11 +195,11 @@ pub(crate) async fn create(
     if let Some((team, word)) = links::link_data(&link).team {
         join_team(&desk, &maker, &team, &word, &account).await;
     }
-    signin::welcome(&desk, &headers, &account, link.purpose.word(), "/console").await
+    signin::complete_sign_in(&desk, &headers, &account, link.purpose.word(), "/console").await
 }
 
-/// Takes somebody who was invited to a team into it. Their account is made; what goes wrong here an
-/// administrator can do again.
+/// Adds an invited account to its team. The account exists already, so a failure is only logged and
+/// an administrator can repeat the step.
 async fn join_team(desk: &ConsoleState, maker: &str, team: &str, word: &str, account: &Account) {
     let role = TeamRole::by_word(word);
     let seated = desk.store.set_member(team, &account.id, role, true, desk.now()).await;
@@ -206,8 +212,8 @@ async fn join_team(desk: &ConsoleState, maker: &str, team: &str, word: &str, acc
     }
 }
 
-/// The role of an account made with this link, if such accounts are made here at the moment. An
-/// invitation is worth what whoever made it may still give.
+/// Returns the role of an account created with this link, if the sign-up mode allows it. An
+/// invitation gives only what its creator may still give.
 async fn permitted_role(desk: &ConsoleState, link: &Link) -> Result<AccountRole, PageError> {
     let mode = SignUpMode::load(desk).await?;
     let note = links::link_data(link);

@@ -1,4 +1,4 @@
-//! One team: who belongs to it, its keys, and what it may spend.
+//! One team: members, keys, spending terms.
 
 use std::sync::Arc;
 
@@ -12,26 +12,25 @@ use maud::{Markup, html};
 use store::{AccountTerms, BudgetTerms, RateLimits, StoreError, Team};
 
 use super::key_form::{self, MAX_FIELD_BYTES};
-use super::overview::{KeyState, KeyOwners, key_table, spent_of_cap};
+use super::overview::{KeyOwners, KeyState, key_table, spent_of_cap};
 use super::{members, teams};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
 use crate::display;
+use crate::form::{FieldErrors, FormFields, FormInput};
+use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
 use admin::TeamAction;
 use admin::names;
 
 pub(super) const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
 
-/// Where the page of a team is.
 pub(super) fn page_path(team: &Team) -> String {
     format!("{}/{}", teams::PAGE_PATH, crate::urls::escape_value(&team.id))
 }
 
-/// Whether a team is open.
+/// Badge with the team's state.
 pub(super) fn state_badge(team: &Team) -> Markup {
     html! {
         @if team.disabled { span.badge.off { "Closed" } }
@@ -39,7 +38,7 @@ pub(super) fn state_badge(team: &Team) -> Markup {
     }
 }
 
-/// What a team is called and may spend.
+/// Name, spending terms and limits of a team.
 pub(super) struct TeamTerms {
     pub(super) name: String,
     spending: AccountTerms,
@@ -47,7 +46,7 @@ pub(super) struct TeamTerms {
 }
 
 impl TeamTerms {
-    /// Reads the form; what is wrong with it goes to `wrongs`.
+    /// Reads the form and adds errors to the list.
     pub(super) fn read(fields: &FormFields, wrongs: &mut FieldErrors) -> Result<Self, PageError> {
         let text = |field| fields.get_single(field, MAX_FIELD_BYTES);
         let name = text("name")?.to_owned();
@@ -73,7 +72,7 @@ impl TeamTerms {
         })
     }
 
-    /// The terms a team has.
+    /// Loads the current terms of a team.
     async fn load(desk: &ConsoleState, team: &Team) -> Result<Self, PageError> {
         let money = desk.store.account_terms().await?;
         let limits = desk.store.account_limits().await?;
@@ -85,7 +84,7 @@ impl TeamTerms {
         })
     }
 
-    /// Gives a team what of these terms is new to it.
+    /// Stores the terms that differ from the current ones.
     pub(super) async fn apply(
         &self,
         desk: &ConsoleState,
@@ -135,7 +134,7 @@ fn ok_or_error<T>(
     })
 }
 
-/// The fields of a team's terms.
+/// Form of a team's terms.
 pub(super) fn terms_form(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     html! {
         (FormInput {
@@ -157,7 +156,7 @@ pub(super) fn terms_form(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     }
 }
 
-/// The team of an address, if somebody may see it.
+/// Returns the team named in the path, if the user may see it.
 pub(super) async fn find(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -178,7 +177,7 @@ pub(crate) async fn show(
     render_page(&desk, signed, team, StatusCode::OK, &fields, &wrongs).await
 }
 
-/// `POST /console/teams/{id}`: what it is called and may spend.
+/// `POST /console/teams/{id}`: changes name and terms.
 pub(crate) async fn change(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -237,7 +236,7 @@ async fn set_disabled(
         desk.store.set_disabled(&team.id, disabled, desk.now()).await?;
         let action = if disabled { "team.disable" } else { "team.enable" };
         desk.audit(&signed.account.id, action, &team.id, &team.name).await;
-        // Calls learn of it at once, and not only when the nodes next look.
+        // Updates the key cache now instead of at the next refresh.
         for key in desk.store.keys_of(&team.id).await? {
             desk.host.accounts().key_changed(key);
         }
@@ -245,7 +244,7 @@ async fn set_disabled(
     Ok(redirect_to(&page_path(&team)))
 }
 
-/// The whole page, with what was wrong with a form of it.
+/// Renders the page, with the errors of a rejected form.
 pub(super) async fn render_page(
     desk: &ConsoleState,
     mut signed: SignedInUser,
@@ -254,7 +253,7 @@ pub(super) async fn render_page(
     fields: &FormFields,
     wrongs: &FieldErrors,
 ) -> Result<Response, PageError> {
-    // The page of a team acts for it, whatever its address says besides.
+    // A team's page always acts for that team.
     signed.team = Some(team.clone());
     let now = desk.now();
     let all = desk.store.members(&team.id).await?;
@@ -349,7 +348,7 @@ const fn period_label(period: BudgetPeriod) -> &'static str {
     }
 }
 
-/// What closes a team, or opens it again.
+/// Form that closes or reopens a team.
 fn close_or_open_form(team: &Team) -> Markup {
     html! {
         @if team.disabled {

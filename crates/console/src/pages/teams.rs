@@ -1,4 +1,4 @@
-//! The teams somebody belongs to, or all of them, and making one.
+//! List of teams, and creation of a team.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use store::{AccountTerms, StoreError, Team, TeamTotal};
 
 use super::overview::spent_of_cap;
 use super::team::{self, TeamTerms};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{FormFields, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
 
 pub(super) const PAGE_PATH: &str = "/console/teams";
 
@@ -34,7 +34,7 @@ pub(crate) async fn create(
     signed: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    // A team has money of its own: whoever could make one would have no cap.
+    // A team has its own cap, so creating teams would bypass the user's cap.
     if !signed.is_administrator() {
         return Err(PageError::Forbidden);
     }
@@ -100,7 +100,11 @@ async fn list(
     Ok(page(status, &Layout::signed_in("Teams", signed).with_nav(PAGE_PATH), &body))
 }
 
-fn table(teams: &[TeamTotal], terms: &HashMap<String, AccountTerms>, signed: &SignedInUser) -> Markup {
+fn table(
+    teams: &[TeamTotal],
+    terms: &HashMap<String, AccountTerms>,
+    signed: &SignedInUser,
+) -> Markup {
     html! {
         div.sheet {
             table.list {

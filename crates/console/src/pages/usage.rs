@@ -1,4 +1,5 @@
-//! Usage: spend, tokens, calls and times, over time and told apart, with the view in its address.
+//! Usage page: spend, tokens, calls and latency over time and by group. The selection is part of
+//! the URL.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,31 +11,31 @@ use canon::Money;
 use jiff::Timestamp;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, UsageFilter, UsagePoint, UsageReport, UsageRequest};
+use store::{
+    GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsagePoint, UsageReport,
+    UsageRequest, UsageStep,
+};
 
 use crate::acting_for::TEAM_PARAMETER;
-use crate::urls;
 use crate::chart::{Chart, ChartSeries};
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const HOUR: Micros = 3_600 * 1_000_000;
 const DAY: Micros = 24 * HOUR;
-/// How many are told apart; the others are one.
+/// Number of groups drawn separately; the rest is one series.
 const MAX_SERIES: usize = 8;
-/// How many stand in the list below the chart.
 const MAX_LISTED_GROUPS: usize = 25;
-/// How many stand in the choice of a filter.
 const MAX_FILTER_OPTIONS: usize = 100;
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// What is shown unless something else is asked for.
 const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
-/// The stretches of time to choose from, and how far they reach back.
+/// Time ranges: parameter value, label, duration.
 const RANGES: [(&str, &str, Micros); 5] = [
     ("24h", "24 hours", DAY),
     ("7d", "7 days", 7 * DAY),
@@ -43,7 +44,7 @@ const RANGES: [(&str, &str, Micros); 5] = [
     ("1y", "A year", 365 * DAY),
 ];
 
-/// What is measured.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UsageMetric {
     Spend,
@@ -98,17 +99,17 @@ impl UsageMetric {
     }
 }
 
-/// A time taken from how fast calls were.
+/// Selects one percentile of the latencies.
 type LatencyPick = fn(&LatencyTotals) -> Option<Micros>;
 
-/// What the address asks for.
+/// Selection made in the URL.
 struct UsageSelection {
     metric: UsageMetric,
     group_by: GroupBy,
     range_word: &'static str,
     range: Range<Micros>,
     filter: UsageFilter,
-    /// The team this is of, if it is one's.
+    /// The team the user acts for.
     team: Option<String>,
 }
 
@@ -118,8 +119,10 @@ impl UsageSelection {
             let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
             Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
         };
-        let (range_word, _, back) =
-            RANGES.into_iter().find(|(word, ..)| *word == asked.get("range")).unwrap_or(DEFAULT_RANGE);
+        let (range_word, _, back) = RANGES
+            .into_iter()
+            .find(|(word, ..)| *word == asked.get("range"))
+            .unwrap_or(DEFAULT_RANGE);
         let account_id =
             if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
         let filter = UsageFilter {
@@ -151,7 +154,7 @@ impl UsageSelection {
         }
     }
 
-    /// What the store is asked for; a chart of times tells nobody apart.
+    /// Request to the store. The latency chart has no groups.
     fn store_request(&self) -> UsageRequest {
         UsageRequest {
             range: self.range.clone(),
@@ -164,7 +167,7 @@ impl UsageSelection {
         }
     }
 
-    /// The address of this view with one thing changed; an empty value leaves it out.
+    /// URL of this selection with one parameter changed; an empty value removes it.
     fn with_parameter(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
         let parts = [
@@ -189,7 +192,7 @@ impl UsageSelection {
     }
 }
 
-/// What ids are called.
+/// Names of keys and accounts by id.
 struct NameLookup {
     keys: HashMap<String, String>,
     accounts: HashMap<String, String>,
@@ -271,7 +274,7 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Usage", &signed).with_nav("/console/usage"), &body))
 }
 
-/// The calls behind a view, as a file. The list of calls knows no lane and no status.
+/// Path of the CSV export of these calls. The export ignores lane and status.
 fn csv_path(view: &UsageSelection) -> String {
     view.with_parameter("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
 }
@@ -300,11 +303,11 @@ fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
     }
 }
 
-/// What there is to choose from for one filter.
+/// Choices of one filter.
 struct FilterOptions {
     by: GroupBy,
     chosen: String,
-    /// How each value is told, and the value.
+    /// Label and value.
     values: Vec<(String, String)>,
 }
 
@@ -317,7 +320,7 @@ impl FilterOptions {
     ) -> Result<Vec<Self>, PageError> {
         let UsageFilter { account_id, key_id, model, lane, status } = &view.filter;
         let status = status.map(|status| status.to_string());
-        // What was used in this time, whatever else is chosen.
+        // Values used in the range, independent of the other filters.
         let own = UsageFilter {
             account_id: account_id.clone().filter(|_| !signed.sees_all()),
             ..UsageFilter::default()
@@ -333,7 +336,7 @@ impl FilterOptions {
             if by == GroupBy::Account && !signed.sees_all() {
                 continue;
             }
-            // By whole months, which are quick to read: a choice more than needed does no harm.
+            // Whole months are cheap to read; a few surplus choices do no harm.
             let months = view.range.clone();
             let used = desk.store.usage_over(months, UsageStep::Month, Some(by), &own).await?;
             let mut calls: BTreeMap<String, i64> = BTreeMap::new();
@@ -360,7 +363,8 @@ impl FilterOptions {
 }
 
 fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
-    let kept = [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
+    let kept =
+        [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
     html! {
         form.filters method="get" action="/console/usage" {
             @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
@@ -402,7 +406,7 @@ fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
     }
 }
 
-/// The steps of a chart: where each has its place, and what it is called.
+/// Steps of a chart: index by start time, and labels.
 struct TimeAxis {
     step_index: HashMap<Micros, usize>,
     steps: Vec<(String, String)>,
@@ -420,14 +424,18 @@ impl TimeAxis {
         ChartSeries { name, values: vec![0; self.steps.len()] }
     }
 
-    /// The value of a row at the step that begins then.
+    /// Value of a series at the step with this start.
     fn value_mut<'r>(&self, row: &'r mut ChartSeries, begun: Micros) -> Option<&'r mut i64> {
         self.step_index.get(&begun).and_then(|place| row.values.get_mut(*place))
     }
 }
 
-/// How fast calls were, as lines.
-fn latency_chart(view: &UsageSelection, axis: &TimeAxis, points: &[UsagePoint<LatencyTotals>]) -> Markup {
+/// Line chart of latencies.
+fn latency_chart(
+    view: &UsageSelection,
+    axis: &TimeAxis,
+    points: &[UsagePoint<LatencyTotals>],
+) -> Markup {
     let picks: [(&str, LatencyPick); 4] = [
         ("First byte, median", |pace| pace.waited.percentile(50)),
         ("First byte, 95 %", |pace| pace.waited.percentile(95)),
@@ -444,14 +452,21 @@ fn latency_chart(view: &UsageSelection, axis: &TimeAxis, points: &[UsagePoint<La
         row
     });
     let title = "Latency over time";
-    Chart { title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.lines()
+    Chart { title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }
+        .lines()
 }
 
-/// What was used, as bars told apart.
-fn totals_chart(view: &UsageSelection, axis: &TimeAxis, seen: &UsageReport, names: &NameLookup) -> Markup {
+/// Stacked chart of totals by group.
+fn totals_chart(
+    view: &UsageSelection,
+    axis: &TimeAxis,
+    seen: &UsageReport,
+    names: &NameLookup,
+) -> Markup {
     let first = || seen.top.iter().take(MAX_SERIES).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
-    let mut rows: Vec<ChartSeries> = first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
+    let mut rows: Vec<ChartSeries> =
+        first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
     for point in &seen.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
         if let Some(value) = row.and_then(|row| axis.value_mut(row, point.begun)) {
@@ -467,10 +482,16 @@ fn totals_chart(view: &UsageSelection, axis: &TimeAxis, seen: &UsageReport, name
     rows.push(others);
     rows.retain(|row| row.total() != 0);
     let title = format!("{} over time, by {}", view.metric.title(), view.group_by.word());
-    Chart { title: &title, steps: &axis.steps, series: &rows, format_value: view.metric.formatter() }.stacked_bars()
+    Chart {
+        title: &title,
+        steps: &axis.steps,
+        series: &rows,
+        format_value: view.metric.formatter(),
+    }
+    .stacked_bars()
 }
 
-/// When each step of the view begins.
+/// Start of each step.
 fn step_starts(view: &UsageSelection) -> Vec<Micros> {
     let step = view.step();
     let mut begins = vec![step.begin(view.range.start)];
@@ -483,7 +504,7 @@ fn step_starts(view: &UsageSelection) -> Vec<Micros> {
     begins
 }
 
-/// A step's name, short and in full.
+/// Short and full label of a step.
 fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     let (short, full) = match step {
         UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
@@ -496,7 +517,12 @@ fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     }
 }
 
-fn group_table(view: &UsageSelection, top: &[(String, ReportTotals)], all: &ReportTotals, names: &NameLookup) -> Markup {
+fn group_table(
+    view: &UsageSelection,
+    top: &[(String, ReportTotals)],
+    all: &ReportTotals,
+    names: &NameLookup,
+) -> Markup {
     let field = view.group_by.word();
     let share = |used: &ReportTotals| {
         let (part, whole) = (view.metric.value_of(used), view.metric.value_of(all).max(1));

@@ -1,4 +1,4 @@
-//! One's own account: password, address, sessions, and where a sign-in leads.
+//! The user's own account: password, address, sessions, and the page after a sign-in.
 
 use http::StatusCode;
 use store::AccountRole;

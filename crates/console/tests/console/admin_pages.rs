@@ -1,13 +1,13 @@
-//! Providers, models and prices: forms that send JSON, and objections beside their fields.
+//! Pages for providers, models and prices: JSON sent, and errors beside their fields.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 use store::AccountRole;
 
-use crate::gateway::ConsoleGateway;
 use crate::fake_admin_api::RecordedRequest;
+use crate::gateway::ConsoleGateway;
 
-/// A gateway with a provider of each source and an owner, who is signed in.
+/// A gateway with a provider of each source, and a signed-in owner.
 async fn laid_out() -> (ConsoleGateway, String) {
     let gateway = ConsoleGateway::new().await;
     gateway.account("olga", AccountRole::Owner).await;
@@ -47,7 +47,7 @@ async fn laid_out() -> (ConsoleGateway, String) {
     (gateway, cookie)
 }
 
-/// The only change that was asked for.
+/// The only recorded change.
 fn change(gateway: &ConsoleGateway) -> (String, String, Value) {
     let mut changes = gateway.host.admin_api.recorded_changes();
     assert_eq!(changes.len(), 1, "{changes:?}");
@@ -213,7 +213,10 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
     let remove = format!("{at}/credentials/c1/remove");
     let got = gateway.post(&remove, &[]).cookie(&cookie).send().await;
     got.assert_redirect(&format!("{at}?told=removed"));
-    assert_eq!(office.recorded_changes().pop().unwrap().what, "DELETE /providers/acme/credentials/c1");
+    assert_eq!(
+        office.recorded_changes().pop().unwrap().what,
+        "DELETE /providers/acme/credentials/c1"
+    );
     let foreign = gateway.foreign_post(&format!("{at}/remove"), &[]).cookie(&cookie);
     let foreign = foreign.with("sec-fetch-site", "cross-site").send().await;
     assert_eq!(foreign.status, StatusCode::FORBIDDEN, "another site removes nothing");
@@ -251,7 +254,12 @@ async fn models_are_searched_and_their_lanes_and_prices_changed() {
     page.assert_contains("house/x:1");
     page.assert_lacks("demo-chat<");
     page.assert_contains("$15.5");
-    gateway.get("/console/models?kind=image").cookie(&cookie).send().await.assert_contains("No such model");
+    gateway
+        .get("/console/models?kind=image")
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_contains("No such model");
     let at = "/console/models/edit?id=house%2Fx%3A1";
     let form = gateway.get(at).cookie(&cookie).send().await;
     form.assert_contains("acme/x 3\nother/x</textarea>");

@@ -1,13 +1,13 @@
-//! Second factors: codes, recovery codes and passkeys, and what does not count as one.
+//! Second factors: TOTP codes, recovery codes and passkeys, and attempts to avoid them.
 
 use aws_lc_rs::hmac;
 use http::StatusCode;
-use store::{Factor, FactorKind, AccountRole, SealedSecret};
+use store::{AccountRole, Factor, FactorKind, SealedSecret};
 
 use crate::fake_passkey::{FakePasskey, send};
-use crate::gateway::{ConsoleGateway, PageReply, PASSWORD, SECOND};
+use crate::gateway::{ConsoleGateway, PASSWORD, PageReply, SECOND};
 
-/// What an app would show at that time.
+/// Code an authenticator app shows at a time.
 fn code(secret: &str, at: i64) -> String {
     let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let bits: String =
@@ -29,7 +29,7 @@ fn now(gateway: &ConsoleGateway) -> i64 {
     ledger::Clock::now(&*gateway.host.clock)
 }
 
-/// Adds an app with codes: its secret and the recovery codes.
+/// Adds an authenticator app; returns its secret and the recovery codes.
 async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
     let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
     page.assert_contains("<svg class=\"qr\"");
@@ -43,14 +43,14 @@ async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>
     (secret, codes)
 }
 
-/// Proves once more, with the password, who has that session.
+/// Re-authenticates a session with the password.
 async fn prove(gateway: &ConsoleGateway, cookie: &str) {
     let fields = [("current", PASSWORD), ("next", "/console/account")];
     let got = gateway.post("/console/account/prove", &fields).cookie(cookie).send().await;
     got.assert_redirect("/console/account");
 }
 
-/// The cookie of a browser whose password was right.
+/// Cookie of a browser that passed the first step.
 async fn halfway(gateway: &ConsoleGateway) -> String {
     let got = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     got.assert_redirect("/login/second");
@@ -134,7 +134,7 @@ async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used()
     let open = gateway.host.vault.open(&kept.label(), &sealed).unwrap();
     assert_eq!(open.len(), 20);
     assert!(!sealed.bytes.windows(8).any(|some| open.windows(8).any(|other| some == other)));
-    // As it was kept before there was a vault.
+    // A factor as stored before the vault existed.
     assert!(gateway.store.drop_factor(&anna.id, &kept.id).await.unwrap());
     let plain = Factor { secret: open.clone(), sealed_by: None, ..kept };
     gateway.store.add_factor(&plain).await.unwrap();
@@ -363,7 +363,7 @@ async fn without_a_password_a_passkey_or_a_code_proves_it() {
     let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    // Ends the session too, so that the way in is the passkey from here on.
+    // Ends the session too, so only the passkey remains.
     gateway.store.set_password(&anna.id, None, now(&gateway)).await.unwrap();
     gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
     let begun = begin(&gateway, BEGIN, "").await;

@@ -1,4 +1,4 @@
-//! What protects the pages: guards, forms from other sites, headers, methods.
+//! Protection of the pages: guards, CSRF, headers, methods.
 
 use console::{Guard, routes};
 use http::{Method, StatusCode};
@@ -6,7 +6,7 @@ use store::AccountRole;
 
 use crate::gateway::{ConsoleGateway, PASSWORD};
 
-/// An address a pattern stands for.
+/// A concrete path for a route pattern.
 fn filled(path: &str) -> String {
     path.replace("{*id}", "demo-chat")
         .replace("{*path}", "v1/key")
@@ -145,7 +145,7 @@ async fn every_answer_carries_the_protecting_headers() {
     assert_eq!(console.header("cache-control"), "no-store");
 }
 
-/// What passkeys are begun with is the one thing that is no page.
+/// Passkey challenges are the only replies that are not pages.
 fn route_is_json(body: &str) -> bool {
     body.starts_with("{\"challenge\":")
 }
@@ -215,8 +215,11 @@ async fn paths_that_only_look_like_ours_are_nothing() {
 async fn an_administrator_reaches_below_but_not_beside_or_above() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Admin).await;
-    let others =
-        [("olga", AccountRole::Owner, 403), ("ada", AccountRole::Admin, 403), ("max", AccountRole::Member, 303)];
+    let others = [
+        ("olga", AccountRole::Owner, 403),
+        ("ada", AccountRole::Admin, 403),
+        ("max", AccountRole::Member, 303),
+    ];
     let mut keys = Vec::new();
     for (name, role, status) in others {
         let account = gateway.account(name, role).await;

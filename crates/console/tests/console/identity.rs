@@ -1,4 +1,4 @@
-//! Signing in through a provider of identities, and every way to cheat at it.
+//! Sign-in through an identity provider, and attacks on it.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use store::AccountRole;
 
+use crate::fake_identity_provider::{FakeIdentityProvider, ISSUER, OTHER};
 use crate::gateway::{ConsoleGateway, PageReply, START};
-use crate::fake_identity_provider::{ISSUER, OTHER, FakeIdentityProvider};
 
-/// A gateway with a provider, and a browser that went there.
+/// A gateway with an identity provider.
 struct IdentityFixture {
     gateway: ConsoleGateway,
     provider: Arc<FakeIdentityProvider>,
 }
 
-/// A browser on its way.
+/// A started flow.
 struct StartedFlow {
     cookie: String,
     state: String,
@@ -50,7 +50,7 @@ impl IdentityFixture {
         StartedFlow { cookie: got.cookie(), state: query("state"), nonce: query("nonce") }
     }
 
-    /// What the provider says of somebody who is all right.
+    /// Valid claims.
     fn good(&self, gone: &StartedFlow) -> Value {
         json!({
             "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
@@ -64,7 +64,7 @@ impl IdentityFixture {
         self.gateway.get(&path).cookie(&gone.cookie).send().await
     }
 
-    /// The whole way with a token that a test has spoilt.
+    /// Runs the whole flow with modified claims.
     async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> PageReply {
         let gone = self.leave("corp").await;
         let mut claims = self.good(&gone);
@@ -248,8 +248,9 @@ async fn an_account_is_linked_by_its_owner_only() {
         let ask = stage.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
         IdentityFixture::gone(&ask.send().await)
     };
-    let path =
-        |gone: &StartedFlow| format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state);
+    let path = |gone: &StartedFlow| {
+        format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state)
+    };
     let gone = leave(&as_anna).await;
     *stage.provider.claims.lock() = stage.good(&gone);
     let stolen = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
@@ -293,7 +294,9 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
 
 #[tokio::test]
 async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
-    for (admits, role) in [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)] {
+    for (admits, role) in
+        [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)]
+    {
         let stage = IdentityFixture::new().await;
         *stage.provider.admits.lock() = admits;
         let store = &stage.gateway.store;

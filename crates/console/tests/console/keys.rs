@@ -1,10 +1,10 @@
-//! Keys: made, shown once, listed, revoked; each account its own.
+//! Creation, display, listing and revocation of keys.
 
 use canon::Money;
 use http::StatusCode;
-use store::{KeyScope, AccountRole};
+use store::{AccountRole, KeyScope};
 
-use crate::gateway::{DAY, ConsoleGateway, ODD, START, entry, escape};
+use crate::gateway::{ConsoleGateway, DAY, ODD, START, entry, escape};
 
 #[tokio::test]
 async fn a_new_key_is_shown_once_and_known_at_once() {
@@ -164,7 +164,12 @@ async fn revoking_asks_first_and_is_known_at_once() {
     assert_eq!(revoked.revoked, Some(START));
     assert_eq!(gateway.host.known(&revoked.id), Some(revoked));
     gateway.get("/console").cookie(&cookie).send().await.assert_contains("Revoked");
-    gateway.get("/console/keys/abc/revoke").cookie(&cookie).send().await.assert_redirect("/console");
+    gateway
+        .get("/console/keys/abc/revoke")
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_redirect("/console");
 }
 
 #[tokio::test]
@@ -303,7 +308,12 @@ async fn a_rotated_key_has_two_values_for_a_while() {
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
     let cookie = gateway.sign_in("anna").await;
-    gateway.get("/console/keys/abc/rotate").cookie(&cookie).send().await.assert_contains("for a day");
+    gateway
+        .get("/console/keys/abc/rotate")
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_contains("for a day");
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().old_hash, None);
     let post = |overlap: &'static str| {
         gateway.post("/console/keys/abc/rotate", &[("overlap", overlap)]).cookie(&cookie).send()

@@ -1,4 +1,4 @@
-//! The console through its router, on a real database in a folder of its own.
+//! Tests of the console through its router, on a real database in a temporary folder.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,19 +10,19 @@
 )]
 
 mod account;
+mod admin_pages;
 mod attacks;
-mod fake_passkey;
 mod factors;
+mod fake_admin_api;
+mod fake_identity_provider;
+mod fake_passkey;
 mod gateway;
 mod guards;
 mod identity;
 mod keys;
-mod fake_admin_api;
 mod pages;
 mod people;
-mod admin_pages;
 mod playground;
-mod fake_identity_provider;
 mod recovery;
 mod rights;
 mod setup;

@@ -1,4 +1,4 @@
-//! What the pages show, that they stay small, and that nothing in them is alive that should not be.
+//! Content and size of the pages, and escaping.
 
 use http::{Method, StatusCode};
 use store::AccountRole;
@@ -64,7 +64,11 @@ async fn the_directory_is_searched_and_filtered() {
     let got = gateway.get("/models?feature=embeddings&provider=demo").send().await;
     got.assert_contains("href=\"/models/demo-embed\"");
     gateway.get("/models?q=zzzzzz").send().await.assert_contains("No model fits");
-    gateway.get("/models?page=99999").send().await.assert_contains("The list ends before this page");
+    gateway
+        .get("/models?page=99999")
+        .send()
+        .await
+        .assert_contains("The list ends before this page");
     let next = gateway.get("/models?feature=tools&q=%20").send().await;
     next.assert_contains("/models?page=2&amp;feature=tools");
 }

@@ -1,7 +1,7 @@
-//! Who may make an account: by address, by invitation, not at all.
+//! Creation of accounts by address and by invitation.
 
 use http::StatusCode;
-use store::{LinkPurpose, AccountRole};
+use store::{AccountRole, LinkPurpose};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, START};
 
@@ -88,7 +88,12 @@ async fn odd_addresses_and_names_are_refused_beside_their_field() {
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
         got.assert_contains("password-wrong");
     }
-    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.assert_redirect("/console");
+    gateway
+        .post("/signup/new", &chosen("zoe"))
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_redirect("/console");
 }
 
 #[tokio::test]
@@ -121,7 +126,6 @@ async fn a_door_that_closes_stays_closed_for_links_on_their_way() {
     assert_eq!(gateway.store.account_count().await.unwrap(), 0);
 }
 
-/// The link on the page that shows an invitation.
 fn shown(body: &str) -> String {
     let from = body.find("http://gw.example:8080/link/").unwrap();
     body[from..].split('<').next().unwrap().replace("http://gw.example:8080", "")
@@ -138,7 +142,12 @@ async fn an_invitation_makes_one_account_of_its_role() {
     assert_eq!((to.as_str(), &shown(&got.body)), ("vera@example.com", &link));
     gateway.get("/console/people").cookie(&cookie).send().await.assert_contains("vera@example.com");
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("vera")).cookie(&browser).send().await.assert_redirect("/console");
+    gateway
+        .post("/signup/new", &chosen("vera"))
+        .cookie(&browser)
+        .send()
+        .await
+        .assert_redirect("/console");
     let vera = gateway.store.account_by_login("vera@example.com").await.unwrap().unwrap();
     assert_eq!(vera.role, AccountRole::Viewer);
     assert_eq!(gateway.get(&link).send().await.status, StatusCode::BAD_REQUEST);
@@ -169,7 +178,8 @@ async fn roles_bound_who_may_be_invited() {
             let fields = [("role", given.word())];
             let got = gateway.post("/console/people/invites", &fields).cookie(&cookie).send().await;
             let may = match (role, given) {
-                (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => 200,
+                (AccountRole::Owner, _)
+                | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => 200,
                 _ => 403,
             };
             assert_eq!(got.status, may, "{name} invites {given:?}");
@@ -193,7 +203,12 @@ async fn an_invitation_is_worth_what_its_maker_may_still_give() {
     let got = gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
     gateway.store.set_role(&adam.id, AccountRole::Admin, START).await.unwrap();
-    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.assert_redirect("/console");
+    gateway
+        .post("/signup/new", &chosen("mia"))
+        .cookie(&browser)
+        .send()
+        .await
+        .assert_redirect("/console");
 }
 
 #[tokio::test]
@@ -225,7 +240,12 @@ async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
     }
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
     let cookie = gateway.open(&gateway.host.link().await.0, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("zoe")).cookie(&cookie).send().await.assert_redirect("/console");
+    gateway
+        .post("/signup/new", &chosen("zoe"))
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_redirect("/console");
     let zoe = gateway.store.account_by_login("zoe").await.unwrap().unwrap();
     assert_eq!(zoe.role, AccountRole::Viewer);
     let terms = gateway.store.account_terms().await.unwrap();
@@ -237,7 +257,12 @@ async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
     let got = gateway.post("/console/people/invites", &[("role", "member")]).cookie(&owner);
     let link = shown(&got.send().await.body);
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await.assert_redirect("/console");
+    gateway
+        .post("/signup/new", &chosen("mia"))
+        .cookie(&browser)
+        .send()
+        .await
+        .assert_redirect("/console");
     let mia = gateway.store.account_by_login("mia").await.unwrap().unwrap();
     assert_eq!(mia.role, AccountRole::Member, "an invitation says itself what it is worth");
     let terms = gateway.store.account_terms().await.unwrap();

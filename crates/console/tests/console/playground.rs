@@ -1,4 +1,4 @@
-//! The playground: whose key pays, and what goes on to the API.
+//! The playground: the paying key, and the forwarded request.
 
 use http::{Method, StatusCode};
 use store::AccountRole;

@@ -1,7 +1,7 @@
-//! Choosing another password by a link in a mail, and what cannot be learnt from asking for one.
+//! Password reset by mail, and attempts to learn from it.
 
 use http::StatusCode;
-use store::{LinkPurpose, AccountRole};
+use store::{AccountRole, LinkPurpose};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, SECOND};
 

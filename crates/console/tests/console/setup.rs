@@ -1,4 +1,4 @@
-//! The one-time set-up.
+//! The one-time setup.
 
 use http::StatusCode;
 use store::{Account, AccountRole};
@@ -80,7 +80,7 @@ async fn of_many_at_once_one_becomes_the_owner() {
     assert_eq!(gateway.store.account_count().await.unwrap(), 1);
 }
 
-/// Runs all at the same time on this task.
+/// Runs all futures concurrently on this task.
 async fn join<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|f| (Box::pin(f), None)).collect();
     std::future::poll_fn(move |context| {

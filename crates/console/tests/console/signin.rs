@@ -1,9 +1,9 @@
-//! Signing in and out, and how long a session lasts.
+//! Sign-in, sign-out and session lifetime.
 
 use http::StatusCode;
 use store::AccountRole;
 
-use crate::gateway::{DAY, ConsoleGateway, PASSWORD, SECOND};
+use crate::gateway::{ConsoleGateway, DAY, PASSWORD, SECOND};
 
 #[tokio::test]
 async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {

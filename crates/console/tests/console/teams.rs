@@ -1,7 +1,7 @@
-//! Teams on their pages: whom one acts for, who is added and who leaves, what becomes of keys.
+//! Team pages: acting for a team, members, and their keys.
 
 use http::StatusCode;
-use store::{Account, KeyRecord, AccountRole, MemberChange, Team, TeamRole};
+use store::{Account, AccountRole, KeyRecord, MemberChange, Team, TeamRole};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, START, entry, key};
 
@@ -79,7 +79,7 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
     let stranger = gateway.sign_in("sam").await;
     gateway.get("/console").cookie(&stranger).send().await.assert_lacks("Acting for");
     gateway.get("/console/teams").cookie(&stranger).send().await.assert_lacks("Night shift");
-    // A key that is edited leads back to the team it belongs to.
+    // Editing a key leads back to its team.
     let path = format!("/console/keys/{}/edit", mine.id);
     let fields = [("name", "renamed"), ("unlimited", "yes")];
     let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
@@ -158,7 +158,7 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
     assert!(revoked(&of_mia).await && !revoked(&of_rob).await);
     let told = gateway.host.known(&of_mia.id).is_some_and(|key| key.revoked.is_some());
     assert!(told, "calls learn of it at once");
-    // The session goes on; the team is gone from it.
+    // The session continues without the team.
     for path in [at(&crew), format!("/console?for={}", crew.id)] {
         let got = gateway.get(&path).cookie(as_mia).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
@@ -186,7 +186,12 @@ async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
     let cookie = gateway.sign_in("ada").await;
     let got = gateway.post(&format!("{person}/remove"), &[]).cookie(&cookie).send().await;
     got.assert_redirect(&at(&crew));
-    gateway.get(&at(&crew)).cookie(&cookie).send().await.assert_contains("Administrators manage it");
+    gateway
+        .get(&at(&crew))
+        .cookie(&cookie)
+        .send()
+        .await
+        .assert_contains("Administrators manage it");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Usage and calls: what is added up, whose it is, and what the views tell apart.
+//! Usage and calls: totals, ownership and grouping.
 
 use http::StatusCode;
 use store::AccountRole;
@@ -26,7 +26,7 @@ async fn usage_adds_up_and_stays_with_its_account() {
     mine.assert_contains("$3.00");
     mine.assert_contains("robot");
     mine.assert_lacks("website");
-    // Whoever may not see all does not see another account by asking for it.
+    // A member cannot select another account.
     let path = format!("/console/usage?account={}&key=abc", anna.id);
     let none = gateway.get(&path).cookie(&bens).send().await;
     none.assert_contains("No calls in this time");

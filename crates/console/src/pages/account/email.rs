@@ -1,4 +1,4 @@
-//! Using another address.
+//! Change of the account's e-mail address.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use axum::response::Response;
 use http::StatusCode;
 
 use super::{PAGE_PATH, prove, render_page};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FieldErrors};
-use crate::pages;
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::redirect_to;
 use crate::page_error::PageError;
+use crate::pages;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 use admin::names;
 
-/// `POST /console/account/email`: the address counts once the link sent to it was used. Whether it
-/// is another account's already is not told here; its owner hears of it.
+/// `POST /console/account/email`: the address changes when the link sent to it is used. The page
+/// does not reveal whether another account uses the address; the owner of that account is notified.
 pub(crate) async fn change(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,

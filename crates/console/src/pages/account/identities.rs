@@ -1,4 +1,4 @@
-//! Linking one's account to providers of identities.
+//! Links between an account and identity providers.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 
 use super::{PAGE_PATH, prove};
-use crate::state::ConsoleState;
 use crate::form::FormFields;
-use crate::oidc;
-use crate::session::SignedInUser;
 use crate::layout::see_other;
-use crate::signin;
+use crate::oidc;
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::signin;
+use crate::state::ConsoleState;
 
-/// `POST /console/account/identities/{identity}`: off to the provider, and back with its word.
+/// `POST /console/account/identities/{identity}`: starts the flow that links the account.
 pub(crate) async fn link(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -25,7 +25,8 @@ pub(crate) async fn link(
     if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
         return Ok(way);
     }
-    oidc::begin_sign_in(&desk, &name, Some(&signed.account.id), "/console/account?told=identity").await
+    oidc::begin_sign_in(&desk, &name, Some(&signed.account.id), "/console/account?told=identity")
+        .await
 }
 
 /// `POST /console/account/identities/remove`
@@ -38,14 +39,17 @@ pub(crate) async fn remove(
         return Ok(way);
     }
     let account = &signed.account;
-    let (issuer, subject) = (fields.get_trimmed("issuer", 512)?, fields.get_trimmed("subject", 512)?);
+    let (issuer, subject) =
+        (fields.get_trimmed("issuer", 512)?, fields.get_trimmed("subject", 512)?);
     let identities = desk.store.identities_of(&account.id).await?;
     let factors = desk.store.factors_of(&account.id).await?;
     let another_way = account.password_hash.is_some()
         || identities.len() > 1
         || factors.iter().any(|factor| signin::is_second_factor(factor.kind));
     if !another_way {
-        return Err(PageError::BadRequest("This is your only way to sign in. Set a password first."));
+        return Err(PageError::BadRequest(
+            "This is your only way to sign in. Set a password first.",
+        ));
     }
     if desk.store.drop_identity(&account.id, issuer, subject).await? {
         desk.audit(&account.id, "identity.remove", &account.id, issuer).await;

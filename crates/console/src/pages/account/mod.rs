@@ -1,4 +1,4 @@
-//! One's own account: how it is signed in to, and what ends its sessions.
+//! The user's own account: sign-in methods and sessions.
 
 pub(crate) mod email;
 pub(crate) mod identities;
@@ -16,14 +16,14 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{Factor, FactorKind, Identity};
 
-use crate::state::ConsoleState;
-use crate::shared_fields::{error_summary, new_password, current_password};
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, see_other, redirect_to};
-use crate::throttle::ClientNetwork;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to, see_other};
 use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::session::SignedInUser;
+use crate::shared_fields::{current_password, error_summary, new_password};
+use crate::state::ConsoleState;
+use crate::throttle::ClientNetwork;
+use crate::{display, urls};
 
 pub(super) const PAGE_PATH: &str = "/console/account";
 
@@ -42,10 +42,18 @@ pub(crate) async fn show(
         "identity" => Some("Your account is linked."),
         _ => None,
     };
-    render_page(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default(), told).await
+    render_page(
+        &desk,
+        &signed,
+        StatusCode::OK,
+        &FormFields::default(),
+        &FieldErrors::default(),
+        told,
+    )
+    .await
 }
 
-/// `POST /console/account/sessions/end`: signs out everywhere, here too.
+/// `POST /console/account/sessions/end`: ends every session, this one included.
 pub(crate) async fn end_sessions(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -74,7 +82,7 @@ pub(crate) async fn remove_factor(
     desk.store.drop_factor(&account.id, &id).await?;
     let left = factors.iter().filter(|factor| factor.id != id);
     if !left.clone().any(|factor| crate::signin::is_second_factor(factor.kind)) {
-        // Codes for a step that is gone would be a way in that nobody remembers.
+        // Recovery codes without a second factor would be a forgotten way in.
         desk.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
     }
     desk.audit(&account.id, "factor.remove", &id, "").await;
@@ -82,9 +90,13 @@ pub(crate) async fn remove_factor(
     Ok(redirect_to("/console/account?told=factor"))
 }
 
-/// Whether somebody signed in shows the account's password too: a browser left open must not be
-/// enough to take an account over. Tries count like those to sign in.
-pub(super) async fn password_matches(desk: &ConsoleState, signed: &SignedInUser, password: &str) -> Result<bool, PageError> {
+/// Returns true if the password is right. A signed-in browser alone must not be enough to take an
+/// account over. Attempts count like sign-in attempts.
+pub(super) async fn password_matches(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    password: &str,
+) -> Result<bool, PageError> {
     let SignedInUser { account, .. } = signed;
     if password.len() > admin::password::MAX_PASSWORD_BYTES {
         return Ok(false);
@@ -93,12 +105,14 @@ pub(super) async fn password_matches(desk: &ConsoleState, signed: &SignedInUser,
     desk.code_throttle.admit_name(&desk.store, &account.id, now).await?;
     let right = desk.passwords.verify(password, account.password_hash.clone()).await?;
     if right {
-        desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), now).await?;
+        desk.code_throttle
+            .clear_name(&desk.store, &account.id, ClientNetwork::of(None), now)
+            .await?;
     }
     Ok(right)
 }
 
-/// The whole page.
+/// Renders the page.
 pub(super) async fn render_page(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -271,7 +285,7 @@ const fn kind_title(kind: FactorKind) -> &'static str {
     }
 }
 
-/// The providers of identities this account is linked to, and those it could be.
+/// Linked identity providers, and those that can be linked.
 fn identity_section(desk: &ConsoleState, identities: &[Identity], fresh: bool, now: i64) -> Markup {
     let providers = desk.host.identity_providers();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);
@@ -311,7 +325,7 @@ fn identity_section(desk: &ConsoleState, identities: &[Identity], fresh: bool, n
     }
 }
 
-/// `GET` on an address that only takes forms: where a browser lands that reloads one.
+/// `GET` on a path that only accepts forms, for browsers that reload the page.
 pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
     see_other(PAGE_PATH)
 }

@@ -1,4 +1,4 @@
-//! Passkeys, as the second step and instead of a password.
+//! Management of the account's passkeys.
 
 use std::sync::Arc;
 
@@ -9,21 +9,20 @@ use http::StatusCode;
 use serde_json::json;
 use store::{Factor, FactorKind, StoreError};
 
-use super::{PAGE_PATH, prove, totp, render_page};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FieldErrors};
-use crate::passkey::{self, PasskeyResponse};
-use crate::session::SignedInUser;
+use super::{PAGE_PATH, prove, render_page, totp};
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::redirect_to;
 use crate::page_error::PageError;
+use crate::passkey::{self, PasskeyResponse};
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 use crate::{pages, signin};
 use admin::names::has_hidden_characters;
 
-/// How many passkeys an account may have.
 const MAX_PASSKEYS: usize = 20;
 const MAX_NAME_CHARS: usize = 60;
 
-/// `POST /console/account/passkeys/begin`: what a new passkey is to be made of.
+/// `POST /console/account/passkeys/begin`: options for a new passkey.
 pub(crate) async fn begin(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -36,7 +35,9 @@ pub(crate) async fn begin(
     let known = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let known: Vec<&str> = known.map(|factor| factor.id.as_str()).collect();
     if known.len() >= MAX_PASSKEYS {
-        return Err(PageError::BadRequest("An account may have twenty passkeys. Remove one first."));
+        return Err(PageError::BadRequest(
+            "An account may have twenty passkeys. Remove one first.",
+        ));
     }
     let challenge = passkey::challenge(&desk, Some(&account.id), passkey::CREATE_CEREMONY).await?;
     Ok(Json(json!({
@@ -64,15 +65,20 @@ pub(crate) async fn add(
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || has_hidden_characters(name) {
         wrongs.add("name", format!("A name of 1 to {MAX_NAME_CHARS} characters, please."));
     }
-    let made = passkey::verify_registration(&desk, &PasskeyResponse::read(&fields), &account.id).await?;
+    let made =
+        passkey::verify_registration(&desk, &PasskeyResponse::read(&fields), &account.id).await?;
     if made.is_none() {
         wrongs.add("name", "The passkey was not accepted. Try once more.");
     }
     let (Some((id, secret)), true) = (made, wrongs.is_empty()) else {
         return render_page(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
     };
-    let first =
-        !desk.store.factors_of(&account.id).await?.iter().any(|factor| signin::is_second_factor(factor.kind));
+    let first = !desk
+        .store
+        .factors_of(&account.id)
+        .await?
+        .iter()
+        .any(|factor| signin::is_second_factor(factor.kind));
     let factor = Factor {
         id,
         account_id: account.id.clone(),

@@ -1,4 +1,4 @@
-//! Changing one's own password.
+//! Change of the user's own password.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
 use super::{password_matches, render_page};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FieldErrors};
-use crate::pages;
-use crate::session::{self, SignedInUser};
+use crate::form::{FieldErrors, FormFields};
 use crate::layout::redirect_to;
 use crate::page_error::PageError;
+use crate::pages;
+use crate::session::{self, SignedInUser};
+use crate::state::ConsoleState;
 use admin::names;
 
-/// `POST /console/account/password`: every session ends, and this browser gets a new one.
+/// `POST /console/account/password`: ends every session and starts a new one for this browser.
 pub(crate) async fn change(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -44,7 +44,7 @@ pub(crate) async fn change(
     session::start_session(&desk, &headers, account, "/console/account?told=password").await
 }
 
-/// `POST /console/account/password/link`: a mail with a link to set a first password.
+/// `POST /console/account/password/link`: mails a link to set a first password.
 pub(crate) async fn link(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,

@@ -1,5 +1,5 @@
-//! Once more who one is: a browser left open must not be enough to take an account over. Who signed
-//! in or proved it within the last minutes goes on without.
+//! Re-authentication. A signed-in browser alone must not be enough to take an account over. A proof
+//! or a sign-in counts for ten minutes.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use serde_json::json;
 use store::{Factor, FactorKind};
 
 use super::{PAGE_PATH, password_matches};
-use crate::urls;
-use crate::state::ConsoleState;
-use crate::shared_fields::current_password;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to};
+use crate::page_error::PageError;
 use crate::pages::login::passkey_fields;
 use crate::pages::second_step::accept_code;
 use crate::passkey::{self, PasskeyResponse};
 use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
+use crate::shared_fields::current_password;
 use crate::signin::PendingSignIn;
+use crate::state::ConsoleState;
 use crate::throttle::ClientNetwork;
-use crate::page_error::PageError;
+use crate::urls;
 
 const PROOF_PATH: &str = "/console/account/prove";
 
-/// The way by this page, for whoever has not proved lately who they are.
+/// Redirects to the proof page if the user has no recent proof.
 pub(crate) async fn require_proof(
     desk: &ConsoleState,
     signed: &SignedInUser,
@@ -52,7 +52,7 @@ pub(crate) async fn proof_form(
     form(&desk, &signed, StatusCode::OK, next(&asked), &FieldErrors::default()).await
 }
 
-/// `POST /console/account/prove`: by the password, or by a code where there is none.
+/// `POST /console/account/prove`: accepts the password, or a code for accounts without one.
 pub(crate) async fn submit(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -70,7 +70,9 @@ pub(crate) async fn submit(
         let factors = desk.store.factors_of(&account.id).await?;
         let here = PendingSignIn::for_signed_in(account.clone(), factors);
         if accept_code(&desk, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
-            desk.code_throttle.clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now()).await?;
+            desk.code_throttle
+                .clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now())
+                .await?;
             return finish(&desk, &signed, "code", next(&fields)).await;
         }
         wrongs.add("code", "This code is not right, or it was used before.");
@@ -78,7 +80,7 @@ pub(crate) async fn submit(
     form(&desk, &signed, StatusCode::FORBIDDEN, next(&fields), &wrongs).await
 }
 
-/// `POST /console/account/prove/passkey/begin`: what a passkey of this account is to sign.
+/// `POST /console/account/prove/passkey/begin`: challenge for a passkey of this account.
 pub(crate) async fn begin(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -107,7 +109,9 @@ pub(crate) async fn passkey(
     desk.code_throttle.admit_name(&desk.store, id, desk.now()).await?;
     match passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), Some(id), true).await? {
         Some(account) if account == *id => {
-            desk.code_throttle.clear_name(&desk.store, id, ClientNetwork::of(None), desk.now()).await?;
+            desk.code_throttle
+                .clear_name(&desk.store, id, ClientNetwork::of(None), desk.now())
+                .await?;
             finish(&desk, &signed, "passkey", next(&fields)).await
         }
         Some(_) | None => {
@@ -118,7 +122,12 @@ pub(crate) async fn passkey(
     }
 }
 
-async fn finish(desk: &ConsoleState, signed: &SignedInUser, how: &str, next: &str) -> Result<Response, PageError> {
+async fn finish(
+    desk: &ConsoleState,
+    signed: &SignedInUser,
+    how: &str,
+    next: &str,
+) -> Result<Response, PageError> {
     signed.record_proof(desk).await?;
     desk.audit(&signed.account.id, "session.prove", &signed.account.id, how).await;
     Ok(redirect_to(next))

@@ -1,4 +1,4 @@
-//! An app with codes as the second step, and recovery codes on paper.
+//! Authenticator apps (TOTP) and recovery codes.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use qrcodegen::{QrCode, QrCodeEcc};
 use store::{Account, Factor, FactorKind};
 
 use super::{PAGE_PATH, prove};
-use crate::state::ConsoleState;
-use crate::form::{FormFields, FormInput, FieldErrors};
-use crate::pages::copy_block;
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, page, see_other};
 use crate::page_error::PageError;
-use crate::{shared_fields, totp_secrets, pages, passkey, totp};
+use crate::pages::copy_block;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::{pages, passkey, shared_fields, totp, totp_secrets};
 
 /// `GET /console/account/totp`
 pub(crate) async fn new_form(
@@ -33,7 +33,7 @@ pub(crate) async fn new_form(
     form(&desk, StatusCode::OK, &signed.account, &secret, &FieldErrors::default())
 }
 
-/// `POST /console/account/totp`: the secret counts once a code proves that the app has it.
+/// `POST /console/account/totp`: stores the secret once a code proves that the app has it.
 pub(crate) async fn add(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -75,7 +75,7 @@ pub(crate) async fn add(
     show_recovery_codes(&desk, account).await
 }
 
-/// `POST /console/account/recovery`: new recovery codes; the old ones end.
+/// `POST /console/account/recovery`: replaces the recovery codes.
 pub(crate) async fn recovery(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -90,8 +90,11 @@ pub(crate) async fn recovery(
     show_recovery_codes(&desk, &signed.account).await
 }
 
-/// Makes recovery codes and shows them, the only time they are shown.
-pub(super) async fn show_recovery_codes(desk: &ConsoleState, account: &Account) -> Result<Response, PageError> {
+/// Creates recovery codes and shows them once.
+pub(super) async fn show_recovery_codes(
+    desk: &ConsoleState,
+    account: &Account,
+) -> Result<Response, PageError> {
     let codes = totp::recovery_codes()?;
     let now = desk.now();
     let factors: Vec<Factor> = codes
@@ -163,10 +166,14 @@ fn form(
             }
         }
     };
-    Ok(page(status, &Layout::signed_in("Add an app with codes", account).with_nav(PAGE_PATH), &body))
+    Ok(page(
+        status,
+        &Layout::signed_in("Add an app with codes", account).with_nav(PAGE_PATH),
+        &body,
+    ))
 }
 
-/// A text as a QR code, drawn row by row in one path.
+/// Draws a QR code as one SVG path.
 fn qr_code(text: &str) -> Option<Markup> {
     const QUIET_ZONE_MODULES: i32 = 4;
     let code = QrCode::encode_text(text, QrCodeEcc::Medium).ok()?;
@@ -174,7 +181,11 @@ fn qr_code(text: &str) -> Option<Markup> {
     for y in 0..code.size() {
         for x in 0..code.size() {
             if code.get_module(x, y) {
-                path.push_str(&format!("M{} {}h1v1h-1z", x + QUIET_ZONE_MODULES, y + QUIET_ZONE_MODULES));
+                path.push_str(&format!(
+                    "M{} {}h1v1h-1z",
+                    x + QUIET_ZONE_MODULES,
+                    y + QUIET_ZONE_MODULES
+                ));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The audit log: who changed what, newest first, with the view in its address.
+//! The audit log, newest first. The filter is part of the URL.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,23 +11,22 @@ use http::header;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text};
 use crate::csv::csv_line;
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const PAGE_PATH: &str = "/console/audit";
 const PER_PAGE: usize = 50;
-/// How many changes of an export are read at once.
 const EXPORT_BATCH_ROWS: usize = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// The kinds of changes to choose from: what they are called in the log, and for people.
+/// Kinds of changes: prefix in the log and label.
 const ACTION_KINDS: [(&str, &str); 10] = [
     ("", "Anything"),
     ("key", "Keys"),
@@ -41,7 +40,7 @@ const ACTION_KINDS: [(&str, &str); 10] = [
     ("vault", "Vault"),
 ];
 
-/// What the address asks for.
+/// Selection made in the URL.
 struct AuditQuery<'a> {
     actor: &'a str,
     action: &'a str,
@@ -59,7 +58,7 @@ impl<'a> AuditQuery<'a> {
         })
     }
 
-    /// The view in an address of the console, from a place on.
+    /// Query string of the console page for this selection.
     fn console_query(&self, before: &str) -> String {
         query_string(&[
             ("actor", self.actor),
@@ -70,7 +69,7 @@ impl<'a> AuditQuery<'a> {
         ])
     }
 
-    /// The view in the words of the API. A day is in it to its end.
+    /// Query of the API for this selection. The last day is included.
     fn api_path(&self, limit: usize, before: &str) -> String {
         let since =
             if self.from.is_empty() { String::new() } else { format!("{}T00:00:00Z", self.from) };
@@ -89,7 +88,7 @@ impl<'a> AuditQuery<'a> {
     }
 }
 
-/// A day as a browser's field for days writes it, or none.
+/// Accepts a date as browsers send it, or an empty text.
 fn parse_day(text: &str) -> Result<&str, PageError> {
     if text.is_empty() || text.parse::<jiff::civil::Date>().is_ok() {
         Ok(text)
@@ -98,7 +97,7 @@ fn parse_day(text: &str) -> Result<&str, PageError> {
     }
 }
 
-/// The pairs that say something, as a query.
+/// Joins the non-empty pairs to a query string.
 fn query_string(pairs: &[(&str, &str)]) -> String {
     let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =
@@ -106,7 +105,7 @@ fn query_string(pairs: &[(&str, &str)]) -> String {
     pairs.join("&")
 }
 
-/// What ids are called.
+/// Names of keys and accounts by id.
 async fn display_names(desk: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
     let accounts = desk.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
     let keys = desk.store.keys().await?.into_iter().map(|key| (key.id, key.name));
@@ -229,14 +228,14 @@ fn parse_time(text: &str) -> Option<ledger::Micros> {
     text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond())
 }
 
-/// Where an export goes on.
+/// Position of an export.
 enum AuditPosition {
     Header,
     Page(String),
     End,
 }
 
-/// `GET /console/audit.csv`: as long as it is, a batch at a time.
+/// `GET /console/audit.csv`: streamed in batches.
 pub(crate) async fn csv(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -244,9 +243,14 @@ pub(crate) async fn csv(
 ) -> Result<Response, PageError> {
     AuditQuery::parse(&asked)?;
     let clerk = AdminClient::new(&desk, &signed);
-    // Whoever may not look is told so by a page, not by a file that breaks off.
+    // Checks the rights first, so a refusal is a page and not a truncated file.
     clerk.get("/audit?limit=1").await?;
-    let export = AuditExport { client: clerk, query: asked, names: display_names(&desk).await?, position: AuditPosition::Header };
+    let export = AuditExport {
+        client: clerk,
+        query: asked,
+        names: display_names(&desk).await?,
+        position: AuditPosition::Header,
+    };
     let pieces = stream::try_unfold(export, |mut export| async move {
         let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
@@ -276,7 +280,7 @@ impl AuditExport {
             AuditPosition::Page(before) => before.clone(),
             AuditPosition::End => return Ok(None),
         };
-        // Broken off on purpose: a file that ends early must not look whole.
+        // Aborts the transfer on purpose: a truncated file must not look complete.
         let unread = || std::io::Error::other("the audit log could not be read");
         let view = AuditQuery::parse(&self.query).map_err(|_| unread())?;
         let told = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;

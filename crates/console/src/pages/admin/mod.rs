@@ -1,4 +1,4 @@
-//! Administration: pages over `/api/admin`, which decides who may see and change what.
+//! Administration pages over `/api/admin`, which checks all rights.
 
 pub(crate) mod audit;
 pub(crate) mod model;
@@ -16,19 +16,19 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin_client::{ApiReply, texts};
-use crate::form::{FormFields, FieldErrors, note_ids, field_notes};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
 use crate::layout::{Layout, ok_page, redirect_to};
+use crate::session::SignedInUser;
 
-/// The hidden field with the tag of the thing a form is about.
+/// Hidden field with the entity tag of the edited object.
 const ETAG_FIELD: &str = "tag";
 
-/// The tag of a thing as the form has it that is to change it.
+/// Renders the hidden field with the entity tag.
 fn etag_field(told: &ApiReply) -> Markup {
     html! { input type="hidden" name=(ETAG_FIELD) value=(told.etag); }
 }
 
-/// A choice of one of several, each with its word and what it means.
+/// Renders a selection; each option has a value and a label.
 fn select(
     (name, label): (&str, &str),
     chosen: &str,
@@ -50,7 +50,7 @@ fn select(
     }
 }
 
-/// A field of several lines.
+/// Renders a multi-line input.
 fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &FieldErrors) -> Markup {
     let wrong = wrongs.get(name);
     html! {
@@ -64,8 +64,13 @@ fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Fiel
     }
 }
 
-/// On to a page after a change, by way of what the change warns of, if it does.
-fn redirect_with_warnings(signed: &SignedInUser, here: &'static str, answer: &Value, next: &str) -> Response {
+/// Redirects after a change, or first shows the warnings in the reply.
+fn redirect_with_warnings(
+    signed: &SignedInUser,
+    here: &'static str,
+    answer: &Value,
+    next: &str,
+) -> Response {
     let warnings = texts(answer, "warnings");
     if warnings.is_empty() {
         return redirect_to(next);
@@ -80,7 +85,7 @@ fn redirect_with_warnings(signed: &SignedInUser, here: &'static str, answer: &Va
     ok_page(&Layout::signed_in("Saved, but", &signed.account).with_nav(here), &body)
 }
 
-/// What a field says, or nothing where it is empty.
+/// Returns the field's text as JSON, or null if it is empty.
 fn text_or_null(fields: &FormFields, name: &str) -> Value {
     match fields.get(name).trim() {
         "" => Value::Null,
@@ -88,7 +93,7 @@ fn text_or_null(fields: &FormFields, name: &str) -> Value {
     }
 }
 
-/// A box that makes the script fetch a part of the page again and again; ticked from the start.
+/// Checkbox that makes the script refresh a part of the page; checked from the start.
 fn live_toggle(id: &str, help: &str) -> Markup {
     html! {
         label.tick hidden data-live=(id) {

@@ -1,4 +1,4 @@
-//! One model: where it is served and what it costs.
+//! Form of one model: lanes and prices.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::models::{PAGE_PATH, lane_names, page_of};
 use super::providers::source_badge;
-use super::{ETAG_FIELD, text_area, price_form, select, etag_field, redirect_with_warnings};
-use crate::urls;
+use super::{ETAG_FIELD, etag_field, price_form, redirect_with_warnings, select, text_area};
 use crate::admin_client::{AdminClient, ApiReply, list, text};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
 const MAX_ID_BYTES: usize = 512;
 const KIND_CHOICES: [(&str, &str); 4] = [
@@ -28,12 +28,11 @@ const KIND_CHOICES: [(&str, &str); 4] = [
     ("embedding", "Embeddings"),
 ];
 
-/// The address of a model in the API.
 fn api_path(id: &str) -> String {
     format!("/models/{}", urls::escape_path(id))
 }
 
-/// The model as it is now. Where the API has no such address yet, out of the list of all.
+/// Loads the current model.
 async fn load(clerk: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
     if id.is_empty() {
         return Err(PageError::NotFound);
@@ -41,12 +40,12 @@ async fn load(clerk: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
     clerk.get(&api_path(id)).await
 }
 
-/// What is stored of a model, if anything is.
+/// Stored settings of a model.
 fn stored_settings(model: &Value) -> Option<Map<String, Value>> {
     model.get("settings").and_then(Value::as_object).cloned()
 }
 
-/// What a model costs now, in writing.
+/// Current prices of a model as JSON.
 fn current_prices(desk: &ConsoleState, id: &str) -> Value {
     let written = |catalog: &catalog::Catalog| {
         catalog.get(id).map(|model| price_form::to_json(&model.prices)).unwrap_or_default()
@@ -66,7 +65,7 @@ pub(crate) async fn show(
     Ok(form(&signed, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
 }
 
-/// A model as fields: what is stored of it, or else how it is.
+/// Form fields of a model: its stored settings, or its current values.
 fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
     let id = text(model, "id");
     let stored = stored_settings(model).map(Value::Object).unwrap_or_default();
@@ -80,7 +79,7 @@ fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// A lane as a line: its name, and behind it its weight, where it has one.
+/// A lane as one line: name, and weight if it has one.
 fn lane_line(lane: &Value) -> String {
     match lane {
         Value::String(name) => name.clone(),
@@ -91,7 +90,7 @@ fn lane_line(lane: &Value) -> String {
     }
 }
 
-/// The lanes of a form. What was said of one beyond its weight stays with it.
+/// Reads the lanes of a form. Other stored settings of a lane are kept.
 fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, FieldErrors> {
     let lines = fields.get("lanes").lines().map(str::trim).filter(|line| !line.is_empty());
     let read = lines.map(|line| {
@@ -122,8 +121,8 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
     read.collect()
 }
 
-/// The settings a form stands for: those that were there, with what it says put in their place.
-/// Prices that are the model's anyway are not written down, so that they follow the directory.
+/// Merges the form into the stored settings. Prices equal to the model's own are not stored, so
+/// they keep following the directory.
 fn settings_body(
     desk: &ConsoleState,
     id: &str,
@@ -147,7 +146,7 @@ fn settings_body(
     Ok(Value::Object(settings))
 }
 
-/// The fields an objection of the API can be beside.
+/// Names of the fields that can show an error of the API.
 fn field_names() -> Vec<&'static str> {
     price_form::field_names().into_iter().chain(["id", "kind", "lanes"]).collect()
 }
@@ -161,16 +160,27 @@ pub(crate) async fn change(
     let clerk = AdminClient::new(&desk, &signed);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
     let model = load(&clerk, id).await?;
-    let (status, wrongs) =
-        match settings_body(&desk, id, stored_settings(&model.value).unwrap_or_default(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
+    let (status, wrongs) = match settings_body(
+        &desk,
+        id,
+        stored_settings(&model.value).unwrap_or_default(),
+        &fields,
+    ) {
+        Ok(body) => {
+            match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
                 Ok(saved) => {
-                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, "/console/models?told=saved"));
+                    return Ok(redirect_with_warnings(
+                        &signed,
+                        PAGE_PATH,
+                        &saved.value,
+                        "/console/models?told=saved",
+                    ));
                 }
                 Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
-            },
-            Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
-        };
+            }
+        }
+        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
+    };
     Ok(form(&signed, status, Some(&model), &fields, &wrongs))
 }
 
@@ -179,7 +189,7 @@ pub(crate) async fn new_form(
     signed: SignedInUser,
     State(desk): State<Arc<ConsoleState>>,
 ) -> Result<Response, PageError> {
-    // Whoever may not add one is told before they fill a form.
+    // Checks the rights before showing the form.
     AdminClient::new(&desk, &signed).get("/settings").await?;
     Ok(form(&signed, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
 }
@@ -203,8 +213,17 @@ pub(crate) async fn add(
     if wrongs.is_empty() {
         match settings_body(&desk, id, Map::new(), &fields) {
             Ok(body) => match clerk.change(Method::PUT, &api_path(id), "", &body).await? {
-                Ok(saved) => return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &page_of(id))),
-                Err(refusal) => (status, wrongs) = (refusal.status, refusal.field_errors(&field_names())),
+                Ok(saved) => {
+                    return Ok(redirect_with_warnings(
+                        &signed,
+                        PAGE_PATH,
+                        &saved.value,
+                        &page_of(id),
+                    ));
+                }
+                Err(refusal) => {
+                    (status, wrongs) = (refusal.status, refusal.field_errors(&field_names()))
+                }
             },
             Err(more) => wrongs = more,
         }
@@ -304,7 +323,7 @@ fn removal_form(model: &ApiReply, id: &str) -> Markup {
     }
 }
 
-/// A model that is configured elsewhere.
+/// Facts of a model that cannot be changed here.
 fn read_only_facts(facts: &Value, fields: &FormFields) -> Markup {
     html! {
         section.card.broad {

@@ -1,4 +1,4 @@
-//! Models and prices: every model with its lanes and what it costs, to look for and to change.
+//! List of all models with lanes and prices.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::providers::source_badge;
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text};
-use crate::state::ConsoleState;
-use crate::form::{QueryFields, FormFields};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::form::{FormFields, QueryFields};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 pub(super) const PAGE_PATH: &str = "/console/models";
 const PER_PAGE: usize = 50;
@@ -29,7 +29,10 @@ pub(crate) async fn show(
     signed: SignedInUser,
     QueryFields(asked): QueryFields,
 ) -> Result<Response, PageError> {
-    let (words, kind) = (asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(), asked.get_trimmed("kind", MAX_QUERY_BYTES)?);
+    let (words, kind) = (
+        asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
+        asked.get_trimmed("kind", MAX_QUERY_BYTES)?,
+    );
     let told = AdminClient::new(&desk, &signed).get("/models").await?.value;
     let fits = |model: &&Value| {
         let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();
@@ -84,12 +87,11 @@ fn list_path(asked: &FormFields, page: usize) -> String {
     format!("{PAGE_PATH}?q={q}&kind={kind}&page={page}")
 }
 
-/// The address of a model's page.
 pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/edit?id={}", urls::escape_value(id))
 }
 
-/// The names of a model's lanes, which may be written with more to say of them.
+/// Names of a model's lanes; a lane is a string or an object.
 pub(super) fn lane_names<'a>(model: &'a Value) -> Vec<&'a str> {
     let name = |lane: &'a Value| match lane {
         Value::String(name) => Some(name.as_str()),
@@ -138,7 +140,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
     }
 }
 
-/// A price as the list has it.
+/// Formats a price of the list.
 fn dollars(pricing: &Value, name: &str) -> String {
     match pricing.get(name) {
         Some(Value::Number(number)) => display::with_cents(&number.to_string()),

@@ -1,4 +1,4 @@
-//! One account, as an administrator sees it: its role, what it may spend, the ways into it.
+//! One account for administrators: role, spending terms, sign-in methods.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use store::AccountRole;
 
-use super::{ETAG_FIELD, select, etag_field, text_or_null};
+use super::{ETAG_FIELD, etag_field, select, text_or_null};
 use crate::admin_client::{AdminClient, AdminRefusal, ApiReply, text};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::page_error::PageError;
 use crate::pages::copy_block;
 use crate::pages::people::role_description;
 use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page, page, redirect_to};
-use crate::page_error::PageError;
-use crate::{urls, display};
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::{display, urls};
 use admin::may_grant_role;
 
 const PEOPLE_PATH: &str = "/console/people";
-/// The fields of the terms, which are those of the API.
+/// Fields of the terms, named as in the API.
 const TERM_FIELDS: [&str; 6] =
     ["cap_usd", "budget.most_usd", "budget.per", "limits.rpm", "limits.tpm", "limits.concurrency"];
 
 type AccountPath = Result<Path<String>, PathRejection>;
 
-/// Who is asked about, and by whom.
+/// The account on the page, and the client to change it.
 struct AccountPage {
     client: AdminClient,
     id: String,
@@ -42,7 +42,6 @@ impl AccountPage {
         Ok(Self { client: AdminClient::new(desk, signed), id })
     }
 
-    /// Their address in the API.
     fn api_path(&self, behind: &str) -> String {
         format!("/users/{}{behind}", urls::escape_value(&self.id))
     }
@@ -84,7 +83,8 @@ pub(crate) async fn show(
     };
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
-    render_page(&signed, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), told).await
+    render_page(&signed, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), told)
+        .await
 }
 
 /// `POST /console/people/{id}/role`
@@ -157,7 +157,7 @@ pub(crate) async fn terms(
     render_page(&signed, &person, status, (&now, &fields), &wrongs, None).await
 }
 
-/// `POST /console/people/{id}/reset`: a link to choose another password, to be handed over.
+/// `POST /console/people/{id}/reset`: creates a password link to hand over.
 pub(crate) async fn reset(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -177,7 +177,10 @@ pub(crate) async fn reset(
             p.actions { a.button href={ (PEOPLE_PATH) "/" (urls::escape_value(&person.id)) } { "Done" } }
         }
     };
-    Ok(ok_page(&Layout::signed_in("A link to choose a password", &signed.account).with_nav(PEOPLE_PATH), &body))
+    Ok(ok_page(
+        &Layout::signed_in("A link to choose a password", &signed.account).with_nav(PEOPLE_PATH),
+        &body,
+    ))
 }
 
 /// `POST /console/people/{id}/sign-out`
@@ -193,15 +196,18 @@ pub(crate) async fn sign_out(
     }
 }
 
-/// The page again, with what stands against a change.
-async fn rejected_page(signed: &SignedInUser, person: &AccountPage, refusal: &AdminRefusal) -> Result<Response, PageError> {
+/// Renders the page with the reason a change was refused.
+async fn rejected_page(
+    signed: &SignedInUser,
+    person: &AccountPage,
+    refusal: &AdminRefusal,
+) -> Result<Response, PageError> {
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
     let wrongs = refusal.field_errors(&["role"]);
     render_page(signed, person, refusal.status, (&terms, &fields), &wrongs, None).await
 }
 
-/// The terms as fields.
 fn term_fields(terms: &Value) -> FormFields {
     let of = |name: &'static str| {
         let value = name.split('.').try_fold(terms, |value, part| value.get(part));
@@ -217,7 +223,6 @@ fn term_fields(terms: &Value) -> FormFields {
     FormFields::prefilled(TERM_FIELDS.map(of).to_vec())
 }
 
-/// An amount without the zeros at its end.
 fn trim_amount(amount: &str) -> String {
     match amount.split_once('.') {
         Some((whole, cents)) if cents.trim_end_matches('0').is_empty() => whole.to_owned(),
@@ -310,7 +315,15 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErr
     let limit = |name: &'static str, label: &'static str| {
         let value = fields.get(name);
         let mode = Some("numeric");
-        FormInput { name, label, value, input_mode: mode, mark_optional: false, ..FormInput::default() }.render(wrongs)
+        FormInput {
+            name,
+            label,
+            value,
+            input_mode: mode,
+            mark_optional: false,
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     html! {
         p.muted { "For all keys of the account together; nothing is no limit." }

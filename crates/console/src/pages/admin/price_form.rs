@@ -1,14 +1,14 @@
-//! Prices in a form: one field for each plain price, and what has parts of its own as JSON.
+//! Price form: one field per plain price, and JSON for structured prices.
 
 use canon::Price;
-use catalog::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, TierPrices};
+use catalog::{ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::text_area;
-use crate::form::{FormFields, FormInput, FieldErrors};
+use crate::form::{FieldErrors, FormFields, FormInput};
 
-/// The plain prices: their fields, which are those of the API, and what they are for.
+/// Plain prices: field name in the API, and label.
 pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
@@ -25,13 +25,13 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.per_image", "An image"),
     ("price.per_search", "A search"),
 ];
-/// Those of them that are per million tokens; the others are for one.
+/// The first entries are per million tokens; the others are per unit.
 const PER_MILLION_COUNT: usize = 10;
-/// The field of all other prices, and what they are.
+/// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
 const STRUCTURED_PRICES: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
 
-/// Prices in writing, as the API takes them.
+/// Prices as JSON, as the API accepts them.
 pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
     // Named one by one, so that a new price cannot be forgotten here.
     let ModelPrices {
@@ -115,7 +115,7 @@ fn image_json(picture: &ImagePrice) -> Value {
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// Written prices as fields.
+/// Form fields of prices.
 pub(super) fn price_fields(price: &Value) -> Vec<(&'static str, String)> {
     let of = |(name, _): (&'static str, _)| {
         let own = name.strip_prefix("price.").unwrap_or_default();
@@ -134,7 +134,7 @@ pub(super) fn price_fields(price: &Value) -> Vec<(&'static str, String)> {
     PRICE_FIELDS.map(of).into_iter().chain([(FURTHER_FIELD, further)]).collect()
 }
 
-/// The prices of a form, in writing; nothing where it says nothing.
+/// Reads the prices of a form; `None` if it is empty.
 pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, FieldErrors> {
     let mut price = Map::new();
     let further = match fields.get(FURTHER_FIELD).trim() {
@@ -155,7 +155,7 @@ pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, F
     Ok((!price.is_empty()).then_some(price))
 }
 
-/// The names of all fields, as far as an objection can be beside them.
+/// Names of the fields that can show an error.
 pub(super) fn field_names() -> Vec<&'static str> {
     PRICE_FIELDS.into_iter().map(|(name, _)| name).chain(["price"]).collect()
 }
@@ -164,7 +164,15 @@ pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let input = |(name, label): (&'static str, &'static str)| {
         let value = fields.get(name);
         let mode = Some("decimal");
-        FormInput { name, label, value, input_mode: mode, mark_optional: false, ..FormInput::default() }.render(wrongs)
+        FormInput {
+            name,
+            label,
+            value,
+            input_mode: mode,
+            mark_optional: false,
+            ..FormInput::default()
+        }
+        .render(wrongs)
     };
     let wrong = wrongs.get("price").or(wrongs.get(FURTHER_FIELD));
     let mut own = FieldErrors::default();
@@ -203,7 +211,8 @@ mod tests {
         let mut seen = 0;
         for model in ModelDirectory::embedded().models() {
             let price = Value::Object(to_json(&model.prices));
-            let back = parse(&FormFields::prefilled(price_fields(&price))).unwrap().map(Value::Object);
+            let back =
+                parse(&FormFields::prefilled(price_fields(&price))).unwrap().map(Value::Object);
             assert_eq!(back, Some(price.clone()), "{}", model.id);
             let list: PriceList = serde_json::from_value(price).unwrap();
             assert_eq!(list.prices().unwrap(), *model.prices, "{}", model.id);

@@ -1,4 +1,4 @@
-//! One provider: its settings, its credentials, whether they are accepted, and its end.
+//! One provider: settings, credentials, credential check, removal.
 
 use std::sync::Arc;
 
@@ -12,39 +12,42 @@ use serde_json::{Value, json};
 use super::provider_form::{self, CREDENTIAL_HELP, FORM_FIELDS};
 use super::providers::{PAGE_PATH, lane_table, page_of, source_badge};
 use super::{ETAG_FIELD, etag_field, redirect_with_warnings};
-use crate::urls;
 use crate::admin_client::{AdminClient, ApiReply, count, list, text, texts};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, redirect_to};
 use crate::display;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
-/// How many lanes are shown, so that the page stays small.
+/// Limits the size of the page.
 const MAX_LANES: usize = 150;
 
 type ProviderPath = Result<Path<String>, PathRejection>;
 
-/// The provider of an address, and who asks for it.
+/// The provider on the page, and the client to change it.
 struct ProviderPage {
     client: AdminClient,
     id: String,
 }
 
 impl ProviderPage {
-    fn new(desk: &ConsoleState, signed: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
+    fn new(
+        desk: &ConsoleState,
+        signed: &SignedInUser,
+        id: ProviderPath,
+    ) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
         Ok(Self { client: AdminClient::new(desk, signed), id })
     }
 
-    /// Its address in the API.
     fn api_path(&self, behind: &str) -> String {
         format!("/providers/{}{behind}", urls::escape_value(&self.id))
     }
 
-    /// The provider as it is now.
+    /// Loads the current provider.
     async fn load(&self) -> Result<ApiReply, PageError> {
         self.client.get(&self.api_path("")).await
     }
@@ -54,14 +57,14 @@ impl ProviderPage {
     }
 }
 
-/// What the page says beside the provider itself.
+/// Messages and entered values shown with the provider.
 #[derive(Default)]
 struct ProviderNotices<'a> {
     notice: Option<&'a str>,
-    /// What was entered, where a form was not taken.
+    /// Values of a rejected form.
     entered: Option<&'a FormFields>,
     wrongs: FieldErrors,
-    /// How each credential was received.
+    /// Result of the check of each credential.
     checked: Option<&'a [Value]>,
 }
 
@@ -84,7 +87,12 @@ pub(crate) async fn show(
         _ => None,
     };
     let now = place.load().await?;
-    Ok(render_page(&signed, &now, StatusCode::OK, &ProviderNotices { notice: told, ..ProviderNotices::default() }))
+    Ok(render_page(
+        &signed,
+        &now,
+        StatusCode::OK,
+        &ProviderNotices { notice: told, ..ProviderNotices::default() },
+    ))
 }
 
 /// `POST /console/providers/{id}`
@@ -100,7 +108,11 @@ pub(crate) async fn change(
     let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
     let (status, wrongs) = match read {
         Ok(body) => {
-            match place.client.change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body).await? {
+            match place
+                .client
+                .change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body)
+                .await?
+            {
                 Ok(saved) => {
                     let dropped = count(&saved.value, "dropped_credentials") > Some(0);
                     let back = format!(
@@ -132,17 +144,18 @@ pub(crate) async fn add_credential(
         Ok(_) => Ok(place.redirect_with_notice("credential")),
         Err(refusal) => {
             let now = place.load().await?;
-            // A credential that was not taken is not shown again either.
+            // A rejected credential is not shown again either.
             let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
             let wrongs = refusal.field_errors(&["name", "value", "auth"]);
-            let say = ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
+            let say =
+                ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
             Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
 }
 
-/// The credential of a form. What is an object in the words of the configuration says itself how it
-/// is shown to the provider.
+/// Reads the credential of a form. A JSON object with a known authentication method is passed on as
+/// such.
 pub(super) fn credential_body(fields: &FormFields) -> Value {
     let name = match fields.get("name").trim() {
         "" => "default",
@@ -168,7 +181,9 @@ pub(crate) async fn remove_credential(
     let place = ProviderPage { client: AdminClient::new(&desk, &signed), id };
     let path = place.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
     let removed = place.client.change(Method::DELETE, &path, "", &Value::Null).await?;
-    removed.map(|_| place.redirect_with_notice("removed")).map_err(|refusal| refusal.into_page_error())
+    removed
+        .map(|_| place.redirect_with_notice("removed"))
+        .map_err(|refusal| refusal.into_page_error())
 }
 
 /// `POST /console/providers/{id}/check`
@@ -178,10 +193,12 @@ pub(crate) async fn check(
     id: ProviderPath,
 ) -> Result<Response, PageError> {
     let place = ProviderPage::new(&desk, &signed, id)?;
-    let checked = place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
+    let checked =
+        place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
     let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
     let now = place.load().await?;
-    let say = ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
+    let say =
+        ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
     Ok(render_page(&signed, &now, StatusCode::OK, &say))
 }
 
@@ -198,19 +215,28 @@ pub(crate) async fn remove(
         Ok(gone) => Ok(redirect_with_warnings(&signed, PAGE_PATH, &gone.value, PAGE_PATH)),
         Err(refusal) => {
             let now = place.load().await?;
-            let say = ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
+            let say =
+                ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
             Ok(render_page(&signed, &now, refusal.status, &say))
         }
     }
 }
 
-/// `GET` on an address that only takes forms: where a browser lands that reloads one.
-pub(crate) async fn redirect_back(_: SignedInUser, id: ProviderPath) -> Result<Response, PageError> {
+/// `GET` on a path that only accepts forms, for browsers that reload the page.
+pub(crate) async fn redirect_back(
+    _: SignedInUser,
+    id: ProviderPath,
+) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
     Ok(redirect_to(&page_of(&id)))
 }
 
-fn render_page(signed: &SignedInUser, now: &ApiReply, status: StatusCode, say: &ProviderNotices<'_>) -> Response {
+fn render_page(
+    signed: &SignedInUser,
+    now: &ApiReply,
+    status: StatusCode,
+    say: &ProviderNotices<'_>,
+) -> Response {
     let provider = &now.value;
     let id = text(provider, "id");
     let ProviderNotices { notice: told, entered, wrongs, checked } = say;
@@ -283,7 +309,7 @@ fn render_page(signed: &SignedInUser, now: &ApiReply, status: StatusCode, say: &
     page(status, &Layout::signed_in(id, &signed.account).with_nav(PAGE_PATH), &body)
 }
 
-/// What is said of a provider that is configured elsewhere.
+/// Facts of a provider that cannot be changed here.
 fn read_only_facts(provider: &Value) -> Markup {
     let id = text(provider, "id");
     html! {
@@ -351,7 +377,7 @@ fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
     }
 }
 
-/// The fields of a new credential, whose value is never shown again.
+/// Fields of a new credential. Its value is never shown again.
 fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
     html! {
         (FormInput {
@@ -374,7 +400,7 @@ fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
     }
 }
 
-/// How each credential was received.
+/// Result of the check of each credential.
 fn check_results(results: &[Value]) -> Markup {
     html! {
         section role="status" {

@@ -1,4 +1,4 @@
-//! The form of a provider's settings, and adding one: from the directory, or any compatible server.
+//! Form of a provider's settings, for providers of the directory and any compatible server.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use serde_json::{Map, Value, json};
 
 use super::provider::credential_body;
 use super::providers::{PAGE_PATH, page_of};
-use crate::urls;
 use crate::admin_client::{AdminClient, list, text, texts};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page, redirect_to};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::state::ConsoleState;
+use crate::urls;
 
-/// The formats a provider can speak, and what they are called.
+/// Request formats and their labels.
 const FORMAT_CHOICES: [(&str, &str); 5] = [
     ("chat", "Chat completions"),
     ("responses", "Responses"),
@@ -33,7 +33,7 @@ const TIMEOUT_FIELDS: [(&str, &str); 4] = [
     ("timeouts.gap", "Silence"),
     ("timeouts.total", "In all"),
 ];
-/// The fields of the form, which are those of the API.
+/// Fields of the form, named as in the API.
 pub(super) const FORM_FIELDS: [&str; 9] = [
     "speaks",
     "base",
@@ -46,13 +46,15 @@ pub(super) const FORM_FIELDS: [&str; 9] = [
     "like",
 ];
 const MAX_ID_BYTES: usize = 64;
-/// What is said of a credential's field.
+/// Help text of the credential field.
 pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Where a provider takes more \
     than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
 
-/// The settings a form stands for: those that were there, with what it says put in their place.
-/// What it does not know stays.
-pub(super) fn settings_body(mut settings: Map<String, Value>, fields: &FormFields) -> Result<Value, FieldErrors> {
+/// Merges the form into the stored settings. Settings unknown to the form are kept.
+pub(super) fn settings_body(
+    mut settings: Map<String, Value>,
+    fields: &FormFields,
+) -> Result<Value, FieldErrors> {
     let mut wrongs = FieldErrors::default();
     let mut put = |name: &str, value: Option<Value>| match value {
         Some(value) => drop(settings.insert(name.to_owned(), value)),
@@ -90,7 +92,6 @@ pub(super) fn settings_body(mut settings: Map<String, Value>, fields: &FormField
     if wrongs.is_empty() { Ok(Value::Object(settings)) } else { Err(wrongs) }
 }
 
-/// Settings as fields.
 pub(super) fn settings_fields(settings: &Value) -> FormFields {
     let one = |name: &'static str| {
         let value = name.split('.').try_fold(settings, |value, part| value.get(part));
@@ -101,7 +102,8 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
         };
         (name, text)
     };
-    let names = ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
+    let names =
+        ["base", "like", "max_in_flight"].into_iter().chain(TIMEOUT_FIELDS.map(|(name, _)| name));
     let mut fields: Vec<(&str, String)> = names.map(one).collect();
     let speaks = match settings.get("speaks") {
         Some(Value::String(one)) => vec![one.as_str()],
@@ -116,7 +118,7 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// The fields of a provider; `directory_entry` is what is known of it, or of its like in the directory.
+/// Renders the fields. `known` is the stored provider or its directory entry.
 pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
     let like = fields.get("like");
     let words = texts(known, "fill");
@@ -176,7 +178,7 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
     }
 }
 
-/// `GET /console/providers/new`: first which one, then its form.
+/// `GET /console/providers/new`: choice of a provider, then its form.
 pub(crate) async fn new_form(
     State(desk): State<Arc<ConsoleState>>,
     signed: SignedInUser,
@@ -213,7 +215,7 @@ pub(crate) async fn add(
     let mut settings = settings_body(Map::new(), &fields);
     if let Ok(Value::Object(settings)) = &mut settings {
         if text(known, "id") == id {
-            // One of the directory under its own name is known there without a word.
+            // A directory entry under its own name needs no `like`.
             settings.remove("like");
         }
         if !fields.get("value").trim().is_empty() {
@@ -243,7 +245,7 @@ async fn load_directory(clerk: &AdminClient) -> Result<Vec<Value>, PageError> {
     Ok(list(&clerk.get("/directory").await?.value, "data").to_vec())
 }
 
-/// What the directory knows of one; nothing of any other compatible server.
+/// Directory entry, or null for any other compatible server.
 fn directory_entry<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, PageError> {
     if like.is_empty() {
         return Ok(&Value::Null);
@@ -278,7 +280,11 @@ fn choice_page(signed: &SignedInUser, directory: &[Value]) -> Response {
             }
         }
     };
-    page(StatusCode::OK, &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH), &body)
+    page(
+        StatusCode::OK,
+        &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH),
+        &body,
+    )
 }
 
 fn form_page(

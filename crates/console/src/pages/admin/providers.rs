@@ -1,4 +1,4 @@
-//! Providers: who is asked for answers, with which credentials, and how each of their lanes stands.
+//! List of providers with their lanes and the health of each lane.
 
 use std::sync::Arc;
 
@@ -7,16 +7,15 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::urls;
 use crate::admin_client::{AdminClient, count, list, text, texts};
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
+use crate::urls;
 
 pub(super) const PAGE_PATH: &str = "/console/providers";
-/// How many lanes of each provider stand in the list of all.
 const MAX_LISTED_LANES: usize = 12;
 
 /// `GET /console/providers`
@@ -47,7 +46,6 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Providers", &signed.account).with_nav(PAGE_PATH), &body))
 }
 
-/// The address of a provider's page.
 pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
@@ -81,7 +79,7 @@ fn card(provider: &Value) -> Markup {
     }
 }
 
-/// Where a thing was configured, where that is told.
+/// Badge that shows where an object is configured.
 pub(super) fn source_badge(thing: &Value) -> Markup {
     let word = match text(thing, "source") {
         "" => return html! {},
@@ -94,7 +92,7 @@ pub(super) fn source_badge(thing: &Value) -> Markup {
     html! { span.badge.off { (word) } }
 }
 
-/// How each lane stands, the unwell first, as far as there is room.
+/// Table of lanes, unhealthy ones first.
 pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
     let mut shown: Vec<&Value> = lanes.iter().collect();
     shown.sort_by_key(|lane| text(lane, "standing") == "good");
@@ -121,7 +119,7 @@ pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
 fn lane_row(lane: &Value) -> Markup {
     let credential = match lane.get("credential") {
         Some(Value::String(name)) => Some(name.clone()),
-        // They are counted from zero; one alone needs no number.
+        // Credentials are counted from zero; a single one needs no number.
         Some(Value::Number(n)) if n.as_u64() > Some(0) => {
             n.as_u64().map(|n| format!("no. {}", n + 1))
         }
@@ -153,7 +151,7 @@ fn lane_row(lane: &Value) -> Markup {
     }
 }
 
-/// A dot and a word.
+/// Badge with a coloured dot.
 fn health_badge(word: &str) -> Markup {
     let (class, says) = match word {
         "good" => ("good", "good"),

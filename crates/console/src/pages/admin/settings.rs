@@ -1,4 +1,4 @@
-//! Settings: who may sign up and as what, what this gateway is called, and the key of its vault.
+//! Settings: sign-up, name of the gateway, vault key.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{ETAG_FIELD, select, etag_field, text_or_null};
+use super::{ETAG_FIELD, etag_field, select, text_or_null};
 use crate::admin_client::{AdminClient, ApiReply, count, text, texts};
-use crate::state::ConsoleState;
-use crate::shared_fields::error_summary;
-use crate::form::{QueryFields, FormFields, FormInput, FieldErrors};
-use crate::session::SignedInUser;
-use crate::layout::{Layout, page, see_other, redirect_to};
 use crate::display;
-use crate::signup::SignUpMode;
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
+use crate::layout::{Layout, page, redirect_to, see_other};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::shared_fields::error_summary;
+use crate::signup::SignUpMode;
+use crate::state::ConsoleState;
 
 const PAGE_PATH: &str = "/console/settings";
-/// The fields of the form, which are those of the API.
+/// Fields of the form, named as in the API.
 const FORM_FIELDS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 
 /// `GET /console/settings`
@@ -37,7 +37,12 @@ pub(crate) async fn show(
     let clerk = AdminClient::new(&desk, &signed);
     let now = clerk.get("/settings").await?;
     let fields = FORM_FIELDS.map(|name| (name, text(&now.value, name).to_owned()));
-    let form = SettingsForm { current: now, fields: FormFields::prefilled(fields.to_vec()), wrongs: FieldErrors::default(), notice: told };
+    let form = SettingsForm {
+        current: now,
+        fields: FormFields::prefilled(fields.to_vec()),
+        wrongs: FieldErrors::default(),
+        notice: told,
+    };
     form.page(&desk, &signed, &clerk, StatusCode::OK).await
 }
 
@@ -48,13 +53,19 @@ pub(crate) async fn change(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let clerk = AdminClient::new(&desk, &signed);
-    let body: Value = FORM_FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
+    let body: Value =
+        FORM_FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
     match clerk.change(Method::PATCH, "/settings", fields.get(ETAG_FIELD), &body).await? {
         Ok(_) => Ok(redirect_to("/console/settings?told=saved")),
         Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(PageError::Forbidden),
         Err(refusal) => {
             let now = clerk.get("/settings").await?;
-            let form = SettingsForm { current: now, fields, wrongs: refusal.field_errors(&FORM_FIELDS), notice: None };
+            let form = SettingsForm {
+                current: now,
+                fields,
+                wrongs: refusal.field_errors(&FORM_FIELDS),
+                notice: None,
+            };
             form.page(&desk, &signed, &clerk, refusal.status).await
         }
     }
@@ -67,10 +78,11 @@ pub(crate) async fn rekey(
 ) -> Result<Response, PageError> {
     let clerk = AdminClient::new(&desk, &signed);
     let done = clerk.change(Method::POST, "/vault/rekey", "", &json!({})).await?;
-    done.map(|_| redirect_to("/console/settings?told=rekeyed")).map_err(|refusal| refusal.into_page_error())
+    done.map(|_| redirect_to("/console/settings?told=rekeyed"))
+        .map_err(|refusal| refusal.into_page_error())
 }
 
-/// `GET` on an address that only takes forms: where a browser lands that reloads one.
+/// `GET` on a path that only accepts forms, for browsers that reload the page.
 pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
     see_other(PAGE_PATH)
 }
@@ -122,7 +134,12 @@ impl SettingsForm {
     }
 }
 
-fn sign_up_fields(mode: SignUpMode, can_mail: bool, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn sign_up_fields(
+    mode: SignUpMode,
+    can_mail: bool,
+    fields: &FormFields,
+    wrongs: &FieldErrors,
+) -> Markup {
     html! {
         h2 { "Who may sign up" }
         @if mode == SignUpMode::Open && !can_mail {
@@ -157,7 +174,7 @@ fn sign_up_fields(mode: SignUpMode, can_mail: bool, fields: &FormFields, wrongs:
     }
 }
 
-/// The vault: which keys there are, and what is sealed with which.
+/// Vault keys, and the number of secrets sealed with each.
 fn vault_section(vault: &Value) -> Markup {
     let current = text(vault, "current");
     let none = Value::Null;

@@ -1,4 +1,4 @@
-//! System: whether the parts of the gateway are well.
+//! System page: health of the gateway's parts.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin_client::{AdminClient, count, list, text};
-use crate::state::ConsoleState;
-use crate::session::SignedInUser;
-use crate::layout::{Layout, ok_page};
 use crate::display;
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::state::ConsoleState;
 
 const PAGE_PATH: &str = "/console/system";
 
@@ -65,7 +65,7 @@ fn figures(health: &Value) -> Markup {
     }
 }
 
-/// A dot and a word.
+/// Badge with a coloured dot.
 fn state_badge(well: bool, word: &str) -> Markup {
     html! { span.badge.good[well].bad[!well] { (word) } }
 }
