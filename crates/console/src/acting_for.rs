@@ -9,10 +9,8 @@ use store::{Account, Team};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{TEAM_PARAMETER, with_team};
 
-/// Name of the query parameter that holds the team id.
-pub(crate) const TEAM_PARAMETER: &str = "for";
 /// Paths of the pages whose content depends on the chosen team.
 const SWITCHABLE_PATHS: [&str; 4] =
     ["/console", "/console/usage", "/console/calls", "/console/playground"];
@@ -73,12 +71,6 @@ impl PageViewer<'_> {
             }
         }
     }
-}
-
-/// Appends a team to a path.
-pub(crate) fn with_team(path: &str, team_id: &str) -> String {
-    let mark = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{mark}{TEAM_PARAMETER}={}", urls::escape_value(team_id))
 }
 
 /// Returns the team named in the address, if the user may see it. A team the user may not see

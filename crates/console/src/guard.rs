@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
-use crate::layout::{redirect_to, see_other};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
 use admin::random;

@@ -12,7 +12,9 @@ mod catalog_view;
 mod chart;
 mod cookies;
 mod csv;
+mod discovery;
 mod display;
+mod error_page;
 mod form;
 mod guard;
 mod host;
@@ -25,6 +27,7 @@ mod page_error;
 mod pages;
 mod passkey;
 mod password;
+mod redirect;
 mod routes;
 mod session;
 mod shared_fields;
@@ -45,5 +48,7 @@ use axum::response::{IntoResponse, Response};
 
 /// The 404 page, for the owner of the router's fallback.
 pub fn not_found() -> Response {
-    layout::with_security_headers(page_error::PageError::NotFound.into_response())
+    layout::with_security_headers(error_page::render(
+        page_error::PageError::NotFound.into_response(),
+    ))
 }

@@ -13,8 +13,8 @@ use ledger::Micros;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::layout::see_other;
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::state::ConsoleState;
 use admin::random;
 

@@ -5,7 +5,6 @@
 //! can return, once, within ten minutes and from the same provider. A user is identified by issuer
 //! and subject, never by the e-mail address.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,21 +15,18 @@ use http::{HeaderValue, header};
 use ledger::Micros;
 use maud::html;
 use openidconnect::core::{
-    CoreAuthDisplay, CoreAuthenticationFlow, CoreClaimName, CoreClaimType, CoreClient,
-    CoreClientAuthMethod, CoreGrantType, CoreIdToken, CoreJsonWebKey,
-    CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreJwsSigningAlgorithm,
-    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType, CoreUserInfoClaims,
+    CoreAuthenticationFlow, CoreClient, CoreIdToken, CoreJwsSigningAlgorithm, CoreUserInfoClaims,
 };
 use openidconnect::{
-    AdditionalProviderMetadata, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
-    HttpResponse, IssuerUrl, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier,
-    ProviderMetadata, RedirectUrl, Scope, TokenResponse as _,
+    AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest, HttpResponse, IssuerUrl,
+    Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
+    TokenResponse as _,
 };
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
+use crate::discovery::DiscoveryDocument;
 use crate::form::FormFields;
 use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
@@ -39,39 +35,9 @@ use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
 use admin::random;
 
-/// Lifetime of a cached discovery document, and the shortest time between two fetches.
-const DISCOVERY_TTL: Micros = 300 * 1_000_000;
 /// Accepted difference between the provider's clock and ours.
 const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
 const MAX_PARAMETER_BYTES: usize = 4_096;
-
-/// Discovery fields the crate does not read.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct ExtraMetadata {
-    #[serde(default)]
-    authorization_response_iss_parameter_supported: bool,
-}
-
-impl AdditionalProviderMetadata for ExtraMetadata {}
-
-type DiscoveryDocument = ProviderMetadata<
-    ExtraMetadata,
-    CoreAuthDisplay,
-    CoreClientAuthMethod,
-    CoreClaimName,
-    CoreClaimType,
-    CoreGrantType,
-    CoreJweContentEncryptionAlgorithm,
-    CoreJweKeyManagementAlgorithm,
-    CoreJsonWebKey,
-    CoreResponseMode,
-    CoreResponseType,
-    CoreSubjectIdentifierType,
->;
-
-/// Discovery documents by issuer, with the time they were fetched.
-#[derive(Default)]
-pub(crate) struct DiscoveryCache(Mutex<HashMap<String, (Micros, DiscoveryDocument)>>);
 
 /// Claims about the user, from the ID token and the userinfo endpoint.
 pub(crate) struct IdentityClaims {
@@ -122,20 +88,17 @@ async fn discover(
     provider: &IdentityProvider,
 ) -> Result<DiscoveryDocument, PageError> {
     let now = desk.now();
-    let known = desk.discovery.0.lock().get(&provider.issuer).cloned();
-    if let Some((at, metadata)) = known
-        && now.saturating_sub(at) < DISCOVERY_TTL
-    {
-        return Ok(metadata);
+    if let Some(document) = desk.discovery.get(&provider.issuer, now) {
+        return Ok(document);
     }
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
-    let metadata =
+    let document =
         DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
             log_provider_error(provider, &error);
             PageError::IdentityProviderUnavailable
         })?;
-    desk.discovery.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
-    Ok(metadata)
+    desk.discovery.insert(&provider.issuer, now, document.clone());
+    Ok(document)
 }
 
 fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error) {

@@ -1,12 +1,11 @@
-//! Errors of page requests. They are data; the layout renders them as pages.
+//! Errors of page requests. They are data; `error_page` renders them.
 
 use admin::AdminError;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
-use maud::html;
+use http::StatusCode;
 use store::StoreError;
 
-use crate::layout::{Layout, page};
+use crate::display;
 
 /// Error of a page request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +66,19 @@ impl From<AdminError> for PageError {
     }
 }
 
-impl IntoResponse for PageError {
-    fn into_response(self) -> Response {
-        let (status, title, say) = match &self {
+/// Text of the page that shows an error.
+pub(crate) struct ErrorText {
+    pub(crate) status: StatusCode,
+    pub(crate) title: &'static str,
+    pub(crate) message: String,
+    /// Seconds for the `Retry-After` header (RFC 9110, section 10.2.3).
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl PageError {
+    /// Returns the text to show for the error.
+    pub(crate) fn text(&self) -> ErrorText {
+        let (status, title, message) = match self {
             Self::BadRequest(why) => {
                 (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned())
             }
@@ -115,7 +124,7 @@ impl IntoResponse for PageError {
             Self::RateLimited(seconds) => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many tries",
-                format!("Please wait {} and try again.", crate::display::wait_time(*seconds)),
+                format!("Please wait {} and try again.", display::wait_time(*seconds)),
             ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -135,22 +144,17 @@ impl IntoResponse for PageError {
                     .to_owned(),
             ),
         };
-        let body = html! {
-            section.trouble {
-                p.code { (status.as_u16()) }
-                h1 { (title) }
-                p.lead { (say) }
-                p.actions {
-                    a.button href="/" { "Front page" }
-                    a.button.quiet href="/models" { "Models" }
-                    a.button.quiet href="/console" { "Console" }
-                }
-            }
-        };
-        let mut response = page(status, &Layout::signed_out(title), &body);
-        if let Self::RateLimited(seconds) = self {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        let retry_after = if let Self::RateLimited(seconds) = self { Some(*seconds) } else { None };
+        ErrorText { status, title, message, retry_after }
+    }
+}
+
+/// The response carries the error as an extension and has no body. `error_page` renders it, so
+/// that handlers and their helpers need not know the layout.
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let mut response = self.text().status.into_response();
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -21,7 +21,7 @@ use crate::pages::{
     people, playground, reference, reset, second_step, setup, signup, team, teams, usage,
 };
 use crate::state::ConsoleState;
-use crate::{ConsoleHost, assets, form, guard, layout, links, urls};
+use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
 
 /// Access rule of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,6 +202,7 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
                 PageError::CrossSiteForm.into_response()
             }),
         )
+        .layer(map_response(|response| async { error_page::render(response) }))
         .layer(from_fn_with_state(Arc::clone(&desk), layout::with_gateway_name))
         .layer(map_response(|response| async { layout::with_security_headers(response) }))
         .with_state(desk)

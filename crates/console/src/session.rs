@@ -9,12 +9,12 @@ use store::{
     Account, AccountRole, KeyOwner, KeyRecord, LinkPurpose, Membership, Session, Team, TeamRole,
 };
 
-use crate::acting_for;
 use crate::cookies::{self, CookieKind};
-use crate::layout::{redirect_to, see_other};
 use crate::links::{self, LinkData};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
+use crate::urls;
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
@@ -65,9 +65,7 @@ impl SignedInUser {
 
     /// Path of a page with the chosen team.
     pub(crate) fn path_for(&self, path: &str) -> String {
-        self.team
-            .as_ref()
-            .map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
+        self.team.as_ref().map_or_else(|| path.to_owned(), |team| urls::with_team(path, &team.id))
     }
 
     /// Role of the user in a team.

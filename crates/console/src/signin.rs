@@ -5,9 +5,9 @@ use http::HeaderMap;
 use store::{Account, Factor, FactorKind, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::layout::see_other;
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session;
 use crate::state::ConsoleState;
 

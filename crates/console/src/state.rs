@@ -7,7 +7,7 @@ use ledger::Micros;
 use store::Store;
 
 use crate::ConsoleHost;
-use crate::oidc::DiscoveryCache;
+use crate::discovery::DiscoveryCache;
 use crate::password::PasswordWorkers;
 use crate::snippet::ApiFormat;
 use crate::throttle::{self, Throttle};

@@ -1,5 +1,8 @@
 //! Paths of this gateway's own pages, and percent-encoding for them.
 
+/// Name of the query parameter that holds the team id.
+pub(crate) const TEAM_PARAMETER: &str = "for";
+
 /// Path of a model's page.
 pub(crate) fn model_page(id: &str) -> String {
     format!("/models/{}", escape_path(id))
@@ -24,6 +27,12 @@ pub(crate) fn console_path(text: &str) -> Option<&str> {
     let goes_on = rest.is_empty() || rest.starts_with(['/', '?']);
     (goes_on && text.len() <= 512 && text.chars().all(plain) && !text.contains("//"))
         .then_some(text)
+}
+
+/// Appends a team to a path.
+pub(crate) fn with_team(path: &str, team_id: &str) -> String {
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}{TEAM_PARAMETER}={}", escape_value(team_id))
 }
 
 fn percent_encode(text: &str, kept: &[u8]) -> String {

@@ -15,7 +15,6 @@ use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
-use crate::acting_for::TEAM_PARAMETER;
 use crate::csv::csv_line;
 use crate::display;
 use crate::form::{FormFields, QueryFields};
@@ -23,7 +22,7 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{self, TEAM_PARAMETER};
 
 const PER_PAGE: u32 = 50;
 const EXPORT_BATCH_ROWS: u32 = 1_000;

@@ -9,10 +9,11 @@ use maud::html;
 use store::{Account, Link, LinkPurpose, StoreError};
 
 use crate::cookies::{self, CookieKind};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::mails;
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::state::ConsoleState;
 
 /// Mails a confirmation link. Earlier links of the account expire.

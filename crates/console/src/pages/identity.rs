@@ -11,10 +11,11 @@ use store::{Account, AccountRole, Identity, StoreError};
 
 use crate::cookies::{self, CookieKind};
 use crate::form::{FormFields, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::links;
 use crate::oidc::{self, IdentityClaims, IdentityReturn};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;

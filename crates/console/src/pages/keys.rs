@@ -16,12 +16,13 @@ use super::key_form::{self, KeyTerms};
 use super::new_key_page::render_new_key;
 use super::overview::KeyState;
 use crate::form::{FieldErrors, FormFields, QueryFields};
-use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use crate::{acting_for, display, urls};
+use crate::{display, urls};
 
 const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
@@ -317,7 +318,7 @@ async fn find(
     }
     let home = match owner {
         KeyOwner::Person(_) => "/console".to_owned(),
-        KeyOwner::Team(team) => acting_for::with_team("/console", &team.id),
+        KeyOwner::Team(team) => urls::with_team("/console", &team.id),
     };
     Ok((key, home))
 }

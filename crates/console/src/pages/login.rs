@@ -10,8 +10,9 @@ use maud::{Markup, html};
 use store::Account;
 
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, see_other};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::{self, SignedInUser};
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;

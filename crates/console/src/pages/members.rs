@@ -12,8 +12,9 @@ use store::{AccountRole, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
 
 use super::{notify_owner, people, team, teams};
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;

@@ -11,9 +11,10 @@ use store::{Account, AccountRole, Link, LinkPurpose};
 
 use super::copy_block;
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, page, see_other};
+use crate::layout::{Layout, ok_page, page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;

@@ -16,7 +16,6 @@ use store::{
     UsageRequest, UsageStep,
 };
 
-use crate::acting_for::TEAM_PARAMETER;
 use crate::chart::{Chart, ChartSeries};
 use crate::display;
 use crate::form::{FormFields, QueryFields};
@@ -24,7 +23,7 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{self, TEAM_PARAMETER};
 
 const HOUR: Micros = 3_600 * 1_000_000;
 const DAY: Micros = 24 * HOUR;

@@ -8,9 +8,9 @@ use http::StatusCode;
 
 use super::{PAGE_PATH, prove, render_page};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::redirect_to;
 use crate::page_error::PageError;
 use crate::pages;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use admin::names;

@@ -8,9 +8,9 @@ use axum::response::Response;
 
 use super::{PAGE_PATH, prove};
 use crate::form::FormFields;
-use crate::layout::see_other;
 use crate::oidc;
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::signin;
 use crate::state::ConsoleState;

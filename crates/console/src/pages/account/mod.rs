@@ -17,8 +17,9 @@ use maud::{Markup, html};
 use store::{Factor, FactorKind, Identity};
 
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to, see_other};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::session::SignedInUser;
 use crate::shared_fields::{current_password, error_summary, new_password};
 use crate::state::ConsoleState;

@@ -11,9 +11,9 @@ use store::{Factor, FactorKind, StoreError};
 
 use super::{PAGE_PATH, prove, render_page, totp};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::redirect_to;
 use crate::page_error::PageError;
 use crate::passkey::{self, PasskeyResponse};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{pages, signin};

@@ -8,9 +8,9 @@ use http::{HeaderMap, StatusCode};
 
 use super::{password_matches, render_page};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::redirect_to;
 use crate::page_error::PageError;
 use crate::pages;
+use crate::redirect::redirect_to;
 use crate::session::{self, SignedInUser};
 use crate::state::ConsoleState;
 use admin::names;

@@ -13,11 +13,12 @@ use store::{Factor, FactorKind};
 
 use super::{PAGE_PATH, password_matches};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::pages::login::passkey_fields;
 use crate::pages::second_step::accept_code;
 use crate::passkey::{self, PasskeyResponse};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::current_password;
 use crate::signin::PendingSignIn;

@@ -11,9 +11,10 @@ use store::{Account, Factor, FactorKind};
 
 use super::{PAGE_PATH, prove};
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, page, see_other};
+use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
 use crate::pages::copy_block;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{pages, passkey, shared_fields, totp, totp_secrets};

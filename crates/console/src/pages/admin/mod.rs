@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use crate::admin_client::{ApiReply, texts};
 use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 
 /// Hidden field with the entity tag of the edited object.
