@@ -81,7 +81,7 @@ pub(crate) async fn team_from_query(
     uri: &Uri,
 ) -> Result<Option<Team>, PageError> {
     let asked: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
-        .map_err(|_| PageError::BadRequest("The address holds parameters that cannot be read."))?;
+        .map_err(|_| PageError::BadRequest("The address contains invalid parameters."))?;
     let mut ids = asked.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
     let Some(id) = ids.next().filter(|id| !id.is_empty()) else { return Ok(None) };
     if ids.next().is_some() {

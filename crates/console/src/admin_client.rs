@@ -120,8 +120,9 @@ impl AdminClient {
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         // The tag comes from a form field, so it can be any text.
-        let request =
-            request.map_err(|_| PageError::BadRequest("A field holds what it cannot hold."))?;
+        let request = request.map_err(|_| {
+            PageError::BadRequest("A field contains characters that are not allowed.")
+        })?;
         let response = Arc::clone(&self.host).call_admin_api(self.account.clone(), request).await;
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, MAX_REPLY_BYTES).await.map_err(|_| PageError::Internal)?;

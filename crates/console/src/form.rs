@@ -41,7 +41,7 @@ impl FormFields {
     pub(crate) fn get_trimmed(&self, name: &str, longest: usize) -> Result<&str, PageError> {
         let value = self.get(name).trim();
         if value.len() > longest {
-            return Err(PageError::BadRequest("A field holds far more text than it can take."));
+            return Err(PageError::BadRequest("The text of a field is too long."));
         }
         Ok(value)
     }
@@ -64,9 +64,7 @@ impl<S: Send + Sync> FromRequest<S> for FormFields {
     async fn from_request(request: Request, state: &S) -> Result<Self, PageError> {
         match Form::<Vec<(String, String)>>::from_request(request, state).await {
             Ok(Form(fields)) => Ok(Self(fields)),
-            Err(_) => {
-                Err(PageError::BadRequest("The form could not be read, or it is far too long."))
-            }
+            Err(_) => Err(PageError::BadRequest("The form is invalid or too large.")),
         }
     }
 }
@@ -81,9 +79,7 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryFields {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
         match Query::<Vec<(String, String)>>::from_request_parts(parts, state).await {
             Ok(Query(fields)) => Ok(Self(FormFields(fields))),
-            Err(_) => {
-                Err(PageError::BadRequest("The address holds parameters that cannot be read."))
-            }
+            Err(_) => Err(PageError::BadRequest("The address contains invalid parameters.")),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn add(
 ) -> Result<(), PageError> {
     let now = desk.now();
     if let Err(error) = desk.store.sweep_links(now).await {
-        tracing::warn!("old links could not be cleared away: {error}");
+        tracing::warn!("cannot delete expired links: {error}");
     }
     Ok(desk.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }

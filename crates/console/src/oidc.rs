@@ -105,7 +105,7 @@ fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
     tracing::error!(
         identity = provider.name,
-        "the identity provider `{}` could not be asked: {error} {cause}",
+        "cannot reach the identity provider `{}`: {error} {cause}",
         provider.name
     );
 }
@@ -215,7 +215,7 @@ pub(crate) async fn finish_sign_in(
     let issuer = asked.get_single("iss", MAX_PARAMETER_BYTES)?;
     let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
     if (must || !issuer.is_empty()) && issuer != provider.issuer {
-        tracing::warn!(identity = name, "an answer of `{name}` names another issuer");
+        tracing::warn!(identity = name, "the response of `{name}` names another issuer");
         return Err(refused());
     }
     let code = asked.get_single("code", MAX_PARAMETER_BYTES)?;

@@ -39,7 +39,7 @@ pub(crate) enum PageError {
 
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
-        tracing::error!("a console page could not be made: {error}");
+        tracing::error!("cannot render a console page: {error}");
         match error {
             StoreError::Unreachable(_) => Self::StoreUnavailable,
             StoreError::Conflict(_)
@@ -59,7 +59,7 @@ impl From<AdminError> for PageError {
             AdminError::Stale => Self::Rejected(error.to_string()),
             AdminError::Store(error) => error.into(),
             AdminError::Internal(note) => {
-                tracing::error!("a console page could not be made: {note}");
+                tracing::error!("cannot render a console page: {note}");
                 Self::Internal
             }
         }

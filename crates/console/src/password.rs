@@ -38,7 +38,7 @@ impl PasswordWorkers {
     pub(crate) async fn hash(&self, password: &str) -> Result<String, PageError> {
         let password = password.to_owned();
         self.run_blocking(move || hash(&password)).await?.map_err(|error| {
-            tracing::error!("a password could not be hashed: {error}");
+            tracing::error!("cannot hash a password: {error}");
             PageError::Internal
         })
     }
@@ -67,7 +67,7 @@ impl PasswordWorkers {
     ) -> Result<T, PageError> {
         let _place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
         // Tests count this event to check that every path costs the same.
-        tracing::trace!("a password is worked on");
+        tracing::trace!("password operation");
         let turn =
             Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
         // The permit moves into the work. Otherwise a disconnecting browser would release it while
@@ -77,7 +77,7 @@ impl PasswordWorkers {
             job()
         });
         done.await.map_err(|error| {
-            tracing::error!("password work failed: {error}");
+            tracing::error!("a password operation failed: {error}");
             PageError::Internal
         })
     }

@@ -206,7 +206,7 @@ pub(crate) async fn start_session(
         desk.store.drop_session(&old).await?;
     }
     if let Err(error) = desk.store.drop_expired_sessions(now).await {
-        tracing::warn!("old sessions could not be cleared away: {error}");
+        tracing::warn!("cannot delete expired sessions: {error}");
     }
     let word = random::random_token().map_err(|_| PageError::Internal)?;
     let session = Session {

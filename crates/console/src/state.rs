@@ -72,7 +72,7 @@ impl ConsoleState {
     /// Writes an audit record. The action itself is already done, so a failure is only logged.
     pub(crate) async fn audit(&self, actor: &str, action: &str, subject: &str, detail: &str) {
         if let Err(error) = self.store.add_audit(self.now(), actor, action, subject, detail).await {
-            tracing::error!(action, subject, "the audit log could not be written: {error}");
+            tracing::error!(action, subject, "cannot write the audit log: {error}");
         }
     }
 }

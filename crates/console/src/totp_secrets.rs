@@ -22,7 +22,7 @@ pub(crate) fn open_secret(desk: &ConsoleState, factor: &Factor) -> Option<Vec<u8
         Ok(secret) => Some(secret),
         Err(why) => {
             let id = &factor.id;
-            tracing::error!(factor.id = %id, "the secret of a code generator is lost here: {why}");
+            tracing::error!(factor.id = %id, "cannot open the secret of an authenticator app: {why}");
             None
         }
     }
@@ -42,12 +42,12 @@ pub(crate) async fn seal_if_plain(desk: &ConsoleState, factor: &Factor) {
     };
     if let Err(why) = sealing.await {
         let id = &factor.id;
-        tracing::warn!(factor.id = %id, "the secret of a code generator lies open: {why}");
+        tracing::warn!(factor.id = %id, "cannot seal the secret of an authenticator app: {why}");
     }
 }
 
 fn vault_error(why: VaultError) -> PageError {
-    tracing::error!("the secret of a code generator cannot be kept: {why}");
+    tracing::error!("cannot store the secret of an authenticator app: {why}");
     PageError::BadRequest(
         "This gateway has no key to keep such secrets with. Ask its operator to set `vault` of \
          `[server]`, or use a passkey.",

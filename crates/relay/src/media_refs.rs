@@ -275,7 +275,7 @@ fn fetch_error(item: &MediaRef, what: MediaHint, fetcher: &MediaFetcher) -> ApiE
     let thing = match what.kind {
         MediaKind::Image => "a picture",
         MediaKind::Audio => "sound",
-        MediaKind::Video => "a film",
+        MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };
     let (limits, place) = (fetcher.limits(), item.first_path());

@@ -106,9 +106,9 @@ impl LaneState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::Probing => "trial",
-            Self::Busy(_) => "pressed",
-            Self::CoolingDown(_) => "resting",
+            Self::Probing => "probing",
+            Self::Busy(_) => "busy",
+            Self::CoolingDown(_) => "cooling_down",
         }
     }
 }

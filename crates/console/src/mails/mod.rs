@@ -85,7 +85,7 @@ pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mut mail: M
     mail.html = mail.html.replacen("</body>", &format!("{}</body>", signed.into_string()), 1);
     let subject = mail.subject.clone();
     match host.send_mail(mail).await {
-        Ok(()) => tracing::info!(subject, "a mail was sent: {subject}"),
-        Err(error) => tracing::error!(subject, "a mail could not be sent: {error}"),
+        Ok(()) => tracing::info!(subject, "sent a mail: {subject}"),
+        Err(error) => tracing::error!(subject, "cannot send a mail: {error}"),
     }
 }

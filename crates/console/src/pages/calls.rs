@@ -102,7 +102,7 @@ pub(crate) async fn list(
         @if first {
             label.tick hidden data-live="calls" {
                 input type="checkbox";
-                span { "Live" span.help { "New calls appear by themselves." } }
+                span { "Live" span.help { "New calls appear automatically." } }
             }
         }
         div id="calls" {
@@ -184,7 +184,7 @@ fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
             div { dt { "Took" } dd { (display::duration(took)) } }
             div { dt { "Cost" } dd { (display::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
             @if operator && entry.absorbed != canon::Money::ZERO {
-                div { dt { "Borne by the operator" } dd { (display::money(entry.absorbed)) } }
+                div { dt { "Absorbed by the operator" } dd { (display::money(entry.absorbed)) } }
             }
             div { dt { "Prices" } dd { (entry.price_version) @if entry.estimated { ", counts estimated" } } }
         }
@@ -295,7 +295,7 @@ impl CallExport {
         let calls = self.store.export_of(&self.filter, after, EXPORT_BATCH_ROWS).await;
         // Aborts the transfer on purpose: a truncated file must not look complete.
         let calls = calls.map_err(|error| {
-            tracing::error!("an export of calls broke off: {error}");
+            tracing::error!("an export of calls failed: {error}");
             std::io::Error::other("the calls could not be read")
         })?;
         self.position = match calls.last() {

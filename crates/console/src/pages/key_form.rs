@@ -52,7 +52,7 @@ impl KeyTerms {
         } else if name.chars().count() > MAX_NAME_CHARS {
             heed("name", format!("At most {MAX_NAME_CHARS} characters, please."));
         } else if has_hidden_characters(name) {
-            heed("name", "This name holds characters that cannot be seen.".to_owned());
+            heed("name", "This name contains invisible characters.".to_owned());
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {

@@ -53,7 +53,7 @@ pub(crate) async fn sign_in(
     let next = urls::console_path(fields.get("next")).unwrap_or_default();
     let password = fields.get("password");
     if password.len() > admin::password::MAX_PASSWORD_BYTES {
-        return Err(PageError::BadRequest("A field holds far more text than it can take."));
+        return Err(PageError::BadRequest("The text of a field is too long."));
     }
     if login.is_empty() || password.is_empty() {
         let why = Some("Enter your username or e-mail address and your password.");

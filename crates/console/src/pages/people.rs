@@ -102,7 +102,7 @@ pub(super) async fn create_invitation(
         section.card.broad {
             h1 { "The invitation" }
             @if mailed { p { "It was sent to " strong { bdi { (email) } } ". This is its link:" } }
-            @else { p { "Hand this link to whoever is invited. It is shown this once, works once, "
+            @else { p { "Give this link to the invited person. It is shown once, works once, "
                 "and for a week." } }
             (copy_block("invite", "Link", &url))
             p.actions { a.button href=(PAGE_PATH) { "Done" } }
@@ -228,7 +228,7 @@ fn invite_table(invites: &[Link], signed: &SignedInUser, now: i64) -> Markup {
                             th scope="row" {
                                 @match &note.email {
                                     Some(email) => bdi { (email) },
-                                    None => "Whoever has the link",
+                                    None => "Anyone with the link",
                                 }
                             }
                             td data-label="Role" { (role.map_or("", AccountRole::word)) }

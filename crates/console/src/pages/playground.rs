@@ -141,7 +141,7 @@ fn settings(desk: &ConsoleState, keys: &[KeyRecord]) -> Markup {
         }
         div.pair {
             div.field {
-                label for="limit" { "Most tokens" }
+                label for="limit" { "Max tokens" }
                 input id="limit" name="limit" type="number" min="1" step="1" value="1024";
             }
             div.field {

@@ -47,7 +47,7 @@ pub(crate) async fn send(
     let login = login.to_owned();
     tokio::spawn(async move {
         if let Err(trouble) = send_mail(&desk, &login).await {
-            tracing::error!("a mail to reset a password could not be written: {trouble:?}");
+            tracing::error!("cannot send a password reset mail: {trouble:?}");
         }
     });
     Ok(super::message_page(
@@ -167,8 +167,8 @@ fn form(status: StatusCode, account: &Account, wrongs: &FieldErrors) -> Response
     let body = html! {
         section.card {
             h1 { "Choose another password" }
-            p.muted { "For the account " strong { bdi { (account.username) } } ". Whoever is "
-                "signed in with it anywhere is signed out." }
+            p.muted { "For the account " strong { bdi { (account.username) } } ". All its "
+                "sessions end." }
             (shared_fields::error_summary(wrongs))
             form method="post" action="/reset/new" {
                 // Tells password managers whose password this is.

@@ -58,7 +58,7 @@ pub(crate) async fn submit_code(
             halfway.complete(&desk, &headers, how).await
         }
         None => {
-            tracing::info!("a second step of a sign-in was refused");
+            tracing::info!("a second factor was refused");
             let why = "This code is not right, or it was used before.";
             Ok(form(StatusCode::UNAUTHORIZED, &halfway, Some(why)))
         }

@@ -75,7 +75,7 @@ pub(crate) async fn claim(
         let account = account.clone();
         tokio::spawn(async move {
             if let Err(trouble) = super::confirm::send_confirmation(&host, &account, &email).await {
-                tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
+                tracing::error!("cannot send a confirmation mail: {trouble:?}");
             }
         });
     }

@@ -50,7 +50,7 @@ pub(crate) async fn send(
     let to = email.to_owned();
     tokio::spawn(async move {
         if let Err(trouble) = send_mail(&desk, &to).await {
-            tracing::error!("a mail to sign up could not be written: {trouble:?}");
+            tracing::error!("cannot send a sign-up mail: {trouble:?}");
         }
     });
     Ok(super::message_page(
@@ -208,7 +208,9 @@ async fn join_team(desk: &ConsoleState, maker: &str, team: &str, word: &str, acc
             let detail = format!("{} {}", account.id, role.word());
             desk.audit(maker, "team.member", team, &detail).await;
         }
-        (seated, _) => tracing::error!(team, "an invited account did not join: {seated:?}"),
+        (seated, _) => {
+            tracing::error!(team, "cannot add an invited account to its team: {seated:?}")
+        }
     }
 }
 

@@ -82,7 +82,7 @@ async fn list(
                 h2 { "No teams" }
                 p { "Members of a team share its keys, its cap and its budget. "
                     @if signed.is_administrator() { "Make the first one below." }
-                    @else { "You belong to none; whoever manages one can add you." } }
+                    @else { "You belong to none; a team manager can add you." } }
             }
         } @else {
             (table(&teams, &terms, signed))

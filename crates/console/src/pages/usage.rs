@@ -293,7 +293,7 @@ fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
                     a href=(view.with_parameter("what", what.as_str())) aria-current=[chosen(what == view.metric)] { (what.title()) }
                 }
             }
-            nav aria-label="Told apart by" {
+            nav aria-label="Group by" {
                 @for by in fields {
                     a href=(view.with_parameter("by", by.word())) aria-current=[chosen(by == view.group_by)] { "by " (by.word()) }
                 }

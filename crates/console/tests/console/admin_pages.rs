@@ -28,7 +28,7 @@ async fn laid_out() -> (ConsoleGateway, String) {
             "id": "c1", "name": "team <b>", "source": "stored",
             "added": "2026-03-12T10:00:00Z", "trouble": "it was given for another address",
         }],
-        "lanes": [lane("good"), lane("resting"), lane("pressed")],
+        "lanes": [lane("good"), lane("cooling_down"), lane("busy")],
     });
     let file = json!({
         "id": "written", "source": "file", "speaks": ["chat"], "base": "http://10.0.0.1",
@@ -69,7 +69,7 @@ async fn providers_are_listed_with_how_their_lanes_stand() {
         "3 in a row",
         "health good",
         "health bad",
-        "resting",
+        "cooling down",
         "busy",
         "1 credential",
         "No model is served",
@@ -349,7 +349,7 @@ async fn pages_of_a_large_gateway_are_small() {
     let lane = |n: usize| {
         json!({
             "lane": format!("acme/a-model-with-quite-a-long-name-{n}"), "credential": 0,
-            "standing": if n == 299 { "resting" } else { "good" }, "failures": 0, "pending": 0,
+            "standing": if n == 299 { "cooling_down" } else { "good" }, "failures": 0, "pending": 0,
             "latency_ms": 1234, "last_failure": null,
         })
     };
@@ -379,7 +379,7 @@ async fn pages_of_a_large_gateway_are_small() {
     }
     let page = gateway.get("/console/providers").cookie(&cookie).send().await;
     page.assert_contains("288 more lanes");
-    page.assert_contains("resting");
+    page.assert_contains("cooling down");
     let last = gateway.get("/console/models?page=40").cookie(&cookie).send().await;
     last.assert_contains("some-model-name-1999<");
     last.assert_lacks("rel=\"next\"");
@@ -408,7 +408,7 @@ async fn the_system_page_tells_what_is_not_well() {
         "PostgreSQL",
         "does not answer",
         "2 h 1 min",
-        "not heard for 90 s",
+        "no heartbeat for 90 s",
         "2.0 KiB, 12 settled calls",
         "a bucket",
         "4 of 5",

@@ -385,7 +385,7 @@ async fn nothing_forbidden_is_dialled_in_any_field_by_any_road() {
                 let thing = match thing {
                     Picture => "a picture",
                     Paper => "a document",
-                    Film => "a film",
+                    Film => "a video",
                 };
                 let say = format!(
                     "`{place}` could not be fetched: it must be a public HTTPS address that gives \

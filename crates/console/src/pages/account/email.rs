@@ -49,7 +49,7 @@ pub(crate) async fn change(
             Err(error) => Err(error.into()),
         };
         if let Err(trouble) = asked {
-            tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
+            tracing::error!("cannot send a confirmation mail: {trouble:?}");
         }
     });
     Ok(redirect_to("/console/account?told=sent"))

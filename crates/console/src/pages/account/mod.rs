@@ -134,7 +134,7 @@ pub(super) async fn render_page(
         (error_summary(wrongs))
         @if !fresh {
             div.title.notice {
-                p { "To change the ways into this account, prove once more that it is yours." }
+                p { "To change the sign-in methods of this account, confirm your identity." }
                 a.button.quiet href={ (PAGE_PATH) "/prove" } { "It is me" }
             }
         }
@@ -219,7 +219,7 @@ fn second_step(
     let has_totp = shown.iter().any(|factor| factor.kind == FactorKind::Totp);
     html! {
         @if shown.is_empty() {
-            p.muted { "With a second step a stolen password is not enough." }
+            p.muted { "With a second step, a stolen password is not enough." }
         } @else {
             ul.factors {
                 @for factor in &shown {

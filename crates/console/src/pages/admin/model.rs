@@ -311,7 +311,7 @@ fn removal_form(model: &ApiReply, id: &str) -> Markup {
     html! {
         section.card.broad {
             details {
-                summary { "Remove what is said here" }
+                summary { "Remove these settings" }
                 form method="post" action={ (PAGE_PATH) "/remove" } {
                     (etag_field(model))
                     input type="hidden" name="id" value=(id);

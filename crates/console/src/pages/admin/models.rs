@@ -50,7 +50,7 @@ pub(crate) async fn show(
         }
         @match asked.get("told") {
             "saved" => p.told role="status" { "Saved. It counts at once, for calls from now on." },
-            "removed" => p.told role="status" { "What was said of the model here is gone." },
+            "removed" => p.told role="status" { "The settings of the model were removed." },
             _ => {}
         }
         form.filters method="get" action=(PAGE_PATH) role="search" {
@@ -110,7 +110,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                     th scope="col" { "Lanes" }
                     th.num scope="col" { "Input" }
                     th.num scope="col" { "Output" }
-                    th scope="col" { "Said" }
+                    th scope="col" { "Source" }
                 } }
                 tbody {
                     @for model in models {
@@ -130,7 +130,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                             }
                             td.num data-label="Input" { (dollars(pricing, "input")) }
                             td.num data-label="Output" { (dollars(pricing, "output")) }
-                            td data-label="Said" { (source_badge(model)) }
+                            td data-label="Source" { (source_badge(model)) }
                         }
                     }
                 }

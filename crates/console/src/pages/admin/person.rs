@@ -172,7 +172,7 @@ pub(crate) async fn reset(
     let body = html! {
         section.card.broad {
             h1 { "A link to choose a password" }
-            p { "Hand this to whoever the account belongs to. It is shown this once, works once, "
+            p { "Give this link to the owner of the account. It is shown once, works once, "
                 "and for half an hour." }
             (copy_block("reset", "Link", text(&made, "link")))
             p.actions { a.button href={ (PEOPLE_PATH) "/" (urls::escape_value(&person.id)) } { "Done" } }

@@ -81,7 +81,7 @@ pub(crate) async fn show(
         "added" => Some("The provider is there. Check whether it accepts the credential."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
         "dropped" => {
-            Some("Saved. The address is another one, so its credentials are gone: add them anew.")
+            Some("Saved. The address is another one, so its credentials are gone: add them again.")
         }
         "credential" => Some("The credential was added; it is not shown again."),
         "removed" => Some("The credential was removed."),
@@ -255,7 +255,7 @@ fn render_page(
         @if let Some(results) = checked { (check_results(results)) }
         section {
             h2 { "Lanes" }
-            (super::live_toggle("lanes", "How lanes stand is fetched again by itself."))
+            (super::live_toggle("lanes", "Lane states refresh automatically."))
             div.sheet #lanes { (lane_table(list(provider, "lanes"), MAX_LANES)) }
         }
         div.columns {
@@ -294,11 +294,11 @@ fn render_page(
                         summary { "Remove this provider" }
                         form method="post" action={ (at) "/remove" } {
                             (etag_field(now))
-                            p.help { "Its credentials are forgotten for good, and its lanes end; calls \
-                                that run go on." }
+                            p.help { "Its credentials are deleted and its lanes end. Running calls \
+                                continue." }
                             label.tick {
                                 input type="checkbox" name="force" value="true";
-                                span { "Even if models are left without a lane" }
+                                span { "Even if models lose their last lane" }
                             }
                             button.button.harm type="submit" { "Remove it" }
                         }

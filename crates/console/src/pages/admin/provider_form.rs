@@ -154,7 +154,7 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
         @if !words.is_empty() || !fields.get("fill").is_empty() || wrongs.get("fill").is_some() {
             @let help = format!("One a line: {}.", words.iter().map(|w| format!("{w} = …"))
                 .collect::<Vec<_>>().join(", "));
-            (super::text_area(("fill", "What its address needs to know"), fields.get("fill"), &help, wrongs))
+            (super::text_area(("fill", "Values for its address"), fields.get("fill"), &help, wrongs))
         }
         details open[further] {
             summary { "Limits and times" }

@@ -30,7 +30,7 @@ pub(crate) async fn show(
             h1 { "Providers" }
             div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a provider" } }
         }
-        (super::live_toggle("providers", "How lanes stand is fetched again by itself."))
+        (super::live_toggle("providers", "Lane states refresh automatically."))
         div.stack #providers {
             @if providers.is_empty() {
                 div.empty {
@@ -103,7 +103,7 @@ pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
             table.list.lanes {
                 thead { tr {
                     th scope="col" { "Lane" }
-                    th scope="col" { "Stands" }
+                    th scope="col" { "State" }
                     th.num scope="col" { "Latency" }
                     th.num scope="col" { "Running" }
                     th scope="col" { "Last failure" }
@@ -131,7 +131,7 @@ fn lane_row(lane: &Value) -> Markup {
                 bdi.id { (text(lane, "lane")) }
                 @if let Some(credential) = credential { span.muted.small { " · " (credential) } }
             }
-            td data-label="Stands" { (health_badge(text(lane, "standing"))) }
+            td data-label="State" { (health_badge(text(lane, "standing"))) }
             td.num data-label="Latency" {
                 @match count(lane, "latency_ms") { Some(ms) => { (ms) " ms" }, None => "–" }
             }
@@ -155,9 +155,9 @@ fn lane_row(lane: &Value) -> Markup {
 fn health_badge(word: &str) -> Markup {
     let (class, says) = match word {
         "good" => ("good", "good"),
-        "trial" => ("warn", "on trial"),
-        "pressed" | "busy" => ("warn", "busy"),
-        "resting" => ("bad", "resting"),
+        "probing" => ("warn", "probing"),
+        "busy" => ("warn", "busy"),
+        "cooling_down" => ("bad", "cooling down"),
         "refused" => ("bad", "refused"),
         other => ("off", other),
     };

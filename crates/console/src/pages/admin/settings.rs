@@ -118,7 +118,7 @@ impl SettingsForm {
                         h2 { "Name" }
                         (FormInput {
                             name: "name",
-                            label: "What this gateway is called",
+                            label: "Name of this gateway",
                             value: fields.get("name"),
                             help: Some("At the top of every page, and below every mail. \
                                 Portunus, unless you choose."),
@@ -158,7 +158,7 @@ fn sign_up_fields(
         }
         @if let Some(why) = wrongs.get("signup") { p.objection { (why) } }
         (select(
-            ("signup_role", "Role of whoever signs up by themselves"),
+            ("signup_role", "Role of accounts that sign up without an invitation"),
             fields.get("signup_role"),
             &[("member", "Member: own keys and usage"), ("viewer", "Viewer: looks, does not touch")],
             wrongs,
@@ -185,7 +185,7 @@ fn vault_section(vault: &Value) -> Markup {
     html! {
         h2 { "Vault" }
         p.muted { "Credentials of providers are stored sealed. After you added a newer key to the "
-            "configuration, seal what is there anew, then take the old key away." }
+            "configuration, re-seal all secrets, then remove the old key." }
         @if let Some(why) = vault.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
@@ -199,7 +199,7 @@ fn vault_section(vault: &Value) -> Markup {
         }
         form method="post" action={ (PAGE_PATH) "/rekey" } {
             div.actions {
-                button.button.quiet type="submit" disabled[old == 0] { "Seal everything anew" }
+                button.button.quiet type="submit" disabled[old == 0] { "Re-seal everything" }
             }
             @if old == 0 { p.help { "Everything is sealed with the key in use." } }
         }

@@ -27,7 +27,7 @@ pub(crate) async fn show(
     let body = html! {
         div.title {
             h1 { "System" }
-            (super::live_toggle("system", "The page keeps itself fresh."))
+            (super::live_toggle("system", "The page refreshes automatically."))
         }
         div.stack #system {
             @for trouble in list(&health, "troubles") {
@@ -56,10 +56,10 @@ fn figures(health: &Value) -> Markup {
     html! {
         dl.figures {
             div { dt { "Version" } dd { (text(health, "version")) } }
-            div { dt { "Running for" } dd { (display::uptime(count(health, "uptime_s").unwrap_or_default())) } }
+            div { dt { "Uptime" } dd { (display::uptime(count(health, "uptime_s").unwrap_or_default())) } }
             div { dt { "Running calls" } dd { (number(health, "running")) } }
             div { dt { "Connections" } dd { (number(health, "connections")) } }
-            div { dt { "Lanes that are well" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
+            div { dt { "Healthy lanes" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
             div { dt { "Memory" } dd { (bytes(count(health, "memory_bytes"))) } }
         }
     }
@@ -79,7 +79,7 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
     let reached = |valkey: &Value| valkey.get("reachable").and_then(Value::as_bool) == Some(true);
     html! {
         dl.facts {
-            div { dt { "Takes new calls" } dd { (state_badge(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
+            div { dt { "Accepts new calls" } dd { (state_badge(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
             div { dt { "Store" } dd {
                 (text(database, "kind")) " "
                 (state_badge(yes("store"), if yes("store") { "answers" } else { "does not answer" }))
@@ -132,7 +132,7 @@ fn nodes(health: &Value) -> Markup {
                             @if this { span.small.muted { "this one" } }
                             @else if !alive {
                                 span.small.muted {
-                                    "not heard for "
+                                    "no heartbeat for "
                                     (display::uptime(count(node, "silent_ms").unwrap_or_default() / 1_000))
                                 }
                             }
