@@ -30,8 +30,8 @@ impl<'a> From<&'a Account> for PageViewer<'a> {
 }
 
 impl<'a> From<&'a SignedInUser> for PageViewer<'a> {
-    fn from(signed: &'a SignedInUser) -> Self {
-        Self { account: &signed.account, user: Some(signed) }
+    fn from(user: &'a SignedInUser) -> Self {
+        Self { account: &user.account, user: Some(user) }
     }
 }
 
@@ -39,21 +39,21 @@ impl PageViewer<'_> {
     /// Returns the path of a console page, with the chosen team where the page depends on it.
     pub(crate) fn link_to(self, path: &str) -> String {
         match self.user {
-            Some(signed) if SWITCHABLE_PATHS.contains(&path) => signed.path_for(path),
+            Some(user) if SWITCHABLE_PATHS.contains(&path) => user.path_for(path),
             Some(_) | None => path.to_owned(),
         }
     }
 
     /// Renders the links that choose a team. Empty for users without teams.
     pub(crate) fn team_switch(self, here: &str) -> Markup {
-        let Some(signed) = self.user else { return html! {} };
+        let Some(user) = self.user else { return html! {} };
         let here = if SWITCHABLE_PATHS.contains(&here) { here } else { "/console" };
-        let mut teams: Vec<&Team> = signed.memberships.iter().map(|seat| &seat.team).collect();
+        let mut teams: Vec<&Team> =
+            user.memberships.iter().map(|membership| &membership.team).collect();
         // An administrator may act for a team without belonging to it.
-        teams.extend(signed.team.iter().filter(|team| signed.role_in(&team.id).is_none()));
+        teams.extend(user.team.iter().filter(|team| user.role_in(&team.id).is_none()));
         let chosen = |team: Option<&Team>| {
-            (team.map(|team| &team.id) == signed.team.as_ref().map(|team| &team.id))
-                .then_some("true")
+            (team.map(|team| &team.id) == user.team.as_ref().map(|team| &team.id)).then_some("true")
         };
         html! {
             @if !teams.is_empty() {
@@ -76,16 +76,16 @@ impl PageViewer<'_> {
 /// Returns the team named in the address, if the user may see it. A team the user may not see
 /// counts as not found.
 pub(crate) async fn team_from_query(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     uri: &Uri,
 ) -> Result<Option<Team>, PageError> {
-    let asked: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
+    let query: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
         .map_err(|_| PageError::BadRequest("The address contains invalid parameters."))?;
-    let mut ids = asked.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
+    let mut ids = query.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
     let Some(id) = ids.next().filter(|id| !id.is_empty()) else { return Ok(None) };
     if ids.next().is_some() {
         return Err(PageError::BadRequest("The address names two teams to act for."));
     }
-    signed.find_team(desk, &id).await.map(Some)
+    user.find_team(state, &id).await.map(Some)
 }

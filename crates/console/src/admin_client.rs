@@ -46,16 +46,16 @@ impl AdminRefusal {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         let name = names.iter().copied().filter(|name| !name.is_empty()).filter(within);
-        let mut wrongs = FieldErrors::default();
+        let mut errors = FieldErrors::default();
         match name.max_by_key(|name| name.len()) {
             // The message is shown beside the field, so it need not repeat the field's name.
             Some(name) => {
                 let named = format!("`{}`: ", self.field);
-                wrongs.add(name, self.message.strip_prefix(&named).unwrap_or(&self.message));
+                errors.add(name, self.message.strip_prefix(&named).unwrap_or(&self.message));
             }
-            None => wrongs.add("", self.message.clone()),
+            None => errors.add("", self.message.clone()),
         }
-        wrongs
+        errors
     }
 
     /// Turns the refusal into an error page, for requests without a form to show it in.
@@ -76,8 +76,8 @@ pub(crate) struct AdminClient {
 }
 
 impl AdminClient {
-    pub(crate) fn new(desk: &ConsoleState, signed: &SignedInUser) -> Self {
-        Self { host: Arc::clone(&desk.host), account: signed.account.clone() }
+    pub(crate) fn new(state: &ConsoleState, user: &SignedInUser) -> Self {
+        Self { host: Arc::clone(&state.host), account: user.account.clone() }
     }
 
     /// Reads an object below `/api/admin`.
@@ -89,9 +89,9 @@ impl AdminClient {
     /// Reads an object that may not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<ApiReply>, PageError> {
         match self.get(path).await {
-            Ok(told) => Ok(Some(told)),
+            Ok(reply) => Ok(Some(reply)),
             Err(PageError::NotFound) => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 

@@ -53,8 +53,8 @@ impl Chart<'_> {
                     title { (self.tooltip(step, name)) }
                     rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
                         height=(px(HEIGHT)) {}
-                    @for (place, low, high) in self.stacked(step) {
-                        rect.{ "s" (place) } x=(px(x)) width=(px(width))
+                    @for (index, low, high) in self.stacked(step) {
+                        rect.{ "s" (index) } x=(px(x)) width=(px(width))
                             y=(px(y_of(high, top)))
                             height=(px((y_of(low, top) - y_of(high, top)).max(0.5))) {}
                     }
@@ -78,8 +78,8 @@ impl Chart<'_> {
             points.join(" ")
         };
         let body = html! {
-            @for (place, row) in self.series.iter().enumerate() {
-                polyline.line.{ "s" (place) } points=(path(row)) {}
+            @for (index, row) in self.series.iter().enumerate() {
+                polyline.line.{ "s" (index) } points=(path(row)) {}
             }
             @for (step, (_, name)) in self.steps.iter().enumerate() {
                 g.step {
@@ -96,10 +96,10 @@ impl Chart<'_> {
     fn stacked(&self, step: usize) -> Vec<(usize, i64, i64)> {
         let mut parts = Vec::new();
         let mut low = 0_i64;
-        for (place, row) in self.series.iter().enumerate() {
+        for (index, row) in self.series.iter().enumerate() {
             let high = low.saturating_add(row.value_at(step).max(0));
             if high > low {
-                parts.push((place, low, high));
+                parts.push((index, low, high));
             }
             low = high;
         }
@@ -136,8 +136,8 @@ impl Chart<'_> {
                     }
                 }
                 ul.legend {
-                    @for (place, row) in self.series.iter().enumerate() {
-                        li { span.swatch.{ "s" (place) } {} bdi { (row.name) } }
+                    @for (index, row) in self.series.iter().enumerate() {
+                        li { span.swatch.{ "s" (index) } {} bdi { (row.name) } }
                     }
                 }
                 details {

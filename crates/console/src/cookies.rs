@@ -36,25 +36,25 @@ impl CookieKind {
 }
 
 /// Returns the token in the request's cookie, if it has the right length.
-pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) -> Option<String> {
-    let name = jar.name(uses_https(desk));
+pub(crate) fn read(state: &ConsoleState, headers: &HeaderMap, kind: CookieKind) -> Option<String> {
+    let name = kind.name(uses_https(state));
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
     let found = cookies.find(|cookie| cookie.name() == name)?;
-    let word = found.value();
-    (word.len() == 64).then(|| word.to_owned())
+    let token = found.value();
+    (token.len() == 64).then(|| token.to_owned())
 }
 
 /// Sets a cookie with a token for a number of seconds.
 pub(crate) fn set(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     response: &mut Response,
-    jar: CookieKind,
-    word: &str,
+    kind: CookieKind,
+    token: &str,
     seconds: i64,
 ) {
-    let secure = uses_https(desk);
-    let cookie = Cookie::build((jar.name(secure), word.to_owned()))
+    let secure = uses_https(state);
+    let cookie = Cookie::build((kind.name(secure), token.to_owned()))
         .path("/")
         .http_only(true)
         .same_site(SameSite::Lax)
@@ -68,10 +68,10 @@ pub(crate) fn set(
 }
 
 /// Deletes a cookie.
-pub(crate) fn clear(desk: &ConsoleState, response: &mut Response, jar: CookieKind) {
-    set(desk, response, jar, "", 0);
+pub(crate) fn clear(state: &ConsoleState, response: &mut Response, kind: CookieKind) {
+    set(state, response, kind, "", 0);
 }
 
-fn uses_https(desk: &ConsoleState) -> bool {
-    desk.host.public_url().starts_with("https://")
+fn uses_https(state: &ConsoleState) -> bool {
+    state.host.public_url().starts_with("https://")
 }

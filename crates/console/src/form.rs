@@ -155,30 +155,30 @@ impl Default for FormInput<'_> {
 
 impl FormInput<'_> {
     /// Renders the input with its help and its error message.
-    pub(crate) fn render(&self, wrongs: &FieldErrors) -> Markup {
+    pub(crate) fn render(&self, errors: &FieldErrors) -> Markup {
         let Self {
             name,
             label,
             kind,
             value,
             help,
-            autocomplete: complete,
-            input_mode: mode,
+            autocomplete,
+            input_mode,
             required,
-            mark_optional: optional,
-            autofocus: focus,
-            show_strength: strength,
+            mark_optional,
+            autofocus,
+            show_strength,
         } = self;
-        let wrong = wrongs.get(name);
+        let wrong = errors.get(name);
         html! {
             div.field.wrong[wrong.is_some()] {
                 label for=(name) {
                     (label)
-                    @if *optional && !required { span.optional { " optional" } }
+                    @if *mark_optional && !required { span.optional { " optional" } }
                 }
-                input id=(name) name=(name) type=(kind) value=(value) autocomplete=(complete)
-                    autocapitalize="none" spellcheck="false" inputmode=[mode]
-                    required[*required] autofocus[*focus] data-strength[*strength]
+                input id=(name) name=(name) type=(kind) value=(value) autocomplete=(autocomplete)
+                    autocapitalize="none" spellcheck="false" inputmode=[input_mode]
+                    required[*required] autofocus[*autofocus] data-strength[*show_strength]
                     aria-invalid=[wrong.map(|_| "true")]
                     aria-describedby=[note_ids(name, wrong, *help)];
                 (field_notes(name, wrong, *help))

@@ -30,14 +30,14 @@ tokio::task_local! {
 
 /// Middleware that makes the gateway's name available to the layout.
 pub(crate) async fn with_gateway_name(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     request: Request,
     next: Next,
 ) -> Response {
     if request.uri().path().starts_with("/assets/") {
         return next.run(request).await;
     }
-    let name = names::gateway_name(&desk.store).await;
+    let name = names::gateway_name(&state.store).await;
     GATEWAY_NAME.scope(name, next.run(request)).await
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     /// A public page, the same for everyone.
-    pub(crate) fn public(title: &'a str, part: SiteSection) -> Self {
-        Self { title, section: part, viewer: None, nav_path: "" }
+    pub(crate) fn public(title: &'a str, section: SiteSection) -> Self {
+        Self { title, section: section, viewer: None, nav_path: "" }
     }
 
     /// A page for users who are not signed in.
@@ -76,8 +76,8 @@ impl<'a> Layout<'a> {
     }
 
     /// A page for a signed-in user.
-    pub(crate) fn signed_in(title: &'a str, who: impl Into<PageViewer<'a>>) -> Self {
-        Self { title, section: SiteSection::Console, viewer: Some(who.into()), nav_path: "" }
+    pub(crate) fn signed_in(title: &'a str, viewer: impl Into<PageViewer<'a>>) -> Self {
+        Self { title, section: SiteSection::Console, viewer: Some(viewer.into()), nav_path: "" }
     }
 
     /// Marks the page's entry in the navigation.
@@ -87,10 +87,10 @@ impl<'a> Layout<'a> {
 }
 
 /// Renders a page.
-pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Response {
-    let Layout { title, section: part, viewer: who, nav_path: place } = shell;
+pub(crate) fn page(status: StatusCode, layout: &Layout<'_>, body: &Markup) -> Response {
+    let Layout { title, section, viewer, nav_path } = layout;
     let name = gateway_name();
-    let here = |this: SiteSection| (*part == this).then_some("page");
+    let here = |this: SiteSection| (*section == this).then_some("page");
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -111,7 +111,7 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
                             a href="/models" aria-current=[here(SiteSection::Models)] { "Models" }
                             a href="/docs" aria-current=[here(SiteSection::Reference)] { "API" }
                             a href="/console" aria-current=[here(SiteSection::Console)] { "Console" }
-                            @if let Some(PageViewer { account, .. }) = who {
+                            @if let Some(PageViewer { account, .. }) = viewer {
                                 form.out method="post" action="/logout" {
                                     span.who { bdi { (account.username) } }
                                     button.link type="submit" { "Sign out" }
@@ -120,7 +120,7 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
                         }
                     }
                 }
-                @if let Some(who) = who { (nav::render_nav(*who, place)) (who.team_switch(place)) }
+                @if let Some(viewer) = viewer { (nav::render_nav(*viewer, nav_path)) (viewer.team_switch(nav_path)) }
                 main #main { (body) }
                 footer {
                     p { "Portunus · one key, every model, exact money" }
@@ -132,8 +132,8 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
 }
 
 /// Renders a page with status 200.
-pub(crate) fn ok_page(shell: &Layout<'_>, body: &Markup) -> Response {
-    page(StatusCode::OK, shell, body)
+pub(crate) fn ok_page(layout: &Layout<'_>, body: &Markup) -> Response {
+    page(StatusCode::OK, layout, body)
 }
 
 /// Lets caches store a public page, but makes them revalidate it.

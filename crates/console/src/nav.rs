@@ -33,16 +33,16 @@ const NAV_ENTRIES: [NavEntry; 12] = [
 ];
 
 /// Renders the navigation with the current page marked.
-pub(crate) fn render_nav(who: PageViewer<'_>, here: &str) -> Markup {
-    let role = who.account.role;
+pub(crate) fn render_nav(viewer: PageViewer<'_>, here: &str) -> Markup {
+    let role = viewer.account.role;
     html! {
         nav.places aria-label="Console" {
             ul {
-                @for place in NAV_ENTRIES.iter().filter(|place| place.visible_to.contains(&role)) {
+                @for entry in NAV_ENTRIES.iter().filter(|entry| entry.visible_to.contains(&role)) {
                     li {
-                        a href=(who.link_to(place.path))
-                            aria-current=[(place.path == here).then_some("page")] {
-                            (place.title)
+                        a href=(viewer.link_to(entry.path))
+                            aria-current=[(entry.path == here).then_some("page")] {
+                            (entry.title)
                         }
                     }
                 }

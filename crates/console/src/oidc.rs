@@ -67,15 +67,15 @@ impl std::fmt::Display for IdentityFetchError {
 
 impl std::error::Error for IdentityFetchError {}
 
-fn provider(desk: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
-    let found = desk.host.identity_providers().into_iter().find(|provider| provider.name == name);
+fn provider(state: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
+    let found = state.host.identity_providers().into_iter().find(|provider| provider.name == name);
     found.ok_or(PageError::NotFound)
 }
 
 fn fetcher(
-    desk: &ConsoleState,
+    state: &ConsoleState,
 ) -> impl Fn(HttpRequest) -> crate::HostFuture<Result<HttpResponse, IdentityFetchError>> + use<> {
-    let host = Arc::clone(&desk.host);
+    let host = Arc::clone(&state.host);
     move |request| {
         let answer = host.fetch(request);
         Box::pin(async move { answer.await.map_err(IdentityFetchError) })
@@ -84,20 +84,20 @@ fn fetcher(
 
 /// Returns the provider's discovery document and keys, from the cache if fresh.
 async fn discover(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     provider: &IdentityProvider,
 ) -> Result<DiscoveryDocument, PageError> {
-    let now = desk.now();
-    if let Some(document) = desk.discovery.get(&provider.issuer, now) {
+    let now = state.now();
+    if let Some(document) = state.discovery.get(&provider.issuer, now) {
         return Ok(document);
     }
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
     let document =
-        DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+        DiscoveryDocument::discover_async(issuer, &fetcher(state)).await.map_err(|error| {
             log_provider_error(provider, &error);
             PageError::IdentityProviderUnavailable
         })?;
-    desk.discovery.insert(&provider.issuer, now, document.clone());
+    state.discovery.insert(&provider.issuer, now, document.clone());
     Ok(document)
 }
 
@@ -111,35 +111,35 @@ fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error
 }
 
 fn callback_url(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     provider: &IdentityProvider,
 ) -> Result<RedirectUrl, PageError> {
-    let url = format!("{}/auth/{}/callback", desk.base_url(), urls::escape_value(&provider.name));
+    let url = format!("{}/auth/{}/callback", state.base_url(), urls::escape_value(&provider.name));
     RedirectUrl::new(url).map_err(|_| PageError::Internal)
 }
 
 /// Sends a browser to a provider to sign in or, with an account, to link that account.
 pub(crate) async fn begin_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     name: &str,
     account_id: Option<&str>,
     next: &str,
 ) -> Result<Response, PageError> {
-    let provider = provider(desk, name)?;
-    let metadata = discover(desk, &provider).await?;
+    let provider = provider(state, name)?;
+    let metadata = discover(state, &provider).await?;
     let client = CoreClient::from_provider_metadata(
         metadata,
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(callback_url(desk, &provider)?);
+    .set_redirect_uri(callback_url(state, &provider)?);
     let words = [random::random_token(), random::random_token(), random::random_token()];
-    let [Ok(state), Ok(nonce), Ok(cookie)] = words else { return Err(PageError::Internal) };
+    let [Ok(csrf_state), Ok(nonce), Ok(cookie)] = words else { return Err(PageError::Internal) };
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-    let (url, state, nonce) = client
+    let (url, csrf_state, nonce) = client
         .authorize_url(
             CoreAuthenticationFlow::AuthorizationCode,
-            || CsrfToken::new(state),
+            || CsrfToken::new(csrf_state),
             || Nonce::new(nonce),
         )
         .add_scope(Scope::new("email".to_owned()))
@@ -153,12 +153,12 @@ pub(crate) async fn begin_sign_in(
         next: Some(next.to_owned()),
         ..LinkData::default()
     };
-    let hash = state_hash(state.secret(), &cookie);
-    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
+    let hash = state_hash(csrf_state.secret(), &cookie);
+    links::add(state, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
         .await?;
     let mut response = forward_page(&provider.name, url.as_str());
     cookies::set(
-        desk,
+        state,
         &mut response,
         CookieKind::IdentityFlow,
         &cookie,
@@ -186,39 +186,39 @@ fn forward_page(name: &str, url: &str) -> Response {
 
 /// Digest under which the flow is stored. It covers the cookie and the state, so neither works
 /// alone.
-fn state_hash(state: &str, cookie: &str) -> Vec<u8> {
-    random::digest(&format!("{cookie}.{state}"))
+fn state_hash(csrf_state: &str, cookie: &str) -> Vec<u8> {
+    random::digest(&format!("{cookie}.{csrf_state}"))
 }
 
 /// Finishes the flow when the browser returns. All checks run before any claim is used.
 pub(crate) async fn finish_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     name: &str,
     headers: &http::HeaderMap,
-    asked: &FormFields,
+    query: &FormFields,
 ) -> Result<IdentityReturn, PageError> {
     const STALE: PageError = PageError::BadRequest(
         "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
     );
-    let provider = provider(desk, name)?;
-    let state = asked.get_single("state", MAX_PARAMETER_BYTES)?;
-    let cookie = cookies::read(desk, headers, CookieKind::IdentityFlow).ok_or(STALE)?;
-    let link = desk.store.take_link(&state_hash(state, &cookie), LinkPurpose::Return).await?;
-    let link = link.filter(|link| links::is_valid(desk, link)).ok_or(STALE)?;
+    let provider = provider(state, name)?;
+    let csrf_state = query.get_single("state", MAX_PARAMETER_BYTES)?;
+    let cookie = cookies::read(state, headers, CookieKind::IdentityFlow).ok_or(STALE)?;
+    let link = state.store.take_link(&state_hash(csrf_state, &cookie), LinkPurpose::Return).await?;
+    let link = link.filter(|link| links::is_valid(state, link)).ok_or(STALE)?;
     let note = links::link_data(&link);
     if note.identity.as_deref() != Some(name) {
         return Err(STALE);
     }
     let refused = || PageError::SignInRefused("The identity provider did not let you in.");
-    let metadata = discover(desk, &provider).await?;
+    let metadata = discover(state, &provider).await?;
     // RFC 9207: a response with an `iss` parameter must name the provider the browser was sent to.
-    let issuer = asked.get_single("iss", MAX_PARAMETER_BYTES)?;
+    let issuer = query.get_single("iss", MAX_PARAMETER_BYTES)?;
     let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
     if (must || !issuer.is_empty()) && issuer != provider.issuer {
         tracing::warn!(identity = name, "the response of `{name}` names another issuer");
         return Err(refused());
     }
-    let code = asked.get_single("code", MAX_PARAMETER_BYTES)?;
+    let code = query.get_single("code", MAX_PARAMETER_BYTES)?;
     if code.is_empty() {
         tracing::info!(identity = name, "`{name}` refused a sign-in");
         return Err(refused());
@@ -229,8 +229,8 @@ pub(crate) async fn finish_sign_in(
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(callback_url(desk, &provider)?);
-    let fetch = fetcher(desk);
+    .set_redirect_uri(callback_url(state, &provider)?);
+    let fetch = fetcher(state);
     let exchange = client
         .exchange_code(AuthorizationCode::new(code.to_owned()))
         .map_err(|_| refused())?
@@ -241,7 +241,7 @@ pub(crate) async fn finish_sign_in(
         refused()
     })?;
     let token = tokens.id_token().ok_or_else(refused)?;
-    let now = desk.now();
+    let now = state.now();
     let verifier = client
         .id_token_verifier()
         // Asymmetric signatures only: no `none`, and no shared secret.
@@ -276,12 +276,12 @@ pub(crate) async fn finish_sign_in(
     if person.email.is_none()
         && let Ok(asking) = client.user_info(access, Some(subject))
     {
-        let told: Result<CoreUserInfoClaims, _> = asking.request_async(&fetch).await;
-        match told {
-            Ok(told) => {
-                person.email = told.email().map(|email| email.to_string());
-                person.email_verified = told.email_verified().unwrap_or(false);
-                person.name = person.name.or(told.preferred_username().map(|n| n.to_string()));
+        let info: Result<CoreUserInfoClaims, _> = asking.request_async(&fetch).await;
+        match info {
+            Ok(info) => {
+                person.email = info.email().map(|email| email.to_string());
+                person.email_verified = info.email_verified().unwrap_or(false);
+                person.name = person.name.or(info.preferred_username().map(|n| n.to_string()));
             }
             Err(error) => log_provider_error(&provider, &error),
         }

@@ -36,8 +36,8 @@ const ATTESTED_DATA_FLAG: u8 = 0x40;
 const MAX_CREDENTIAL_ID_BYTES: usize = 1_023;
 
 /// Relying party id: the host of the public URL.
-pub(crate) fn relying_party_id(desk: &ConsoleState) -> String {
-    let url = desk.base_url();
+pub(crate) fn relying_party_id(state: &ConsoleState) -> String {
+    let url = state.base_url();
     let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -49,15 +49,20 @@ pub(crate) fn relying_party_id(desk: &ConsoleState) -> String {
 
 /// Creates a challenge, valid once and for one ceremony.
 pub(crate) async fn challenge(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     account_id: Option<&str>,
-    deed: &str,
+    ceremony: &str,
 ) -> Result<String, PageError> {
-    let note = LinkData { next: Some(deed.to_owned()), ..LinkData::default() };
-    let word =
-        links::create(desk, LinkPurpose::Challenge, account_id, &note, LINK_LIFETIMES.sign_in_step)
-            .await?;
-    Ok(URL_SAFE_NO_PAD.encode(word))
+    let note = LinkData { next: Some(ceremony.to_owned()), ..LinkData::default() };
+    let token = links::create(
+        state,
+        LinkPurpose::Challenge,
+        account_id,
+        &note,
+        LINK_LIFETIMES.sign_in_step,
+    )
+    .await?;
+    Ok(URL_SAFE_NO_PAD.encode(token))
 }
 
 /// Response of a passkey as the browser sends it, each part in base64url.
@@ -105,11 +110,11 @@ struct AuthenticatorData {
 
 impl AuthenticatorData {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let (place, rest) = bytes.split_at_checked(32)?;
+        let (rp_id_hash, rest) = bytes.split_at_checked(32)?;
         let (flags, rest) = rest.split_first()?;
         let (count, rest) = rest.split_first_chunk::<4>()?;
         Some(Self {
-            rp_id_hash: place.to_vec(),
+            rp_id_hash: rp_id_hash.to_vec(),
             flags: *flags,
             sign_count: u32::from_be_bytes(*count),
             rest: rest.to_vec(),
@@ -134,37 +139,37 @@ fn decode_base64url(text: &str) -> Option<Vec<u8>> {
 /// Uses up the challenge and returns the account it was created for. Returns `None` unless the
 /// challenge is ours, valid, for this ceremony and answered from our own origin.
 async fn take_challenge(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     client: &[u8],
-    deed: &str,
+    ceremony: &str,
 ) -> Result<Option<Option<String>>, PageError> {
     let Ok(client) = serde_json::from_slice::<ClientData>(client) else { return Ok(None) };
-    let word = decode_base64url(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
-    let Some(word) = word else { return Ok(None) };
-    let link = desk.store.take_link(&random::digest(&word), LinkPurpose::Challenge).await?;
-    let Some(link) = link.filter(|link| links::is_valid(desk, link)) else { return Ok(None) };
-    let ours = client.kind == deed
-        && links::link_data(&link).next.as_deref() == Some(deed)
-        && urls::origin(&desk.base_url()) == Some(client.origin)
+    let token = decode_base64url(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(token) = token else { return Ok(None) };
+    let link = state.store.take_link(&random::digest(&token), LinkPurpose::Challenge).await?;
+    let Some(link) = link.filter(|link| links::is_valid(state, link)) else { return Ok(None) };
+    let ours = client.kind == ceremony
+        && links::link_data(&link).next.as_deref() == Some(ceremony)
+        && urls::origin(&state.base_url()) == Some(client.origin)
         && !client.cross_origin;
     Ok(ours.then_some(link.account_id))
 }
 
 /// Returns true if the response is for this relying party and the required user flags are set.
 fn user_was_present(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     authenticator: &AuthenticatorData,
     verified: bool,
 ) -> bool {
-    let place = digest::digest(&digest::SHA256, relying_party_id(desk).as_bytes());
+    let rp_id_hash = digest::digest(&digest::SHA256, relying_party_id(state).as_bytes());
     let wanted = if verified { USER_PRESENT_FLAG | USER_VERIFIED_FLAG } else { USER_PRESENT_FLAG };
-    authenticator.rp_id_hash == place.as_ref() && authenticator.flags & wanted == wanted
+    authenticator.rp_id_hash == rp_id_hash.as_ref() && authenticator.flags & wanted == wanted
 }
 
 /// Verifies an assertion and returns the account of the passkey. The challenge must have been
 /// created for this account, or for none.
 pub(crate) async fn verify_assertion(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     shown: &PasskeyResponse<'_>,
     account: Option<&str>,
     verified: bool,
@@ -175,14 +180,14 @@ pub(crate) async fn verify_assertion(
         decode_base64url(shown.signature),
     );
     let (Some(client), Some(bytes), Some(signature)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, GET_CEREMONY).await? else {
+    let Some(made_for) = take_challenge(state, &client, GET_CEREMONY).await? else {
         return Ok(None);
     };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
-    if made_for.as_deref() != account || !user_was_present(desk, &authenticator, verified) {
+    if made_for.as_deref() != account || !user_was_present(state, &authenticator, verified) {
         return Ok(None);
     }
-    let found = desk.store.factor(shown.id).await?;
+    let found = state.store.factor(shown.id).await?;
     let Some(factor) = found.filter(|factor| factor.kind == FactorKind::Passkey) else {
         return Ok(None);
     };
@@ -193,13 +198,13 @@ pub(crate) async fn verify_assertion(
     }
     // A signature counter that does not grow indicates a cloned authenticator.
     let fresh =
-        desk.store.use_factor(&factor.id, authenticator.sign_count.into(), desk.now()).await?;
+        state.store.use_factor(&factor.id, authenticator.sign_count.into(), state.now()).await?;
     Ok(fresh.then_some(factor.account_id))
 }
 
 /// Verifies a registration. Returns the credential id and the key as stored.
 pub(crate) async fn verify_registration(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     shown: &PasskeyResponse<'_>,
     account: &str,
 ) -> Result<Option<(String, Vec<u8>)>, PageError> {
@@ -209,14 +214,14 @@ pub(crate) async fn verify_registration(
         decode_base64url(shown.public_key),
     );
     let (Some(client), Some(bytes), Some(key)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, CREATE_CEREMONY).await? else {
+    let Some(made_for) = take_challenge(state, &client, CREATE_CEREMONY).await? else {
         return Ok(None);
     };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
     let id =
         decode_base64url(shown.id).filter(|id| (1..=MAX_CREDENTIAL_ID_BYTES).contains(&id.len()));
     let fits = made_for.as_deref() == Some(account)
-        && user_was_present(desk, &authenticator, false)
+        && user_was_present(state, &authenticator, false)
         && id.is_some()
         && authenticator.credential_id() == id.as_deref();
     let algorithm = shown.algorithm.parse::<i64>().ok();

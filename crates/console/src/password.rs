@@ -63,18 +63,18 @@ impl PasswordWorkers {
 
     async fn run_blocking<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PageError> {
-        let _place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
+        let _queue_permit = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
         // Tests count this event to check that every path costs the same.
         tracing::trace!("password operation");
-        let turn =
+        let permit =
             Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
         // The permit moves into the work. Otherwise a disconnecting browser would release it while
         // its hash is still being computed.
         let done = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            job()
+            let _permit = permit;
+            work()
         });
         done.await.map_err(|error| {
             tracing::error!("a password operation failed: {error}");

@@ -179,7 +179,7 @@ pub fn routes() -> &'static [Route] {
 /// Throttling uses the address in `axum::extract::ConnectInfo<SocketAddr>`. Serve the router with
 /// connect info, or all attempts count as one client.
 pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
-    let desk = Arc::new(ConsoleState::new(store, host));
+    let state = Arc::new(ConsoleState::new(store, host));
     let mut router = Router::new();
     for Route { method, path, guard, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
@@ -187,10 +187,10 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         let guarded = match guard {
             Guard::Public => served,
             Guard::Session => {
-                served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_session))
+                served.route_layer(from_fn_with_state(Arc::clone(&state), guard::require_session))
             }
             Guard::Setup => served
-                .route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_setup_token)),
+                .route_layer(from_fn_with_state(Arc::clone(&state), guard::require_setup_token)),
         };
         router = router.route(path, guarded);
     }
@@ -198,22 +198,22 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         .method_not_allowed_fallback(|| async { PageError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(form::MAX_FORM_BYTES))
         .layer(
-            csrf_layer(&desk).with_rejection_response(|_: ProtectionError| {
+            csrf_layer(&state).with_rejection_response(|_: ProtectionError| {
                 PageError::CrossSiteForm.into_response()
             }),
         )
         .layer(map_response(|response| async { error_page::render(response) }))
-        .layer(from_fn_with_state(Arc::clone(&desk), layout::with_gateway_name))
+        .layer(from_fn_with_state(Arc::clone(&state), layout::with_gateway_name))
         .layer(map_response(|response| async { layout::with_security_headers(response) }))
-        .with_state(desk)
+        .with_state(state)
 }
 
 /// Rejects forms sent from other sites (CSRF), based on `Sec-Fetch-Site`
 /// (<https://www.w3.org/TR/fetch-metadata/>) or else `Origin`. The gateway's own public origin is
 /// trusted even if a proxy rewrites `Host`.
-fn csrf_layer(desk: &ConsoleState) -> CsrfLayer {
+fn csrf_layer(state: &ConsoleState) -> CsrfLayer {
     let layer = CsrfLayer::new();
-    match urls::origin(&desk.base_url()) {
+    match urls::origin(&state.base_url()) {
         Some(origin) => layer.clone().add_trusted_origin(origin).unwrap_or(layer),
         None => layer,
     }

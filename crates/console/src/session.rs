@@ -70,17 +70,24 @@ impl SignedInUser {
 
     /// Role of the user in a team.
     pub(crate) fn role_in(&self, team_id: &str) -> Option<TeamRole> {
-        self.memberships.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
+        self.memberships
+            .iter()
+            .find(|membership| membership.team.id == team_id)
+            .map(|membership| membership.role)
     }
 
     /// Returns true if the user may perform the action in the team.
-    pub(crate) fn may_in(&self, team: &Team, deed: TeamAction) -> bool {
-        may_in_team(&self.account, team, self.role_in(&team.id), deed)
+    pub(crate) fn may_in(&self, team: &Team, action: TeamAction) -> bool {
+        may_in_team(&self.account, team, self.role_in(&team.id), action)
     }
 
     /// Returns the team if the user may see it. Otherwise it counts as not found.
-    pub(crate) async fn find_team(&self, desk: &ConsoleState, id: &str) -> Result<Team, PageError> {
-        let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
+    pub(crate) async fn find_team(
+        &self,
+        state: &ConsoleState,
+        id: &str,
+    ) -> Result<Team, PageError> {
+        let team = state.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
         team.ok_or(PageError::NotFound)
     }
 
@@ -125,20 +132,21 @@ impl SignedInUser {
     }
 
     /// Returns true if the user signed in or re-authenticated recently.
-    pub(crate) async fn has_recent_proof(&self, desk: &ConsoleState) -> Result<bool, PageError> {
-        if desk.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
+    pub(crate) async fn has_recent_proof(&self, state: &ConsoleState) -> Result<bool, PageError> {
+        if state.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
             return Ok(true);
         }
-        let proof = desk.store.link(&self.proof_hash()).await?;
-        Ok(proof
-            .is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
+        let proof = state.store.link(&self.proof_hash()).await?;
+        Ok(proof.is_some_and(|link| {
+            link.purpose == LinkPurpose::Proof && links::is_valid(state, &link)
+        }))
     }
 
     /// Records a re-authentication for this session only.
-    pub(crate) async fn record_proof(&self, desk: &ConsoleState) -> Result<(), PageError> {
+    pub(crate) async fn record_proof(&self, state: &ConsoleState) -> Result<(), PageError> {
         let (hash, id) = (self.proof_hash(), &self.account.id);
-        desk.store.take_link(&hash, LinkPurpose::Proof).await?;
-        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
+        state.store.take_link(&hash, LinkPurpose::Proof).await?;
+        links::add(state, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
             .await
     }
 
@@ -148,10 +156,10 @@ impl SignedInUser {
     }
 
     /// Ends the session and sends the browser to the sign-in page.
-    pub(crate) async fn end_session(self, desk: &ConsoleState) -> Result<Response, PageError> {
-        desk.store.drop_session(&self.session_hash).await?;
+    pub(crate) async fn end_session(self, state: &ConsoleState) -> Result<Response, PageError> {
+        state.store.drop_session(&self.session_hash).await?;
         let mut response = see_other("/login");
-        cookies::clear(desk, &mut response, CookieKind::Session);
+        cookies::clear(state, &mut response, CookieKind::Session);
         Ok(response)
     }
 }
@@ -168,22 +176,22 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
 
 /// Returns the user of a request; `None` without a valid session.
 pub(crate) async fn find_session(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
 ) -> Result<Option<SignedInUser>, PageError> {
-    let Some(hash) = sent_session_hash(desk, headers) else { return Ok(None) };
-    let Some((session, account)) = desk.store.session(&hash).await? else { return Ok(None) };
-    let now = desk.now();
-    let over = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
+    let Some(hash) = sent_session_hash(state, headers) else { return Ok(None) };
+    let Some((session, account)) = state.store.session(&hash).await? else { return Ok(None) };
+    let now = state.now();
+    let expired = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
     // A clock that is set back must not revive an expired session.
-    let unborn = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
-    if over || unborn || account.disabled {
+    let from_future = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
+    if expired || from_future || account.disabled {
         return Ok(None);
     }
     if now.saturating_sub(session.seen) > TOUCH_INTERVAL {
-        desk.store.touch_session(&hash, now).await?;
+        state.store.touch_session(&hash, now).await?;
     }
-    let seats = desk.store.memberships_of(&account.id).await?;
+    let seats = state.store.memberships_of(&account.id).await?;
     Ok(Some(SignedInUser {
         account,
         memberships: seats,
@@ -196,38 +204,38 @@ pub(crate) async fn find_session(
 /// Starts a session and redirects the browser. The previous session of the browser ends, which
 /// defeats session fixation (<https://owasp.org/www-community/attacks/Session_fixation>).
 pub(crate) async fn start_session(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     account: &Account,
     next: &str,
 ) -> Result<Response, PageError> {
-    let now = desk.now();
-    if let Some(old) = sent_session_hash(desk, headers) {
-        desk.store.drop_session(&old).await?;
+    let now = state.now();
+    if let Some(old) = sent_session_hash(state, headers) {
+        state.store.drop_session(&old).await?;
     }
-    if let Err(error) = desk.store.drop_expired_sessions(now).await {
+    if let Err(error) = state.store.drop_expired_sessions(now).await {
         tracing::warn!("cannot delete expired sessions: {error}");
     }
-    let word = random::random_token().map_err(|_| PageError::Internal)?;
+    let token = random::random_token().map_err(|_| PageError::Internal)?;
     let session = Session {
-        hash: random::digest(&word),
+        hash: random::digest(&token),
         account_id: account.id.clone(),
         created: now,
         expires: now.saturating_add(SESSION_LIFETIME),
         seen: now,
     };
-    desk.store.add_session(&session).await?;
+    state.store.add_session(&session).await?;
     let mut response = redirect_to(next);
-    cookies::set(desk, &mut response, CookieKind::Session, &word, SESSION_LIFETIME / 1_000_000);
-    for jar in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
-        if cookies::read(desk, headers, jar).is_some() {
-            cookies::clear(desk, &mut response, jar);
+    cookies::set(state, &mut response, CookieKind::Session, &token, SESSION_LIFETIME / 1_000_000);
+    for kind in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
+        if cookies::read(state, headers, kind).is_some() {
+            cookies::clear(state, &mut response, kind);
         }
     }
     Ok(response)
 }
 
 /// Digest of the session token in the request.
-fn sent_session_hash(desk: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
-    cookies::read(desk, headers, CookieKind::Session).map(|word| random::digest(&word))
+fn sent_session_hash(state: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
+    cookies::read(state, headers, CookieKind::Session).map(|token| random::digest(&token))
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::form::{FieldErrors, FormInput};
 
 /// Two inputs for a new password; the script adds a strength hint.
-pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
+pub(crate) fn new_password(errors: &FieldErrors, focus: bool) -> Markup {
     html! {
         (FormInput {
             name: "password",
@@ -17,7 +17,7 @@ pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
             help: Some("At least 10 characters. A few random words do well."),
             show_strength: true,
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         (FormInput {
             name: "again",
             label: "New password again",
@@ -25,12 +25,12 @@ pub(crate) fn new_password(wrongs: &FieldErrors, focus: bool) -> Markup {
             autocomplete: "new-password",
             required: true,
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
     }
 }
 
 /// Input for the current password.
-pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Markup {
+pub(crate) fn current_password(name: &'static str, errors: &FieldErrors) -> Markup {
     FormInput {
         name,
         label: "Your password",
@@ -39,15 +39,15 @@ pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Mark
         required: true,
         ..FormInput::default()
     }
-    .render(wrongs)
+    .render(errors)
 }
 
 /// Message above a rejected form.
-pub(crate) fn error_summary(wrongs: &FieldErrors) -> Markup {
+pub(crate) fn error_summary(errors: &FieldErrors) -> Markup {
     html! {
-        @if !wrongs.is_empty() {
+        @if !errors.is_empty() {
             p.objection role="alert" {
-                (wrongs.get("").unwrap_or("Some fields need another look."))
+                (errors.get("").unwrap_or("Some fields need another look."))
             }
         }
     }

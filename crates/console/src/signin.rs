@@ -13,18 +13,18 @@ use crate::state::ConsoleState;
 
 /// Continues after a correct password: signs the user in, or asks for the second factor.
 pub(crate) async fn after_password(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     account: &Account,
     next: &str,
 ) -> Result<Response, PageError> {
-    let factors = desk.store.factors_of(&account.id).await?;
+    let factors = state.store.factors_of(&account.id).await?;
     if !factors.iter().any(|factor| is_second_factor(factor.kind)) {
-        return complete_sign_in(desk, headers, account, "password", next).await;
+        return complete_sign_in(state, headers, account, "password", next).await;
     }
     let note = LinkData { next: Some(next.to_owned()), ..LinkData::default() };
-    let word = links::create(
-        desk,
+    let token = links::create(
+        state,
         LinkPurpose::Second,
         Some(&account.id),
         &note,
@@ -33,10 +33,10 @@ pub(crate) async fn after_password(
     .await?;
     let mut response = see_other("/login/second");
     cookies::set(
-        desk,
+        state,
         &mut response,
         CookieKind::SecondFactor,
-        &word,
+        &token,
         LINK_LIFETIMES.sign_in_step / 1_000_000,
     );
     Ok(response)
@@ -61,22 +61,23 @@ pub(crate) struct PendingSignIn {
 impl PendingSignIn {
     /// Returns the pending sign-in of this browser; `None` if there is none or it expired.
     pub(crate) async fn from_request(
-        desk: &ConsoleState,
+        state: &ConsoleState,
         headers: &HeaderMap,
     ) -> Result<Option<Self>, PageError> {
-        let Some(word) = cookies::read(desk, headers, CookieKind::SecondFactor) else {
+        let Some(token) = cookies::read(state, headers, CookieKind::SecondFactor) else {
             return Ok(None);
         };
-        let link = desk.store.link(&admin::random::digest(&word)).await?;
-        let fits =
-            |link: &store::Link| link.purpose == LinkPurpose::Second && links::is_valid(desk, link);
+        let link = state.store.link(&admin::random::digest(&token)).await?;
+        let fits = |link: &store::Link| {
+            link.purpose == LinkPurpose::Second && links::is_valid(state, link)
+        };
         let Some(link) = link.filter(fits) else { return Ok(None) };
         let Some(id) = &link.account_id else { return Ok(None) };
-        let Some(account) = desk.store.account(id).await?.filter(|account| !account.disabled)
+        let Some(account) = state.store.account(id).await?.filter(|account| !account.disabled)
         else {
             return Ok(None);
         };
-        let factors = desk.store.factors_of(id).await?;
+        let factors = state.store.factors_of(id).await?;
         let next = links::link_data(&link).next.unwrap_or_else(|| "/console".to_owned());
         Ok(Some(Self { account, factors, next, hash: link.hash }))
     }
@@ -89,26 +90,27 @@ impl PendingSignIn {
     /// Completes the sign-in. Only one of several concurrent requests succeeds.
     pub(crate) async fn complete(
         self,
-        desk: &ConsoleState,
+        state: &ConsoleState,
         headers: &HeaderMap,
         how: &str,
     ) -> Result<Response, PageError> {
-        desk.store
+        state
+            .store
             .take_link(&self.hash, LinkPurpose::Second)
             .await?
             .ok_or(PageError::InvalidLink)?;
-        complete_sign_in(desk, headers, &self.account, how, &self.next).await
+        complete_sign_in(state, headers, &self.account, how, &self.next).await
     }
 }
 
 /// Starts the session and audits the sign-in method.
 pub(crate) async fn complete_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     account: &Account,
     how: &str,
     next: &str,
 ) -> Result<Response, PageError> {
-    desk.audit(&account.id, "session.start", &account.id, how).await;
-    session::start_session(desk, headers, account, next).await
+    state.audit(&account.id, "session.start", &account.id, how).await;
+    session::start_session(state, headers, account, next).await
 }

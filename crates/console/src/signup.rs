@@ -45,15 +45,15 @@ impl SignUpMode {
     }
 
     /// Loads the mode; by invitation if none is set.
-    pub(crate) async fn load(desk: &ConsoleState) -> Result<Self, StoreError> {
-        let word = desk.store.setting(MODE_SETTING).await?;
+    pub(crate) async fn load(state: &ConsoleState) -> Result<Self, StoreError> {
+        let word = state.store.setting(MODE_SETTING).await?;
         Ok(word.as_deref().and_then(Self::parse).unwrap_or(Self::Invited))
     }
 }
 
 /// Role of accounts created without an invitation.
-pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, StoreError> {
-    let word = desk.store.setting(ROLE_SETTING).await?;
+pub(crate) async fn default_role(state: &ConsoleState) -> Result<AccountRole, StoreError> {
+    let word = state.store.setting(ROLE_SETTING).await?;
     Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) {
         AccountRole::Viewer
     } else {
@@ -62,7 +62,7 @@ pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, Sto
 }
 
 /// Spending terms of accounts created without an invitation.
-pub(crate) async fn default_terms(desk: &ConsoleState) -> Result<AccountTerms, StoreError> {
-    let text = desk.store.setting(CAP_SETTING).await?;
+pub(crate) async fn default_terms(state: &ConsoleState) -> Result<AccountTerms, StoreError> {
+    let text = state.store.setting(CAP_SETTING).await?;
     Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), budget: None })
 }

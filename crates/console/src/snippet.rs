@@ -83,17 +83,17 @@ impl ApiFormat {
 
     /// Example request as a `curl` command.
     pub(crate) fn curl(self, url: &str, model: &str, key: &str) -> String {
-        let asked = "Say hello.";
+        let prompt = "Say hello.";
         let (path, carrier, body) = match self {
             Self::Chat => (
                 "/v1/chat/completions".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "messages": [{ "role": "user", "content": asked }] }),
+                json!({ "model": model, "messages": [{ "role": "user", "content": prompt }] }),
             ),
             Self::Responses => (
                 "/v1/responses".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "input": asked }),
+                json!({ "model": model, "input": prompt }),
             ),
             Self::Messages => (
                 "/v1/messages".to_owned(),
@@ -101,13 +101,13 @@ impl ApiFormat {
                 json!({
                     "model": model,
                     "max_tokens": 256,
-                    "messages": [{ "role": "user", "content": asked }],
+                    "messages": [{ "role": "user", "content": prompt }],
                 }),
             ),
             Self::Native => (
                 format!("/v1beta/models/{}:generateContent", urls::escape_path(model)),
                 "x-goog-api-key: ",
-                json!({ "contents": [{ "role": "user", "parts": [{ "text": asked }] }] }),
+                json!({ "contents": [{ "role": "user", "parts": [{ "text": prompt }] }] }),
             ),
             Self::Images => (
                 "/v1/images/generations".to_owned(),
@@ -117,7 +117,7 @@ impl ApiFormat {
             Self::Embeddings => (
                 "/v1/embeddings".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "input": asked }),
+                json!({ "model": model, "input": prompt }),
             ),
         };
         let version = match self {

@@ -83,21 +83,21 @@ enum ThrottleKey<'a> {
 }
 
 impl ThrottleKey<'_> {
-    const fn free_attempts(&self, rates: &ThrottleLimits) -> i64 {
+    const fn free_attempts(&self, limits: &ThrottleLimits) -> i64 {
         match self {
-            Self::NameAndNetwork(..) => rates.per_name_and_network,
-            Self::Network(_) => rates.per_network,
-            Self::Name(_) => rates.per_name,
+            Self::NameAndNetwork(..) => limits.per_name_and_network,
+            Self::Network(_) => limits.per_network,
+            Self::Name(_) => limits.per_name,
         }
     }
 
     /// Digest under which the counter is stored.
-    fn hash(&self, rates: &ThrottleLimits) -> Vec<u8> {
-        let what = rates.label;
+    fn hash(&self, limits: &ThrottleLimits) -> Vec<u8> {
+        let what = limits.label;
         // The name comes last, because it can contain any text.
         random::digest(&match self {
-            Self::NameAndNetwork(name, place) => format!("{what} both {place:?} {name}"),
-            Self::Network(place) => format!("{what} place {place:?}"),
+            Self::NameAndNetwork(name, network) => format!("{what} both {network:?} {name}"),
+            Self::Network(network) => format!("{what} place {network:?}"),
             Self::Name(name) => format!("{what} name {name}"),
         })
     }
@@ -135,13 +135,13 @@ impl Throttle {
         &self,
         store: &Store,
         name: &str,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
         let all = [
-            ThrottleKey::NameAndNetwork(name, place),
-            ThrottleKey::Network(place),
+            ThrottleKey::NameAndNetwork(name, network),
+            ThrottleKey::Network(network),
             ThrottleKey::Name(name),
         ];
         self.count(store, &all, now).await
@@ -161,20 +161,20 @@ impl Throttle {
     pub(crate) async fn admit_network(
         &self,
         store: &Store,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
-        self.count(store, &[ThrottleKey::Network(place)], now).await
+        self.count(store, &[ThrottleKey::Network(network)], now).await
     }
 
     /// Takes back one attempt of a network after a success.
     pub(crate) async fn uncount_network(
         &self,
         store: &Store,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
-        let hash = ThrottleKey::Network(place).hash(&self.0);
+        let hash = ThrottleKey::Network(network).hash(&self.0);
         let less = |tallies: &mut [AttemptCounter]| {
             for tally in tallies {
                 tally.tries = tally.tries.saturating_sub(1).max(0);
@@ -190,14 +190,16 @@ impl Throttle {
         all: &[ThrottleKey<'_>],
         now: Micros,
     ) -> Result<(), PageError> {
-        let Self(rates) = self;
-        let mut counted: Vec<(Vec<u8>, i64)> =
-            all.iter().map(|tallied| (tallied.hash(rates), tallied.free_attempts(rates))).collect();
+        let Self(limits) = self;
+        let mut counted: Vec<(Vec<u8>, i64)> = all
+            .iter()
+            .map(|tallied| (tallied.hash(limits), tallied.free_attempts(limits)))
+            .collect();
         // The store returns counters in this order.
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
         let count = |tallies: &mut [AttemptCounter]| {
-            rates.record(tallies, &free, now).map_err(PageError::RateLimited)
+            limits.record(tallies, &free, now).map_err(PageError::RateLimited)
         };
         store.change_attempts(&hashes, now, count).await?;
         store.drop_old_attempts(now.saturating_sub(COUNTER_RETENTION)).await?;
@@ -210,13 +212,13 @@ impl Throttle {
         &self,
         store: &Store,
         name: &str,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
-        let both = [ThrottleKey::NameAndNetwork(name, place), ThrottleKey::Name(name)];
+        let both = [ThrottleKey::NameAndNetwork(name, network), ThrottleKey::Name(name)];
         store.drop_attempts(&both.map(|tallied| tallied.hash(&self.0))).await?;
-        self.uncount_network(store, place, now).await
+        self.uncount_network(store, network, now).await
     }
 }
 
@@ -255,21 +257,21 @@ mod tests {
     struct TestThrottle(Throttle, Store);
 
     impl TestThrottle {
-        async fn of(rates: ThrottleLimits) -> Self {
-            Self(Throttle(rates), Store::open("sqlite::memory:").await.unwrap())
+        async fn of(limits: ThrottleLimits) -> Self {
+            Self(Throttle(limits), Store::open("sqlite::memory:").await.unwrap())
         }
 
         /// Counts an attempt; the error is the wait in seconds.
-        async fn admit(&self, name: &str, place: ClientNetwork, now: Micros) -> Result<(), u64> {
-            match self.0.admit(&self.1, name, place, now).await {
+        async fn admit(&self, name: &str, network: ClientNetwork, now: Micros) -> Result<(), u64> {
+            match self.0.admit(&self.1, name, network, now).await {
                 Ok(()) => Ok(()),
                 Err(PageError::RateLimited(wait)) => Err(wait),
                 Err(other) => panic!("{other:?}"),
             }
         }
 
-        async fn forgive(&self, name: &str, place: ClientNetwork) {
-            self.0.clear_name(&self.1, name, place, 0).await.unwrap();
+        async fn forgive(&self, name: &str, network: ClientNetwork) {
+            self.0.clear_name(&self.1, name, network, 0).await.unwrap();
         }
     }
 
@@ -324,8 +326,8 @@ mod tests {
         let nodes = TestThrottle::of(MAIL_LIMITS).await;
         let (minute, mut sent) = (60 * SECOND, 0);
         for n in 0..240 {
-            let place = ClientNetwork::V4([192, 0, 2, n as u8]);
-            let tried = nodes.admit("anna@example.com", place, n * minute).await;
+            let network = ClientNetwork::V4([192, 0, 2, n as u8]);
+            let tried = nodes.admit("anna@example.com", network, n * minute).await;
             sent += usize::from(tried.is_ok());
         }
         assert!(sent <= 12, "{sent} mails in four hours");
@@ -334,10 +336,10 @@ mod tests {
 
     #[test]
     fn neighbours_in_an_ipv6_network_count_together() {
-        let place = |text: &str| ClientNetwork::of(Some(text.parse().unwrap()));
-        assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:2"));
-        assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));
-        assert_eq!(place("::ffff:192.0.2.1"), HOME);
+        let network = |text: &str| ClientNetwork::of(Some(text.parse().unwrap()));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), HOME);
     }
 
     #[test]

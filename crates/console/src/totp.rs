@@ -21,9 +21,9 @@ pub(crate) fn new_secret() -> Result<String, PageError> {
 
 /// URI for authenticator apps, shown as a QR code:
 /// <https://github.com/google/google-authenticator/wiki/Key-Uri-Format>.
-pub(crate) fn otpauth_uri(username: &str, place: &str, secret: &str) -> String {
-    let (name, place) = (crate::urls::escape_value(username), crate::urls::escape_value(place));
-    format!("otpauth://totp/{place}:{name}?secret={secret}&issuer={place}")
+pub(crate) fn otpauth_uri(username: &str, issuer: &str, secret: &str) -> String {
+    let (name, issuer) = (crate::urls::escape_value(username), crate::urls::escape_value(issuer));
+    format!("otpauth://totp/{issuer}:{name}?secret={secret}&issuer={issuer}")
 }
 
 /// Returns the time step of a currently valid code.

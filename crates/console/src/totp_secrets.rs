@@ -7,18 +7,18 @@ use crate::page_error::PageError;
 use crate::state::ConsoleState;
 
 /// Stores a TOTP factor with its secret sealed.
-pub(crate) async fn add(desk: &ConsoleState, mut factor: Factor) -> Result<(), PageError> {
-    let sealer = desk.host.vault().sealer().await.map_err(vault_error)?;
+pub(crate) async fn add(state: &ConsoleState, mut factor: Factor) -> Result<(), PageError> {
+    let sealer = state.host.vault().sealer().await.map_err(vault_error)?;
     let sealed = sealer.seal(&factor.label(), &factor.secret).map_err(vault_error)?;
     (factor.secret, factor.sealed_by) = (sealed.bytes, Some(sealed.by));
-    Ok(desk.store.add_factor(&factor).await?)
+    Ok(state.store.add_factor(&factor).await?)
 }
 
 /// Opens the secret of a TOTP factor. Returns `None` if this node lacks the key.
-pub(crate) fn open_secret(desk: &ConsoleState, factor: &Factor) -> Option<Vec<u8>> {
+pub(crate) fn open_secret(state: &ConsoleState, factor: &Factor) -> Option<Vec<u8>> {
     let Some(by) = factor.sealed_by.clone() else { return Some(factor.secret.clone()) };
     let sealed = SealedSecret { by, bytes: factor.secret.clone() };
-    match desk.host.vault().open(&factor.label(), &sealed) {
+    match state.host.vault().open(&factor.label(), &sealed) {
         Ok(secret) => Some(secret),
         Err(why) => {
             let id = &factor.id;
@@ -30,14 +30,14 @@ pub(crate) fn open_secret(desk: &ConsoleState, factor: &Factor) -> Option<Vec<u8
 
 /// Seals the secret of a factor that is still stored in plain. The factor keeps working if this
 /// fails.
-pub(crate) async fn seal_if_plain(desk: &ConsoleState, factor: &Factor) {
+pub(crate) async fn seal_if_plain(state: &ConsoleState, factor: &Factor) {
     if factor.sealed_by.is_some() {
         return;
     }
     let sealing = async {
-        let sealer = desk.host.vault().sealer().await?;
+        let sealer = state.host.vault().sealer().await?;
         let sealed = sealer.seal(&factor.label(), &factor.secret)?;
-        desk.store.seal_factor(&factor.id, &sealed).await?;
+        state.store.seal_factor(&factor.id, &sealed).await?;
         Ok::<(), VaultError>(())
     };
     if let Err(why) = sealing.await {

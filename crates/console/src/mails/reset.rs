@@ -4,14 +4,14 @@ use super::MailDraft;
 use crate::MailMessage;
 
 pub(crate) fn reset(to: &str, username: &str, url: &str) -> MailMessage {
-    let says = [
+    let paragraphs = [
         format!("Somebody, probably you, asked for another password for the account {username}."),
         "This link lets you choose one. It works once, for half an hour.".to_owned(),
     ];
     MailDraft {
         to,
         subject: "Choose another password",
-        paragraphs: &says,
+        paragraphs: &paragraphs,
         button: Some((url, "Choose a password")),
         footnote: "If it was not you, nothing has changed and there is nothing to do.",
     }

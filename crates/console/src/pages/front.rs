@@ -34,9 +34,9 @@ fn summarize_catalog(catalog: &Catalog) -> CatalogSummary {
 }
 
 /// `GET /`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
-    let (url, formats) = (desk.base_url(), desk.formats());
-    let CatalogSummary { models, providers, first } = desk.with_catalog(summarize_catalog);
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Response {
+    let (url, formats) = (state.base_url(), state.formats());
+    let CatalogSummary { models, providers, first } = state.with_catalog(summarize_catalog);
     let example = formats.iter().find(|format| format.supports(ModelKind::Chat)).zip(first);
     let body = html! {
         section.hero {

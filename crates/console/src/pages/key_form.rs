@@ -40,19 +40,19 @@ pub(super) struct KeyTerms {
 impl KeyTerms {
     /// Reads the form and adds errors to the list. `before` is the edited key.
     pub(super) fn read(
-        desk: &ConsoleState,
+        state: &ConsoleState,
         fields: &FormFields,
         before: Option<&KeyRecord>,
-        wrongs: &mut FieldErrors,
+        errors: &mut FieldErrors,
     ) -> Result<Self, PageError> {
-        let mut heed = |field: &'static str, why: String| wrongs.add(field, why);
+        let mut add_error = |field: &'static str, why: String| errors.add(field, why);
         let name = fields.get_trimmed("name", MAX_FIELD_BYTES)?;
         if name.is_empty() {
-            heed("name", "Give the key a name, so that you know it again.".to_owned());
+            add_error("name", "Give the key a name, so that you know it again.".to_owned());
         } else if name.chars().count() > MAX_NAME_CHARS {
-            heed("name", format!("At most {MAX_NAME_CHARS} characters, please."));
+            add_error("name", format!("At most {MAX_NAME_CHARS} characters, please."));
         } else if has_hidden_characters(name) {
-            heed("name", "This name contains invisible characters.".to_owned());
+            add_error("name", "This name contains invisible characters.".to_owned());
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {
@@ -63,11 +63,11 @@ impl KeyTerms {
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
-                .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
+                .map(|days| days.map(|days| state.now().saturating_add(days.saturating_mul(DAY)))),
             Some(before) => parse_expiry(
                 fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
                 before.expires,
-                desk.now(),
+                state.now(),
             ),
         };
         let expires = match (scope, before, expires) {
@@ -82,56 +82,56 @@ impl KeyTerms {
         );
         let models = parse_list(fields.get("models"));
         if models.len() > MAX_MODELS {
-            heed("models", format!("At most {MAX_MODELS} models, please."));
+            add_error("models", format!("At most {MAX_MODELS} models, please."));
         } else {
             let kept = |id: &String| before.is_some_and(|key| key.models.contains(id));
-            let known = |id: &String| desk.with_catalog(|catalog| catalog.get(id).is_some());
+            let known = |id: &String| state.with_catalog(|catalog| catalog.get(id).is_some());
             let unknown = models.iter().filter(|id| !known(id) && !kept(id)).cloned();
             let unknown = unknown.collect::<Vec<_>>().join(", ");
             if !unknown.is_empty() {
                 let shown: String = unknown.chars().take(120).collect();
-                heed("models", format!("This gateway has no model {shown}."));
+                add_error("models", format!("This gateway has no model {shown}."));
             }
         }
         let ips = parse_list(fields.get("ips"));
         if ips.len() > MAX_NETWORKS {
-            heed("ips", format!("At most {MAX_NETWORKS} addresses and networks, please."));
+            add_error("ips", format!("At most {MAX_NETWORKS} addresses and networks, please."));
         }
         for text in &ips {
             if let Err(why) = IpRange::parse(text) {
-                heed("ips", why.chars().take(200).collect());
+                add_error("ips", why.chars().take(200).collect());
             }
         }
-        let mut take = |field: &'static str, why: &str| heed(field, why.to_owned());
+        let mut reject = |field: &'static str, why: &str| add_error(field, why.to_owned());
         Ok(Self {
             scope,
             name: name.to_owned(),
             cap: cap.unwrap_or_else(|why| {
-                take("cap", why);
+                reject("cap", why);
                 None
             }),
             expires: expires.unwrap_or_else(|why| {
-                take(if before.is_some() { "expires" } else { "days" }, why);
+                reject(if before.is_some() { "expires" } else { "days" }, why);
                 None
             }),
             models,
             limits: RateLimits {
                 rpm: limits.0.unwrap_or_else(|why| {
-                    take("rpm", why);
+                    reject("rpm", why);
                     None
                 }),
                 tpm: limits.1.unwrap_or_else(|why| {
-                    take("tpm", why);
+                    reject("tpm", why);
                     None
                 }),
                 concurrency: limits.2.unwrap_or_else(|why| {
-                    take("concurrency", why);
+                    reject("concurrency", why);
                     None
                 }),
             },
             ips,
             budget: budget.unwrap_or_else(|why| {
-                take("budget", why);
+                reject("budget", why);
                 None
             }),
         })
@@ -278,17 +278,17 @@ fn parse_list(text: &str) -> Vec<String> {
 pub(super) fn render(
     scope: KeyScope,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
     editing: bool,
 ) -> Markup {
     match scope {
-        KeyScope::Call => render_call(fields, wrongs, editing),
-        KeyScope::Admin => render_admin(fields, wrongs, editing),
+        KeyScope::Call => render_call(fields, errors, editing),
+        KeyScope::Admin => render_admin(fields, errors, editing),
     }
 }
 
 /// Renders the form of an admin key, which cannot spend.
-fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+fn render_admin(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Markup {
     html! {
         input type="hidden" name="scope" value=(KeyScope::Admin.word());
         p.muted { "Scope " strong { "admin" } ": it opens /api/admin and /metrics with the rights of \
@@ -301,16 +301,16 @@ fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mar
             autofocus: true,
             help: Some("Where it is used, for example: provisioning, monitoring."),
             ..FormInput::default()
-        }.render(wrongs))
-        (expiry_field(fields, wrongs, editing, ["A day in UTC.", "Leave empty for 30 days."]))
-        (address_field(fields, wrongs))
+        }.render(errors))
+        (expiry_field(fields, errors, editing, ["A day in UTC.", "Leave empty for 30 days."]))
+        (address_field(fields, errors))
     }
 }
 
 /// Expiry field; `help` holds the texts for an edit and for a new key.
 fn expiry_field(
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
     editing: bool,
     help: [&'static str; 2],
 ) -> Markup {
@@ -324,7 +324,7 @@ fn expiry_field(
                 value: fields.get("expires"),
                 help: Some(edit_help),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         } @else {
             (FormInput {
                 name: "days",
@@ -333,24 +333,24 @@ fn expiry_field(
                 input_mode: Some("numeric"),
                 help: Some(new_help),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         }
     }
 }
 
-fn address_field(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn address_field(fields: &FormFields, errors: &FieldErrors) -> Markup {
     list_field(
         "ips",
         "Allowed addresses",
         "One address or network per line, such as 10.0.0.0/8. Leave empty for anywhere.",
         fields,
-        wrongs,
+        errors,
     )
 }
 
-fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+fn render_call(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Markup {
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
-    let open = further.iter().any(|f| wrongs.get(f).is_some() || !fields.get(f).is_empty());
+    let open = further.iter().any(|f| errors.get(f).is_some() || !fields.get(f).is_empty());
     html! {
         (FormInput {
             name: "name",
@@ -360,7 +360,7 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
             autofocus: true,
             help: Some("Where it is used, for example: website, nightly report."),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         fieldset {
             legend { "Quota" }
             label.tick {
@@ -379,25 +379,25 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
                 mark_optional: false,
                 help: Some("Calls that would pass it are refused."),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         }
-        (expiry_field(fields, wrongs, editing, [
+        (expiry_field(fields, errors, editing, [
             "A day in UTC. Leave empty for a key that does not expire.",
             "Leave empty for a key that does not expire.",
         ]))
-        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, wrongs))
+        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, errors))
         details open[open] {
             summary { "Limits, budget and addresses" }
             div.further {
-                (limit_fields(fields, wrongs))
-                (address_field(fields, wrongs))
+                (limit_fields(fields, errors))
+                (address_field(fields, errors))
             }
         }
     }
 }
 
 /// Rate limits and budget, shared by keys and teams.
-pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+pub(super) fn limit_fields(fields: &FormFields, errors: &FieldErrors) -> Markup {
     let number = |name: &'static str, label: &'static str| {
         FormInput {
             name,
@@ -406,7 +406,7 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
             input_mode: Some("numeric"),
             ..FormInput::default()
         }
-        .render(wrongs)
+        .render(errors)
     };
     html! {
         div.row {
@@ -421,7 +421,7 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
                 value: fields.get("budget"),
                 input_mode: Some("decimal"),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             div.field {
                 label for="budget_period" { "for every" }
                 select #budget_period name="budget_period" {
@@ -442,9 +442,9 @@ fn list_field(
     label: &str,
     help: &str,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
-    let wrong = wrongs.get(name);
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) span.optional { " optional" } }

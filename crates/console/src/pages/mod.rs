@@ -36,11 +36,11 @@ use crate::mails;
 use crate::state::ConsoleState;
 
 /// A page with one message.
-fn message_page(title: &str, says: &str) -> Response {
+fn message_page(title: &str, message: &str) -> Response {
     let body = html! {
         section.card {
             h1 { (title) }
-            p { (says) }
+            p { (message) }
             p.beside { a href="/login" { "Back to sign in" } }
         }
     };
@@ -48,10 +48,10 @@ fn message_page(title: &str, says: &str) -> Response {
 }
 
 /// Notifies the owner of an account by mail, if the account has an address and mail is configured.
-fn notify_owner(desk: &ConsoleState, account: &Account, what: &str) {
-    let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
+fn notify_owner(state: &ConsoleState, account: &Account, what: &str) {
+    let Some(to) = account.email.as_deref().filter(|_| state.host.can_mail()) else { return };
     let mail = mails::account_changed(to, &account.username, what);
-    let (host, name) = (Arc::clone(&desk.host), layout::gateway_name());
+    let (host, name) = (Arc::clone(&state.host), layout::gateway_name());
     tokio::spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
 }
 
@@ -79,8 +79,8 @@ struct TabPanel {
 fn tabs(name: &str, tabs: &[TabPanel]) -> Markup {
     html! {
         div.tabs {
-            @for (place, tab) in tabs.iter().enumerate() {
-                input type="radio" name=(name) id={ "tab-" (tab.id) } checked[place == 0];
+            @for (index, tab) in tabs.iter().enumerate() {
+                input type="radio" name=(name) id={ "tab-" (tab.id) } checked[index == 0];
                 label for={ "tab-" (tab.id) } { (tab.title) }
             }
             @for tab in tabs {

@@ -10,14 +10,14 @@ use crate::state::ConsoleState;
 
 /// Renders the page that shows a key's text, once.
 pub(super) fn render_new_key(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     record: &KeyRecord,
     text: &str,
     title: &str,
     home: &str,
 ) -> Markup {
-    let (url, formats) = (desk.base_url(), desk.formats());
-    let model = desk.with_catalog(|catalog| {
+    let (url, formats) = (state.base_url(), state.formats());
+    let model = state.with_catalog(|catalog| {
         let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
         let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())

@@ -41,49 +41,49 @@ struct ModelChoice {
 
 /// `GET /console/playground`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    if !signed.may_create_keys() {
+    if !user.may_create_keys() {
         return Err(PageError::Forbidden);
     }
-    let now = desk.now();
-    let owner = match &signed.team {
+    let now = state.now();
+    let owner = match &user.team {
         Some(team) => KeyOwner::Team(team.clone()),
-        None => KeyOwner::Person(signed.account.clone()),
+        None => KeyOwner::Person(user.account.clone()),
     };
-    let mut keys = desk.store.keys_of(owner.id()).await?;
+    let mut keys = state.store.keys_of(owner.id()).await?;
     let usable =
         |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
-    keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
-    let models: Vec<ModelChoice> = desk.with_catalog(|catalog| {
+    keys.retain(|key| usable(key) && user.may_change_key(key, &owner));
+    let models: Vec<ModelChoice> = state.with_catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
         served.map(|model| ModelChoice { id: model.id.clone(), kind: model.kind }).collect()
     });
-    let wanted = asked.get("model");
+    let wanted = query.get("model");
     let body = html! {
         div.title { h1 { "Playground" } }
         @if keys.is_empty() {
             div.empty {
                 h2 { "A key pays for what you try here" }
-                p { "You have none that works. " a href=(signed.path_for("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
+                p { "You have none that works. " a href=(user.path_for("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
             }
         } @else if models.is_empty() {
             div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
         } @else {
             noscript { p.objection { "The playground needs a script, which your browser does not run." } }
-            (page(&desk, &keys, &models, wanted))
+            (page(&state, &keys, &models, wanted))
             script src=(assets::playground().path()) defer {}
         }
     };
-    Ok(ok_page(&Layout::signed_in("Playground", &signed).with_nav("/console/playground"), &body))
+    Ok(ok_page(&Layout::signed_in("Playground", &user).with_nav("/console/playground"), &body))
 }
 
-fn page(desk: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
+fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
     html! {
-        form.playground #play data-url=(desk.base_url()) autocomplete="off" {
-            div.settings { (settings(desk, keys)) }
+        form.playground #play data-url=(state.base_url()) autocomplete="off" {
+            div.settings { (settings(state, keys)) }
             div.stage {
                 div.columns-two {
                     (column("model-one", "Model", models, wanted, false))
@@ -119,8 +119,8 @@ fn page(desk: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted:
     }
 }
 
-fn settings(desk: &ConsoleState, keys: &[KeyRecord]) -> Markup {
-    let formats = desk.formats();
+fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
+    let formats = state.formats();
     let talking = formats.iter().filter(|format| format.supports(ModelKind::Chat));
     html! {
         div.field {
@@ -187,12 +187,12 @@ fn column(id: &str, label: &str, models: &[ModelChoice], wanted: &str, hidden: b
 
 /// `GET` and `POST /console/playground/call/{*path}`
 pub(crate) async fn call(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     Path(path): Path<String>,
     mut request: Request,
 ) -> Result<Response, PageError> {
-    if !signed.may_create_keys() {
+    if !user.may_create_keys() {
         return Err(PageError::Forbidden);
     }
     if !ALLOWED_PATHS.iter().any(|start| path.starts_with(start)) {
@@ -201,8 +201,8 @@ pub(crate) async fn call(
     let key =
         request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key.ok_or(PageError::BadRequest("The call does not say which key pays for it."))?;
-    let key = desk.store.key(&key).await?.ok_or(PageError::NotFound)?;
-    if !may_spend(&desk, &signed, &key).await? {
+    let key = state.store.key(&key).await?.ok_or(PageError::NotFound)?;
+    if !may_spend(&state, &user, &key).await? {
         return Err(PageError::NotFound);
     }
     // A request without a socket gets an address that is on no allowlist.
@@ -210,19 +210,19 @@ pub(crate) async fn call(
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     *request.uri_mut() = api_uri(request.uri()).ok_or(PageError::NotFound)?;
     strip_credentials(request.headers_mut());
-    Ok(Arc::clone(&desk.host).call_api(key.id, peer, request).await)
+    Ok(Arc::clone(&state.host).call_api(key.id, peer, request).await)
 }
 
 /// Returns true if the user may spend with a key: their own, or a team key they may change. The
 /// administrator role alone gives no right to spend another person's money.
 async fn may_spend(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     key: &KeyRecord,
 ) -> Result<bool, PageError> {
-    Ok(match desk.store.owner(&key.account_id).await? {
-        Some(KeyOwner::Person(account)) => account.id == signed.account.id,
-        Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),
+    Ok(match state.store.owner(&key.account_id).await? {
+        Some(KeyOwner::Person(account)) => account.id == user.account.id,
+        Some(owner @ KeyOwner::Team(_)) => user.may_change_key(key, &owner),
         None => false,
     })
 }

@@ -28,9 +28,9 @@ struct Operation<'a> {
 }
 
 /// `GET /docs`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
-    let document = Value::Object(desk.host.openapi());
-    let url = desk.base_url();
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
+    let document = Value::Object(state.host.openapi());
+    let url = state.base_url();
     let operations = operations(&document);
     let tags = list(document.get("tags"));
     let of = |tag: &str| -> Vec<&Operation<'_>> {
@@ -108,12 +108,12 @@ fn operation_entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
 
 fn parameter_table(parameters: &[&Value]) -> Markup {
     let row = |one: &Value| {
-        let place = text(one.get("in"));
+        let location = text(one.get("in"));
         let required = one.get("required") == Some(&Value::Bool(true));
         html! {
             tr {
                 th scope="row" { code { (text(one.get("name"))) } @if required { (required_badge()) } }
-                td.muted { (place) }
+                td.muted { (location) }
                 td { (inline_code(text(one.get("description")))) }
             }
         }
@@ -178,7 +178,7 @@ fn value_range(field: &Value) -> Markup {
     let number = |name| field.get(name).map(Value::to_string);
     html! {
         @if !words.is_empty() {
-            " " @for (place, word) in words.iter().enumerate() { @if place > 0 { ", " } code { (word) } }
+            " " @for (index, word) in words.iter().enumerate() { @if index > 0 { ", " } code { (word) } }
         }
         @match (number("minimum"), number("maximum")) {
             (Some(least), Some(most)) => { " " (least) " to " (most) "." },
@@ -208,8 +208,8 @@ fn resolve_ref<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
 /// Renders text in backquotes as code.
 fn inline_code(text: &str) -> Markup {
     html! {
-        @for (place, piece) in text.split('`').enumerate() {
-            @if place % 2 == 1 { code { (piece) } } @else { (piece) }
+        @for (index, piece) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (piece) } } @else { (piece) }
         }
     }
 }

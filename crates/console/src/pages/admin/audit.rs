@@ -49,12 +49,12 @@ struct AuditQuery<'a> {
 }
 
 impl<'a> AuditQuery<'a> {
-    fn parse(asked: &'a FormFields) -> Result<Self, PageError> {
+    fn parse(query: &'a FormFields) -> Result<Self, PageError> {
         Ok(Self {
-            actor: asked.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
-            action: asked.get_trimmed("action", MAX_PARAMETER_BYTES)?,
-            from: parse_day(asked.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
-            to: parse_day(asked.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
+            actor: query.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
+            action: query.get_trimmed("action", MAX_PARAMETER_BYTES)?,
+            from: parse_day(query.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
+            to: parse_day(query.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
         })
     }
 
@@ -106,9 +106,9 @@ fn query_string(pairs: &[(&str, &str)]) -> String {
 }
 
 /// Names of keys and accounts by id.
-async fn display_names(desk: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
-    let accounts = desk.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
-    let keys = desk.store.keys().await?.into_iter().map(|key| (key.id, key.name));
+async fn display_names(state: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
+    let accounts = state.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
+    let keys = state.store.keys().await?.into_iter().map(|key| (key.id, key.name));
     Ok(accounts.chain(keys).collect())
 }
 
@@ -118,19 +118,19 @@ fn display_name<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str 
 
 /// `GET /console/audit`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let view = AuditQuery::parse(&asked)?;
-    let clerk = AdminClient::new(&desk, &signed);
-    let before = asked.get_trimmed("before", MAX_PARAMETER_BYTES)?;
-    let told = clerk.get(&view.api_path(PER_PAGE, before)).await?.value;
-    let names = display_names(&desk).await?;
-    let accounts = desk.store.accounts().await?;
-    let changes = list(&told, "data");
-    let next = text(&told, "next");
-    let now = desk.now();
+    let view = AuditQuery::parse(&query)?;
+    let client = AdminClient::new(&state, &user);
+    let before = query.get_trimmed("before", MAX_PARAMETER_BYTES)?;
+    let reply = client.get(&view.api_path(PER_PAGE, before)).await?.value;
+    let names = display_names(&state).await?;
+    let accounts = state.store.accounts().await?;
+    let changes = list(&reply, "data");
+    let next = text(&reply, "next");
+    let now = state.now();
     let body = html! {
         div.title {
             h1 { "Audit log" }
@@ -176,7 +176,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Audit log", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Audit log", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 fn table(
@@ -237,18 +237,18 @@ enum AuditPosition {
 
 /// `GET /console/audit.csv`: streamed in batches.
 pub(crate) async fn csv(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    AuditQuery::parse(&asked)?;
-    let clerk = AdminClient::new(&desk, &signed);
+    AuditQuery::parse(&query)?;
+    let client = AdminClient::new(&state, &user);
     // Checks the rights first, so a refusal is a page and not a truncated file.
-    clerk.get("/audit?limit=1").await?;
+    client.get("/audit?limit=1").await?;
     let export = AuditExport {
-        client: clerk,
-        query: asked,
-        names: display_names(&desk).await?,
+        client,
+        query,
+        names: display_names(&state).await?,
         position: AuditPosition::Header,
     };
     let pieces = stream::try_unfold(export, |mut export| async move {
@@ -283,16 +283,16 @@ impl AuditExport {
         // Aborts the transfer on purpose: a truncated file must not look complete.
         let unread = || std::io::Error::other("the audit log could not be read");
         let view = AuditQuery::parse(&self.query).map_err(|_| unread())?;
-        let told = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
-        let told = told.map_err(|trouble| {
-            tracing::error!("an export of the audit log broke off: {trouble:?}");
+        let reply = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
+        let reply = reply.map_err(|error| {
+            tracing::error!("an export of the audit log broke off: {error:?}");
             unread()
         })?;
-        self.position = match text(&told.value, "next") {
+        self.position = match text(&reply.value, "next") {
             "" => AuditPosition::End,
             next => AuditPosition::Page(next.to_owned()),
         };
-        let lines = list(&told.value, "data").iter().map(|change| {
+        let lines = list(&reply.value, "data").iter().map(|change| {
             let (actor, subject) = (text(change, "actor"), text(change, "subject"));
             csv_line([
                 text(change, "at"),

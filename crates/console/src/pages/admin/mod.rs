@@ -25,8 +25,8 @@ use crate::session::SignedInUser;
 const ETAG_FIELD: &str = "tag";
 
 /// Renders the hidden field with the entity tag.
-fn etag_field(told: &ApiReply) -> Markup {
-    html! { input type="hidden" name=(ETAG_FIELD) value=(told.etag); }
+fn etag_field(reply: &ApiReply) -> Markup {
+    html! { input type="hidden" name=(ETAG_FIELD) value=(reply.etag); }
 }
 
 /// Renders a selection; each option has a value and a label.
@@ -34,16 +34,16 @@ fn select(
     (name, label): (&str, &str),
     chosen: &str,
     options: &[(&str, &str)],
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
-    let wrong = wrongs.get(name);
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
             select id=(name) name=(name) aria-invalid=[wrong.map(|_| "true")]
                 aria-describedby=[note_ids(name, wrong, None)] {
-                @for (word, says) in options {
-                    option value=(word) selected[*word == chosen] { (says) }
+                @for (word, label) in options {
+                    option value=(word) selected[*word == chosen] { (label) }
                 }
             }
             (field_notes(name, wrong, None))
@@ -52,8 +52,8 @@ fn select(
 }
 
 /// Renders a multi-line input.
-fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &FieldErrors) -> Markup {
-    let wrong = wrongs.get(name);
+fn text_area((name, label): (&str, &str), value: &str, help: &str, errors: &FieldErrors) -> Markup {
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
@@ -67,7 +67,7 @@ fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Fiel
 
 /// Redirects after a change, or first shows the warnings in the reply.
 fn redirect_with_warnings(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     here: &'static str,
     answer: &Value,
     next: &str,
@@ -83,7 +83,7 @@ fn redirect_with_warnings(
             p.actions { a.button href=(next) { "Go on" } }
         }
     };
-    ok_page(&Layout::signed_in("Saved, but", &signed.account).with_nav(here), &body)
+    ok_page(&Layout::signed_in("Saved, but", &user.account).with_nav(here), &body)
 }
 
 /// Returns the field's text as JSON, or null if it is empty.

@@ -34,11 +34,11 @@ fn api_path(id: &str) -> String {
 }
 
 /// Loads the current model.
-async fn load(clerk: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
+async fn load(client: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
     if id.is_empty() {
         return Err(PageError::NotFound);
     }
-    clerk.get(&api_path(id)).await
+    client.get(&api_path(id)).await
 }
 
 /// Stored settings of a model.
@@ -47,30 +47,30 @@ fn stored_settings(model: &Value) -> Option<Map<String, Value>> {
 }
 
 /// Current prices of a model as JSON.
-fn current_prices(desk: &ConsoleState, id: &str) -> Value {
+fn current_prices(state: &ConsoleState, id: &str) -> Value {
     let written = |catalog: &catalog::Catalog| {
         catalog.get(id).map(|model| price_form::to_json(&model.prices)).unwrap_or_default()
     };
-    Value::Object(desk.with_catalog(written))
+    Value::Object(state.with_catalog(written))
 }
 
 /// `GET /console/models/edit?id=…`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let model = load(&clerk, asked.get_trimmed("id", MAX_ID_BYTES)?).await?;
-    let fields = model_fields(&desk, &model.value);
-    Ok(form(&signed, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
+    let client = AdminClient::new(&state, &user);
+    let model = load(&client, query.get_trimmed("id", MAX_ID_BYTES)?).await?;
+    let fields = model_fields(&state, &model.value);
+    Ok(form(&user, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
 }
 
 /// Form fields of a model: its stored settings, or its current values.
-fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
+fn model_fields(state: &ConsoleState, model: &Value) -> FormFields {
     let id = text(model, "id");
     let stored = stored_settings(model).map(Value::Object).unwrap_or_default();
-    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(desk, id));
+    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(state, id));
     let lanes = if stored.get("lanes").is_some() { &stored } else { model };
     let lanes: Vec<String> = list(lanes, "lanes").iter().map(lane_line).collect();
     let mut fields = price_form::price_fields(&price);
@@ -99,12 +99,12 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
             Some((name, weight)) => match weight.parse::<u32>() {
                 Ok(weight) => (name.trim(), Some(weight)),
                 Err(_) => {
-                    let mut wrongs = FieldErrors::default();
-                    wrongs.add(
+                    let mut errors = FieldErrors::default();
+                    errors.add(
                         "lanes",
                         format!("`{line}`: write provider/model, and a weight behind it."),
                     );
-                    return Err(wrongs);
+                    return Err(errors);
                 }
             },
             None => (line, None),
@@ -125,7 +125,7 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
 /// Merges the form into the stored settings. Prices equal to the model's own are not stored, so
 /// they keep following the directory.
 fn settings_body(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     id: &str,
     before: Map<String, Value>,
     fields: &FormFields,
@@ -135,7 +135,7 @@ fn settings_body(
     let lanes = parse_lanes(fields, list(&own, "lanes"))?;
     settings.insert("lanes".to_owned(), Value::Array(lanes));
     let price = price_form::parse(fields)?.map(Value::Object);
-    let follows = own.get("price").is_none() && price == Some(current_prices(desk, id));
+    let follows = own.get("price").is_none() && price == Some(current_prices(state, id));
     match price.filter(|_| !follows) {
         Some(price) => drop(settings.insert("price".to_owned(), price)),
         None => drop(settings.remove("price")),
@@ -154,108 +154,109 @@ fn field_names() -> Vec<&'static str> {
 
 /// `POST /console/models/edit`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let model = load(&clerk, id).await?;
-    let (status, wrongs) = match settings_body(
-        &desk,
-        id,
-        stored_settings(&model.value).unwrap_or_default(),
-        &fields,
-    ) {
-        Ok(body) => {
-            match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
-                Ok(saved) => {
-                    return Ok(redirect_with_warnings(
-                        &signed,
-                        PAGE_PATH,
-                        &saved.value,
-                        "/console/models?told=saved",
-                    ));
+    let model = load(&client, id).await?;
+    let (status, errors) =
+        match settings_body(&state, id, stored_settings(&model.value).unwrap_or_default(), &fields)
+        {
+            Ok(body) => {
+                match client
+                    .change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body)
+                    .await?
+                {
+                    Ok(saved) => {
+                        return Ok(redirect_with_warnings(
+                            &user,
+                            PAGE_PATH,
+                            &saved.value,
+                            "/console/models?told=saved",
+                        ));
+                    }
+                    Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
                 }
-                Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
             }
-        }
-        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
-    };
-    Ok(form(&signed, status, Some(&model), &fields, &wrongs))
+            Err(errors) => (StatusCode::BAD_REQUEST, errors),
+        };
+    Ok(form(&user, status, Some(&model), &fields, &errors))
 }
 
 /// `GET /console/models/new`
 pub(crate) async fn new_form(
-    signed: SignedInUser,
-    State(desk): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
 ) -> Result<Response, PageError> {
     // Checks the rights before showing the form.
-    AdminClient::new(&desk, &signed).get("/settings").await?;
-    Ok(form(&signed, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
+    AdminClient::new(&state, &user).get("/settings").await?;
+    Ok(form(&user, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
 }
 
 /// `POST /console/models`
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let told = clerk.get("/models").await?.value;
-    let mut wrongs = FieldErrors::default();
+    let reply = client.get("/models").await?.value;
+    let mut errors = FieldErrors::default();
     if id.is_empty() {
-        wrongs.add("id", "What callers ask for, please.");
-    } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
-        wrongs.add("id", "There is a model of this id already.");
+        errors.add("id", "What callers ask for, please.");
+    } else if list(&reply, "data").iter().any(|one| text(one, "id") == id) {
+        errors.add("id", "There is a model of this id already.");
     }
     let mut status = StatusCode::BAD_REQUEST;
-    if wrongs.is_empty() {
-        match settings_body(&desk, id, Map::new(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &api_path(id), "", &body).await? {
+    if errors.is_empty() {
+        match settings_body(&state, id, Map::new(), &fields) {
+            Ok(body) => match client.change(Method::PUT, &api_path(id), "", &body).await? {
                 Ok(saved) => {
                     return Ok(redirect_with_warnings(
-                        &signed,
+                        &user,
                         PAGE_PATH,
                         &saved.value,
                         &page_of(id),
                     ));
                 }
                 Err(refusal) => {
-                    (status, wrongs) = (refusal.status, refusal.field_errors(&field_names()))
+                    (status, errors) = (refusal.status, refusal.field_errors(&field_names()))
                 }
             },
-            Err(more) => wrongs = more,
+            Err(more) => errors = more,
         }
     }
-    Ok(form(&signed, status, None, &fields, &wrongs))
+    Ok(form(&user, status, None, &fields, &errors))
 }
 
 /// `POST /console/models/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    match clerk.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await? {
+    match client.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await?
+    {
         Ok(_) => Ok(redirect_to("/console/models?told=removed")),
         Err(refusal) => {
-            let model = load(&clerk, id).await?;
-            let fields = model_fields(&desk, &model.value);
-            Ok(form(&signed, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
+            let model = load(&client, id).await?;
+            let fields = model_fields(&state, &model.value);
+            Ok(form(&user, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
         }
     }
 }
 
 fn form(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     status: StatusCode,
     model: Option<&ApiReply>,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let id = fields.get("id");
     let nothing = json!({});
@@ -269,7 +270,7 @@ fn form(
         div.title.close {
             @if model.is_some() { h1.id { bdi { (id) } } (source_badge(facts)) } @else { h1 { (title) } }
         }
-        (error_summary(wrongs))
+        (error_summary(errors))
         @if let Some(why) = facts.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
@@ -285,17 +286,17 @@ fn form(
                         autofocus: true,
                         help: Some("What callers ask for."),
                         ..FormInput::default()
-                    }.render(wrongs)),
+                    }.render(errors)),
                 }
                 (text_area(
                     ("lanes", "Lanes"),
                     fields.get("lanes"),
                     "provider/model, one a line, in the order in which they are tried; a number \
                      behind one is its weight.",
-                    wrongs,
+                    errors,
                 ))
-                (select(("kind", "Kind"), fields.get("kind"), &KIND_CHOICES, wrongs))
-                (price_form::render(fields, wrongs))
+                (select(("kind", "Kind"), fields.get("kind"), &KIND_CHOICES, errors))
+                (price_form::render(fields, errors))
                 div.actions {
                     button.button type="submit" { @if model.is_some() { "Save" } @else { "Add the model" } }
                     a.button.quiet href=(PAGE_PATH) { "Cancel" }
@@ -304,7 +305,7 @@ fn form(
             @if let (Some(model), "stored") = (model, from) { (removal_form(model, id)) }
         }
     };
-    page(status, &Layout::signed_in(title, &signed.account).with_nav(PAGE_PATH), &body)
+    page(status, &Layout::signed_in(title, &user.account).with_nav(PAGE_PATH), &body)
 }
 
 fn removal_form(model: &ApiReply, id: &str) -> Markup {

@@ -95,8 +95,8 @@ fn rates_json(rates: &TokenRates) -> Value {
         ("cache_write", cache_write),
         ("cache_write_long", cache_write_long),
     ];
-    let said = all.into_iter().filter_map(|(name, price)| Some((name, price?.to_per_million())));
-    said.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
+    let listed = all.into_iter().filter_map(|(name, price)| Some((name, price?.to_per_million())));
+    listed.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
 }
 
 fn long_json(long: &LongPromptPrices) -> Value {
@@ -140,9 +140,9 @@ pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, F
     let further = match fields.get(FURTHER_FIELD).trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|why| {
-            let mut wrongs = FieldErrors::default();
-            wrongs.add(FURTHER_FIELD, format!("This is no JSON object: {why}."));
-            wrongs
+            let mut errors = FieldErrors::default();
+            errors.add(FURTHER_FIELD, format!("This is no JSON object: {why}."));
+            errors
         })?,
     };
     for (name, _) in PRICE_FIELDS {
@@ -160,7 +160,7 @@ pub(super) fn field_names() -> Vec<&'static str> {
     PRICE_FIELDS.into_iter().map(|(name, _)| name).chain(["price"]).collect()
 }
 
-pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+pub(super) fn render(fields: &FormFields, errors: &FieldErrors) -> Markup {
     let input = |(name, label): (&'static str, &'static str)| {
         let value = fields.get(name);
         let mode = Some("decimal");
@@ -172,9 +172,9 @@ pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
             mark_optional: false,
             ..FormInput::default()
         }
-        .render(wrongs)
+        .render(errors)
     };
-    let wrong = wrongs.get("price").or(wrongs.get(FURTHER_FIELD));
+    let wrong = errors.get("price").or(errors.get(FURTHER_FIELD));
     let mut own = FieldErrors::default();
     if let Some(why) = wrong {
         own.add(FURTHER_FIELD, why);

@@ -35,13 +35,9 @@ struct ProviderPage {
 }
 
 impl ProviderPage {
-    fn new(
-        desk: &ConsoleState,
-        signed: &SignedInUser,
-        id: ProviderPath,
-    ) -> Result<Self, PageError> {
+    fn new(state: &ConsoleState, user: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
-        Ok(Self { client: AdminClient::new(desk, signed), id })
+        Ok(Self { client: AdminClient::new(state, user), id })
     }
 
     fn api_path(&self, behind: &str) -> String {
@@ -53,8 +49,8 @@ impl ProviderPage {
         self.client.get(&self.api_path("")).await
     }
 
-    fn redirect_with_notice(&self, told: &str) -> Response {
-        redirect_to(&format!("{}?told={told}", page_of(&self.id)))
+    fn redirect_with_notice(&self, notice: &str) -> Response {
+        redirect_to(&format!("{}?told={notice}", page_of(&self.id)))
     }
 }
 
@@ -64,20 +60,20 @@ struct ProviderNotices<'a> {
     notice: Option<&'a str>,
     /// Values of a rejected form.
     entered: Option<&'a FormFields>,
-    wrongs: FieldErrors,
+    errors: FieldErrors,
     /// Result of the check of each credential.
     checked: Option<&'a [Value]>,
 }
 
 /// `GET /console/providers/{id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
-    QueryFields(asked): QueryFields,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let told = match asked.get("told") {
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let notice = match query.get("told") {
         "added" => Some("The provider is there. Check whether it accepts the credential."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
         "dropped" => {
@@ -87,70 +83,70 @@ pub(crate) async fn show(
         "removed" => Some("The credential was removed."),
         _ => None,
     };
-    let now = place.load().await?;
+    let now = page_client.load().await?;
     Ok(render_page(
-        &signed,
+        &user,
         &now,
         StatusCode::OK,
-        &ProviderNotices { notice: told, ..ProviderNotices::default() },
+        &ProviderNotices { notice, ..ProviderNotices::default() },
     ))
 }
 
 /// `POST /console/providers/{id}`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let now = place.load().await?;
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let now = page_client.load().await?;
     let settings = now.value.get("settings").and_then(Value::as_object).cloned();
     let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
-    let (status, wrongs) = match read {
+    let (status, errors) = match read {
         Ok(body) => {
-            match place
+            match page_client
                 .client
-                .change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body)
+                .change(Method::PUT, &page_client.api_path(""), fields.get(ETAG_FIELD), &body)
                 .await?
             {
                 Ok(saved) => {
                     let dropped = count(&saved.value, "dropped_credentials") > Some(0);
                     let back = format!(
                         "{}?told={}",
-                        page_of(&place.id),
+                        page_of(&page_client.id),
                         if dropped { "dropped" } else { "saved" }
                     );
-                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &back));
+                    return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.value, &back));
                 }
                 Err(refusal) => (refusal.status, refusal.field_errors(&FORM_FIELDS)),
             }
         }
-        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
+        Err(errors) => (StatusCode::BAD_REQUEST, errors),
     };
-    let say = ProviderNotices { entered: Some(&fields), wrongs, ..ProviderNotices::default() };
-    Ok(render_page(&signed, &now, status, &say))
+    let notices = ProviderNotices { entered: Some(&fields), errors, ..ProviderNotices::default() };
+    Ok(render_page(&user, &now, status, &notices))
 }
 
 /// `POST /console/providers/{id}/credentials`
 pub(crate) async fn add_credential(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let (path, body) = (place.api_path("/credentials"), credential_body(&fields));
-    match place.client.change(Method::POST, &path, "", &body).await? {
-        Ok(_) => Ok(place.redirect_with_notice("credential")),
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let (path, body) = (page_client.api_path("/credentials"), credential_body(&fields));
+    match page_client.client.change(Method::POST, &path, "", &body).await? {
+        Ok(_) => Ok(page_client.redirect_with_notice("credential")),
         Err(refusal) => {
-            let now = place.load().await?;
+            let now = page_client.load().await?;
             // A rejected credential is not shown again either.
             let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
-            let wrongs = refusal.field_errors(&["name", "value", "auth"]);
-            let say =
-                ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
-            Ok(render_page(&signed, &now, refusal.status, &say))
+            let errors = refusal.field_errors(&["name", "value", "auth"]);
+            let notices =
+                ProviderNotices { entered: Some(&entered), errors, ..ProviderNotices::default() };
+            Ok(render_page(&user, &now, refusal.status, &notices))
         }
     }
 }
@@ -164,7 +160,7 @@ pub(super) fn credential_body(fields: &FormFields) -> Value {
     };
     let value = fields.get("value").trim();
     let auth = serde_json::from_str::<Value>(value).ok().filter(|auth| {
-        ["bearer", "header", "google", "sigv4"].iter().any(|way| auth.get(way).is_some())
+        ["bearer", "header", "google", "sigv4"].iter().any(|method| auth.get(method).is_some())
     });
     match auth {
         Some(auth) => json!({ "name": name, "auth": auth }),
@@ -174,51 +170,57 @@ pub(super) fn credential_body(fields: &FormFields) -> Value {
 
 /// `POST /console/providers/{id}/credentials/{credential}/remove`
 pub(crate) async fn remove_credential(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     ids: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path((id, credential)) = ids.map_err(|_| PageError::NotFound)?;
-    let place = ProviderPage { client: AdminClient::new(&desk, &signed), id };
-    let path = place.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
-    let removed = place.client.change(Method::DELETE, &path, "", &Value::Null).await?;
+    let page_client = ProviderPage { client: AdminClient::new(&state, &user), id };
+    let path = page_client.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
+    let removed = page_client.client.change(Method::DELETE, &path, "", &Value::Null).await?;
     removed
-        .map(|_| place.redirect_with_notice("removed"))
+        .map(|_| page_client.redirect_with_notice("removed"))
         .map_err(|refusal| refusal.into_page_error())
 }
 
 /// `POST /console/providers/{id}/check`
 pub(crate) async fn check(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let checked =
-        place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let checked = page_client
+        .client
+        .change(Method::POST, &page_client.api_path("/check"), "", &json!({}))
+        .await?;
     let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
-    let now = place.load().await?;
-    let say =
+    let now = page_client.load().await?;
+    let notices =
         ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
-    Ok(render_page(&signed, &now, StatusCode::OK, &say))
+    Ok(render_page(&user, &now, StatusCode::OK, &notices))
 }
 
 /// `POST /console/providers/{id}/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let path = place.api_path(if fields.contains("force") { "?force=true" } else { "" });
-    match place.client.change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null).await? {
-        Ok(gone) => Ok(redirect_with_warnings(&signed, PAGE_PATH, &gone.value, PAGE_PATH)),
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let path = page_client.api_path(if fields.contains("force") { "?force=true" } else { "" });
+    match page_client
+        .client
+        .change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null)
+        .await?
+    {
+        Ok(gone) => Ok(redirect_with_warnings(&user, PAGE_PATH, &gone.value, PAGE_PATH)),
         Err(refusal) => {
-            let now = place.load().await?;
-            let say =
-                ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
-            Ok(render_page(&signed, &now, refusal.status, &say))
+            let now = page_client.load().await?;
+            let notices =
+                ProviderNotices { errors: refusal.field_errors(&[]), ..ProviderNotices::default() };
+            Ok(render_page(&user, &now, refusal.status, &notices))
         }
     }
 }
@@ -233,22 +235,22 @@ pub(crate) async fn redirect_back(
 }
 
 fn render_page(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     now: &ApiReply,
     status: StatusCode,
-    say: &ProviderNotices<'_>,
+    notices: &ProviderNotices<'_>,
 ) -> Response {
     let provider = &now.value;
     let id = text(provider, "id");
-    let ProviderNotices { notice: told, entered, wrongs, checked } = say;
+    let ProviderNotices { notice, entered, errors, checked } = notices;
     let settings = provider.get("settings").filter(|settings| settings.is_object());
     let stored = text(provider, "source") == "stored";
     let at = page_of(id);
     let body = html! {
         p.crumbs { a href=(PAGE_PATH) { "Providers" } " / provider" }
         div.title.close { h1 { bdi { (id) } } (source_badge(provider)) }
-        @if let Some(told) = told { p.told role="status" { (told) } }
-        (error_summary(wrongs))
+        @if let Some(notice) = notice { p.told role="status" { (notice) } }
+        (error_summary(errors))
         @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
@@ -266,7 +268,7 @@ fn render_page(
                         (etag_field(now))
                         @let shown = settings.unwrap_or(&Value::Null);
                         @let filled = provider_form::settings_fields(shown);
-                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), wrongs))
+                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), errors))
                         button.button.quiet type="submit" { "Save" }
                     }
                 } @else { (read_only_facts(provider)) }
@@ -276,7 +278,7 @@ fn render_page(
                 (credential_list(provider, &at, stored))
                 @if stored {
                     form method="post" action={ (at) "/credentials" } {
-                        (credential_fields(entered.map_or("", |entered| entered.get("name")), wrongs))
+                        (credential_fields(entered.map_or("", |entered| entered.get("name")), errors))
                         button.button.quiet type="submit" { "Add the credential" }
                     }
                 }
@@ -307,7 +309,7 @@ fn render_page(
             }
         }
     };
-    page(status, &Layout::signed_in(id, &signed.account).with_nav(PAGE_PATH), &body)
+    page(status, &Layout::signed_in(id, &user.account).with_nav(PAGE_PATH), &body)
 }
 
 /// Facts of a provider that cannot be changed here.
@@ -379,7 +381,7 @@ fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
 }
 
 /// Fields of a new credential. Its value is never shown again.
-fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
+fn credential_fields(name: &str, errors: &FieldErrors) -> Markup {
     html! {
         (FormInput {
             name: "name",
@@ -387,7 +389,7 @@ fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
             value: name,
             help: Some("To tell several apart, for example: team account."),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         (FormInput {
             name: "value",
             label: "API key of the provider",
@@ -396,8 +398,8 @@ fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
             required: true,
             help: Some(CREDENTIAL_HELP),
             ..FormInput::default()
-        }.render(wrongs))
-        @if let Some(why) = wrongs.get("auth") { p.objection { (why) } }
+        }.render(errors))
+        @if let Some(why) = errors.get("auth") { p.objection { (why) } }
     }
 }
 

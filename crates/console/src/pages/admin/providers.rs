@@ -20,11 +20,11 @@ const MAX_LISTED_LANES: usize = 12;
 
 /// `GET /console/providers`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let told = AdminClient::new(&desk, &signed).get("/providers").await?.value;
-    let providers = list(&told, "data");
+    let reply = AdminClient::new(&state, &user).get("/providers").await?.value;
+    let providers = list(&reply, "data");
     let body = html! {
         div.title {
             h1 { "Providers" }
@@ -43,7 +43,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Providers", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Providers", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 pub(super) fn page_of(id: &str) -> String {
@@ -153,7 +153,7 @@ fn lane_row(lane: &Value) -> Markup {
 
 /// Badge with a coloured dot.
 fn health_badge(word: &str) -> Markup {
-    let (class, says) = match word {
+    let (class, label) = match word {
         "good" => ("good", "good"),
         "probing" => ("warn", "probing"),
         "busy" => ("warn", "busy"),
@@ -161,5 +161,5 @@ fn health_badge(word: &str) -> Markup {
         "refused" => ("bad", "refused"),
         other => ("off", other),
     };
-    html! { span.health.(class) { (says) } }
+    html! { span.health.(class) { (label) } }
 }

@@ -26,59 +26,59 @@ const FORM_FIELDS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name
 
 /// `GET /console/settings`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let told = match asked.get("told") {
+    let notice = match query.get("told") {
         "saved" => Some("Saved."),
         "rekeyed" => Some("Everything in the vault is sealed with the newest key now."),
         _ => None,
     };
-    let clerk = AdminClient::new(&desk, &signed);
-    let now = clerk.get("/settings").await?;
+    let client = AdminClient::new(&state, &user);
+    let now = client.get("/settings").await?;
     let fields = FORM_FIELDS.map(|name| (name, text(&now.value, name).to_owned()));
     let form = SettingsForm {
         current: now,
         fields: FormFields::prefilled(fields.to_vec()),
-        wrongs: FieldErrors::default(),
-        notice: told,
+        errors: FieldErrors::default(),
+        notice,
     };
-    form.page(&desk, &signed, &clerk, StatusCode::OK).await
+    form.page(&state, &user, &client, StatusCode::OK).await
 }
 
 /// `POST /console/settings`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let body: Value =
         FORM_FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
-    match clerk.change(Method::PATCH, "/settings", fields.get(ETAG_FIELD), &body).await? {
+    match client.change(Method::PATCH, "/settings", fields.get(ETAG_FIELD), &body).await? {
         Ok(_) => Ok(redirect_to("/console/settings?told=saved")),
         Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(PageError::Forbidden),
         Err(refusal) => {
-            let now = clerk.get("/settings").await?;
+            let now = client.get("/settings").await?;
             let form = SettingsForm {
                 current: now,
                 fields,
-                wrongs: refusal.field_errors(&FORM_FIELDS),
+                errors: refusal.field_errors(&FORM_FIELDS),
                 notice: None,
             };
-            form.page(&desk, &signed, &clerk, refusal.status).await
+            form.page(&state, &user, &client, refusal.status).await
         }
     }
 }
 
 /// `POST /console/settings/rekey`
 pub(crate) async fn rekey(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let done = clerk.change(Method::POST, "/vault/rekey", "", &json!({})).await?;
+    let client = AdminClient::new(&state, &user);
+    let done = client.change(Method::POST, "/vault/rekey", "", &json!({})).await?;
     done.map(|_| redirect_to("/console/settings?told=rekeyed"))
         .map_err(|refusal| refusal.into_page_error())
 }
@@ -91,29 +91,29 @@ pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
 struct SettingsForm {
     current: ApiReply,
     fields: FormFields,
-    wrongs: FieldErrors,
+    errors: FieldErrors,
     notice: Option<&'static str>,
 }
 
 impl SettingsForm {
     async fn page(
         &self,
-        desk: &ConsoleState,
-        signed: &SignedInUser,
-        clerk: &AdminClient,
+        state: &ConsoleState,
+        user: &SignedInUser,
+        client: &AdminClient,
         status: StatusCode,
     ) -> Result<Response, PageError> {
-        let Self { current: now, fields, wrongs, notice: told } = self;
-        let vault = clerk.find("/vault").await?;
+        let Self { current, fields, errors, notice } = self;
+        let vault = client.find("/vault").await?;
         let mode = SignUpMode::parse(fields.get("signup")).unwrap_or(SignUpMode::Invited);
         let body = html! {
             div.title { h1 { "Settings" } }
-            @if let Some(told) = told { p.told role="status" { (told) } }
-            (error_summary(wrongs))
+            @if let Some(notice) = notice { p.told role="status" { (notice) } }
+            (error_summary(errors))
             form method="post" action=(PAGE_PATH) {
-                (etag_field(now))
+                (etag_field(current))
                 div.columns {
-                    section.card { (sign_up_fields(mode, desk.host.can_mail(), fields, wrongs)) }
+                    section.card { (sign_up_fields(mode, state.host.can_mail(), fields, errors)) }
                     section.card {
                         h2 { "Name" }
                         (FormInput {
@@ -123,15 +123,15 @@ impl SettingsForm {
                             help: Some("At the top of every page, and below every mail. \
                                 Portunus, unless you choose."),
                             ..FormInput::default()
-                        }.render(wrongs))
+                        }.render(errors))
                     }
                 }
                 div.actions { button.button type="submit" { "Save" } }
             }
             @if let Some(vault) = &vault { section { (vault_section(&vault.value)) } }
         };
-        let shell = Layout::signed_in("Settings", &signed.account).with_nav(PAGE_PATH);
-        Ok(page(status, &shell, &body))
+        let layout = Layout::signed_in("Settings", &user.account).with_nav(PAGE_PATH);
+        Ok(page(status, &layout, &body))
     }
 }
 
@@ -139,7 +139,7 @@ fn sign_up_fields(
     mode: SignUpMode,
     can_mail: bool,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
     html! {
         h2 { "Who may sign up" }
@@ -156,12 +156,12 @@ fn sign_up_fields(
                 }
             }
         }
-        @if let Some(why) = wrongs.get("signup") { p.objection { (why) } }
+        @if let Some(why) = errors.get("signup") { p.objection { (why) } }
         (select(
             ("signup_role", "Role of accounts that sign up without an invitation"),
             fields.get("signup_role"),
             &[("member", "Member: own keys and usage"), ("viewer", "Viewer: looks, does not touch")],
-            wrongs,
+            errors,
         ))
         (FormInput {
             name: "signup_cap_usd",
@@ -171,7 +171,7 @@ fn sign_up_fields(
             help: Some("All keys of such an account together; nothing is no cap. Accounts that are \
                 there already stay as they are."),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
     }
 }
 

@@ -18,20 +18,20 @@ const PAGE_PATH: &str = "/console/system";
 
 /// `GET /console/system`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let health = clerk.get("/health").await?.value;
-    let vault = clerk.find("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
+    let client = AdminClient::new(&state, &user);
+    let health = client.get("/health").await?.value;
+    let vault = client.find("/vault").await?.map(|reply| text(&reply.value, "trouble").to_owned());
     let body = html! {
         div.title {
             h1 { "System" }
             (super::live_toggle("system", "The page refreshes automatically."))
         }
         div.stack #system {
-            @for trouble in list(&health, "troubles") {
-                p.objection role="alert" { (text(trouble, "what")) ": " (text(trouble, "why")) }
+            @for issue in list(&health, "troubles") {
+                p.objection role="alert" { (text(issue, "what")) ": " (text(issue, "why")) }
             }
             (figures(&health))
             div.columns {
@@ -40,7 +40,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("System", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("System", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 fn number(health: &Value, name: &str) -> String {
