@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_objection_stands_beside_the_field_that_is_to_blame() {
+    fn refusals_are_shown_beside_their_field() {
         let refusal = |field: &str| AdminRefusal {
             status: StatusCode::BAD_REQUEST,
             field: field.to_owned(),

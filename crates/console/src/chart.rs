@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_is_round_and_never_below_the_highest_value() {
+    fn axis_top_is_round_and_above_all_values() {
         for value in [0, 1, 4, 5, 13, 99, 1_000, 123_456_789, i64::MAX / 2, i64::MAX] {
             assert!(round_up_axis(value) >= value, "{value}");
         }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_leave_its_place() {
+    fn series_names_are_escaped() {
         let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
         let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
         let chart = Chart {

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_no_formula_and_stays_in_its_place() {
+    fn cells_are_quoted_and_never_formulas() {
         let cells = ["plain", "a,\"b\"", "=1+1", "-0.5", ""];
         assert_eq!(csv_line(cells), "plain,\"a,\"\"b\"\"\",\"'=1+1\",-0.5,\r\n");
     }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_show_as_many_digits_as_they_need() {
+    fn amounts_have_enough_digits() {
         for (nanos, shown) in [
             (0, "$0.00"),
             (12_500, "$0.000013"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_from_now() {
+    fn times_are_relative_to_now() {
         let s = 1_000_000;
         let now = 1_700_000_000 * s;
         assert_eq!(relative_text(now - 5 * s, now), "just now");

@@ -257,7 +257,7 @@ mod tests {
     };
 
     #[test]
-    fn keys_are_taken_as_browsers_hand_them_out() {
+    fn signatures_of_browser_keys_verify() {
         let random = SystemRandom::new();
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
         let der: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_authenticator_data_is_no_answer() {
+    fn truncated_authenticator_data_is_rejected() {
         for length in 0..37 {
             assert!(AuthenticatorData::read(&vec![0; length]).is_none());
         }

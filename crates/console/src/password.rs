@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_password_fits_its_own_hash_only() {
+    async fn password_matches_only_its_own_hash() {
         let passwords = PasswordWorkers::default();
         let hash = passwords.hash("three harbour lights").await.unwrap();
         assert!(hash.starts_with("$argon2id$"));

@@ -256,7 +256,7 @@ mod tests {
     ];
 
     #[test]
-    fn only_the_reviewed_addresses_open_without_a_session() {
+    fn only_reviewed_routes_open_without_a_session() {
         for route in routes() {
             let open = PUBLIC_ROUTES.contains(&(route.method.clone(), route.path));
             assert_eq!(open, route.guard != Guard::Session, "{} {}", route.method, route.path);

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_odd_model_id_cannot_leave_its_quotes() {
+    fn model_ids_are_shell_quoted() {
         let id = "it's \"odd\"; rm -rf $HOME\n<script>";
         for format in ApiFormat::ALL {
             let curl = format.curl("https://gw.example", id, KEY_VARIABLE);

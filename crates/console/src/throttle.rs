@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_eleventh_try_for_a_name_waits_and_each_further_one_longer() {
+    async fn eleventh_attempt_waits_and_waits_grow() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..10 {
             assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_cannot_guess_at_many_names() {
+    async fn network_limit_covers_many_names() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         let mut tries = 0;
         for n in 0..200 {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_right_password_clears_its_name_and_time_clears_everything() {
+    async fn success_clears_the_name_and_time_clears_all() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..30 {
             assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn three_mails_an_hour_and_no_more() {
+    async fn at_most_three_mails_an_hour() {
         let nodes = TestThrottle::of(MAIL_LIMITS).await;
         let (minute, mut sent) = (60 * SECOND, 0);
         for n in 0..240 {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_an_ipv6_network_count_together() {
+    fn ipv6_addresses_count_by_their_64_network() {
         let network = |text: &str| ClientNetwork::of(Some(text.parse().unwrap()));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_told_apart() {
+    fn counters_have_distinct_digests() {
         let all = [
             ThrottleKey::NameAndNetwork("anna", HOME),
             ThrottleKey::NameAndNetwork("anna", AWAY),

@@ -114,7 +114,7 @@ mod tests {
     const SECRET: &[u8] = b"12345678901234567890";
 
     #[test]
-    fn codes_are_those_of_the_standard() {
+    fn codes_match_rfc_6238() {
         // RFC 6238, appendix B; the last six of its eight digits.
         for (seconds, code) in [
             (59_i64, "287082"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_good_for_its_time_and_its_neighbours() {
+    fn codes_are_valid_for_one_step_of_drift() {
         let at = |seconds: i64| step_of(SECRET, "287082", seconds * 1_000_000);
         assert_eq!([at(30), at(59), at(89), at(0)], [Some(1); 4]);
         assert_eq!([at(90), at(-1)], [None; 2]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn base32_goes_both_ways() {
+    fn base32_round_trips() {
         assert_eq!(base32(b"foobar"), "MZXW6YTBOI");
         for n in 0..40 {
             let bytes: Vec<u8> = (0..n).collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_codes_are_read_however_they_are_typed() {
+    fn recovery_codes_ignore_case_and_separators() {
         let codes = recovery_codes().unwrap();
         assert_eq!(codes.len(), RECOVERY_CODE_COUNT);
         for code in &codes {

@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_cannot_leave_its_place_in_the_path() {
+    fn model_ids_are_escaped_in_paths() {
         assert_eq!(model_page("meta/llama-4:free"), "/models/meta/llama-4:free");
         assert_eq!(model_page("a b?c#d%\"'<é"), "/models/a%20b%3Fc%23d%25%22%27%3C%C3%A9");
         assert_eq!(escape_value("a&b=c/d"), "a%26b%3Dc%2Fd");
     }
 
     #[test]
-    fn nobody_is_sent_off_the_site() {
+    fn redirects_stay_on_the_site() {
         for good in
             ["/console", "/console/keys/abc/edit", "/console?page=2", "/console/usage?a=%2F"]
         {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_written_as_browsers_write_it() {
+    fn origin_matches_browser_serialization() {
         assert_eq!(origin("https://Example.com:443/gw").as_deref(), Some("https://example.com"));
         assert_eq!(origin("http://127.0.0.1:8080").as_deref(), Some("http://127.0.0.1:8080"));
         assert_eq!(origin("nonsense"), None);

@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cap_is_an_honest_amount_or_unlimited() {
+    fn cap_is_a_valid_amount_or_unlimited() {
         assert_eq!(parse_cap("", true), Ok(None));
         assert_eq!(parse_cap("$2.50", false), Ok(Some(Money::from_nanos(2_500_000_000))));
         for bad in ["", "0", "-1", "0.000000001", "1e18", "NaN", "ten", "1000001", "1,5", "5 USD"] {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_whole_and_few() {
+    fn days_are_whole_and_limited() {
         assert_eq!(parse_days(""), Ok(None));
         assert_eq!(parse_days("30"), Ok(Some(30)));
         for bad in ["0", "-1", "1.5", "3651", "99999999999999999999", "x"] {
@@ -482,13 +482,13 @@ mod tests {
     }
 
     #[test]
-    fn model_lists_may_be_written_with_commas_or_lines() {
+    fn lists_accept_commas_and_lines() {
         assert_eq!(parse_list(" a, b\r\nc/d:e\n\na "), ["a", "b", "c/d:e"]);
         assert!(parse_list(" ,\n").is_empty());
     }
 
     #[test]
-    fn days_of_an_edit_lie_ahead_or_stay() {
+    fn expiry_is_in_the_future_or_unchanged() {
         let now = 1_800_000_000_000_000;
         assert_eq!(parse_expiry("", Some(5), now), Ok(None));
         assert_eq!(parse_expiry("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_budgets_are_above_nothing() {
+    fn limits_and_budgets_are_positive() {
         assert_eq!(parse_limit(""), Ok(None));
         assert_eq!(parse_limit("60"), Ok(Some(60)));
         for bad in ["0", "-1", "1.5", "4294967296", "x"] {

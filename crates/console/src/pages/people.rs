@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gives_more_than_they_have() {
+    fn roles_can_give_only_lesser_roles() {
         for own in AccountRole::ALL {
             let given: Vec<AccountRole> =
                 AccountRole::ALL.into_iter().filter(|role| may_grant_role(own, *role)).collect();

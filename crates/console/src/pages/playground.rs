@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_goes_on_to_the_address_behind_the_prefix() {
+    fn calls_are_forwarded_to_the_path_after_the_prefix() {
         let uri: Uri = "/console/playground/call/v1beta/models/a%2Fb:x?alt=sse".parse().unwrap();
         assert_eq!(api_uri(&uri).unwrap(), "/v1beta/models/a%2Fb:x?alt=sse");
         assert_eq!(api_uri(&"/console/keys".parse().unwrap()), None);

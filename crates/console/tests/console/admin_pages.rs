@@ -57,7 +57,7 @@ fn change(gateway: &ConsoleGateway) -> (String, String, Value) {
 }
 
 #[tokio::test]
-async fn providers_are_listed_with_how_their_lanes_stand() {
+async fn providers_are_listed_with_lane_states() {
     let (gateway, cookie) = laid_out().await;
     let page = gateway.get("/console/providers").cookie(&cookie).send().await;
     for seen in [
@@ -97,7 +97,7 @@ async fn providers_are_listed_with_how_their_lanes_stand() {
 }
 
 #[tokio::test]
-async fn a_provider_is_changed_and_what_the_form_does_not_know_stays() {
+async fn provider_form_keeps_unknown_settings() {
     let (gateway, cookie) = laid_out().await;
     let fields = [
         ("tag", "\"a tag\""),
@@ -120,7 +120,7 @@ async fn a_provider_is_changed_and_what_the_form_does_not_know_stays() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_provider_is_said_beside_the_field() {
+async fn provider_errors_are_shown_beside_fields() {
     let (gateway, cookie) = laid_out().await;
     let office = &gateway.host.admin_api;
     for (field, shown, status) in [
@@ -149,7 +149,7 @@ async fn what_is_wrong_with_a_provider_is_said_beside_the_field() {
 }
 
 #[tokio::test]
-async fn a_provider_of_the_directory_is_added_with_its_credential() {
+async fn directory_provider_is_added_with_its_credential() {
     let (gateway, cookie) = laid_out().await;
     let choice = gateway.get("/console/providers/new").cookie(&cookie).send().await;
     choice.assert_contains("<option value=\"openai\">OpenAI</option>");
@@ -309,7 +309,7 @@ async fn models_are_searched_and_their_lanes_and_prices_changed() {
 }
 
 #[tokio::test]
-async fn a_model_of_the_directory_keeps_following_its_prices_until_they_are_changed() {
+async fn directory_model_follows_directory_prices_until_changed() {
     let (gateway, cookie) = laid_out().await;
     let demo = json!({
         "id": "demo-chat", "model_type": "chat", "source": "built-in",
@@ -386,7 +386,7 @@ async fn pages_of_a_large_gateway_are_small() {
 }
 
 #[tokio::test]
-async fn the_system_page_tells_what_is_not_well() {
+async fn system_page_shows_unhealthy_parts() {
     let (gateway, cookie) = laid_out().await;
     let office = &gateway.host.admin_api;
     let health = json!({

@@ -10,7 +10,7 @@ use store::{Account, AccountRole};
 use crate::gateway::{ConsoleGateway, PASSWORD, PageReply};
 
 #[tokio::test]
-async fn thousands_of_sessions_that_almost_fit_open_nothing() {
+async fn near_miss_session_tokens_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
@@ -35,7 +35,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
+async fn sessions_end_on_all_nodes() {
     let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     let anna = one.account("anna", AccountRole::Owner).await;
@@ -68,7 +68,7 @@ async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
 }
 
 #[tokio::test]
-async fn tries_are_counted_over_all_nodes() {
+async fn attempts_are_counted_across_nodes() {
     let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     one.account("anna", AccountRole::Member).await;
@@ -122,7 +122,7 @@ fn shape(got: PageReply, entered: &str) -> (StatusCode, HeaderMap, String) {
 }
 
 #[tokio::test]
-async fn no_answer_and_no_work_tells_who_has_an_account() {
+async fn replies_and_work_do_not_reveal_accounts() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.account("known", AccountRole::Member).await;
@@ -172,7 +172,7 @@ async fn standing(
 }
 
 #[tokio::test]
-async fn fields_that_a_form_does_not_have_change_nothing() {
+async fn surplus_form_fields_change_nothing() {
     let gateway = ConsoleGateway::with_mail().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let max = gateway.account("max", AccountRole::Member).await;

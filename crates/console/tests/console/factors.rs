@@ -63,7 +63,7 @@ async fn second(gateway: &ConsoleGateway, cookie: &str, code: &str) -> PageReply
 }
 
 #[tokio::test]
-async fn a_code_is_asked_for_and_good_once() {
+async fn totp_code_is_required_and_works_once() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -84,7 +84,7 @@ async fn a_code_is_asked_for_and_good_once() {
 }
 
 #[tokio::test]
-async fn guessing_codes_has_an_end() {
+async fn code_guesses_are_throttled() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -104,7 +104,7 @@ async fn guessing_codes_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_recovery_code_replaces_a_device_once() {
+async fn recovery_code_works_once() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -121,7 +121,7 @@ async fn a_recovery_code_replaces_a_device_once() {
 }
 
 #[tokio::test]
-async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used() {
+async fn totp_secrets_are_sealed_and_legacy_ones_on_use() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -147,7 +147,7 @@ async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used()
 }
 
 #[tokio::test]
-async fn adding_and_removing_an_app_takes_the_password() {
+async fn adding_and_removing_an_app_needs_the_password() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
@@ -180,7 +180,7 @@ async fn adding_and_removing_an_app_takes_the_password() {
 }
 
 #[tokio::test]
-async fn a_new_password_by_mail_does_not_replace_the_second_step() {
+async fn password_reset_does_not_skip_the_second_factor() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -214,7 +214,7 @@ async fn with_passkey(gateway: &ConsoleGateway, name: &str, device: &FakePasskey
 }
 
 #[tokio::test]
-async fn a_passkey_opens_the_door_alone_and_as_second_step() {
+async fn passkey_signs_in_alone_and_as_second_factor() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &device).await;
@@ -236,7 +236,7 @@ async fn a_passkey_opens_the_door_alone_and_as_second_step() {
 }
 
 #[tokio::test]
-async fn a_passkey_shown_wrongly_opens_nothing() {
+async fn invalid_passkey_responses_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
@@ -283,7 +283,7 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
 }
 
 #[tokio::test]
-async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
+async fn passkey_of_another_account_is_rejected() {
     let gateway = ConsoleGateway::new().await;
     let anna = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &anna).await;
@@ -306,7 +306,7 @@ async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
 }
 
 #[tokio::test]
-async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_theirs() {
+async fn sign_in_methods_need_a_recent_proof() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -358,7 +358,7 @@ async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_th
 }
 
 #[tokio::test]
-async fn without_a_password_a_passkey_or_a_code_proves_it() {
+async fn passkey_or_code_proves_identity_without_a_password() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;

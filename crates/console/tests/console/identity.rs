@@ -81,7 +81,7 @@ impl IdentityFixture {
 }
 
 #[tokio::test]
-async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
+async fn first_identity_sign_in_creates_the_account() {
     let stage = IdentityFixture::new().await;
     stage.gateway.get("/login").send().await.assert_contains("Continue with corp");
     let got = stage.arrives(|_| {}).await;
@@ -103,7 +103,7 @@ async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
 }
 
 #[tokio::test]
-async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
+async fn callback_works_once_and_only_for_the_same_browser() {
     let stage = IdentityFixture::new().await;
     let (one, two) = (stage.leave("corp").await, stage.leave("corp").await);
     *stage.provider.claims.lock() = stage.good(&one);
@@ -126,7 +126,7 @@ async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_provider_is_not_taken() {
+async fn response_of_another_provider_is_rejected() {
     let stage = IdentityFixture::new().await;
     for (name, query, why) in [
         ("other", format!("code=c&iss={ISSUER}"), "delivered to another's address"),
@@ -146,7 +146,7 @@ async fn an_answer_of_another_provider_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_quite_right_is_refused() {
+async fn invalid_id_tokens_are_rejected() {
     let stage = IdentityFixture::new().await;
     let now = START / 1_000_000;
     let spoilt: [(&str, Value); 12] = [
@@ -177,7 +177,7 @@ async fn a_token_that_is_not_quite_right_is_refused() {
 }
 
 #[tokio::test]
-async fn a_signature_must_be_the_providers_own() {
+async fn signature_must_use_the_providers_key() {
     let stage = IdentityFixture::new().await;
     let (header, signature) = (&stage.provider.header, &stage.provider.signature);
     for (head, signed, why) in [
@@ -194,7 +194,7 @@ async fn a_signature_must_be_the_providers_own() {
 }
 
 #[tokio::test]
-async fn an_address_never_leads_into_an_account() {
+async fn email_address_never_identifies_an_account() {
     let stage = IdentityFixture::new().await;
     stage.gateway.account("anna", AccountRole::Owner).await;
     for verified in [true, false] {
@@ -216,7 +216,7 @@ async fn an_address_never_leads_into_an_account() {
 }
 
 #[tokio::test]
-async fn a_subject_of_another_issuer_is_somebody_else() {
+async fn same_subject_of_another_issuer_is_another_user() {
     let stage = IdentityFixture::new().await;
     stage.arrives(|_| {}).await.assert_redirect("/console");
     let gone = stage.leave("other").await;
@@ -229,7 +229,7 @@ async fn a_subject_of_another_issuer_is_somebody_else() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_admitted_gets_no_account() {
+async fn users_who_are_not_admitted_get_no_account() {
     let stage = IdentityFixture::new().await;
     *stage.provider.admits.lock() = None;
     stage.nobody_got_in(&stage.arrives(|_| {}).await, "by invitation").await;
@@ -238,7 +238,7 @@ async fn whoever_is_not_admitted_gets_no_account() {
 }
 
 #[tokio::test]
-async fn an_account_is_linked_by_its_owner_only() {
+async fn only_the_owner_links_an_account() {
     let stage = IdentityFixture::new().await;
     let anna = stage.gateway.account("anna", AccountRole::Member).await;
     let bert = stage.gateway.account("bert", AccountRole::Member).await;
@@ -278,7 +278,7 @@ async fn an_account_is_linked_by_its_owner_only() {
 }
 
 #[tokio::test]
-async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
+async fn disabled_account_is_refused_and_provider_outage_is_shown() {
     let stage = IdentityFixture::new().await;
     stage.arrives(|_| {}).await.assert_redirect("/console");
     let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
@@ -293,7 +293,7 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
+async fn identity_sign_ups_get_the_configured_role_and_cap() {
     for (admits, role) in
         [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)]
     {

@@ -295,7 +295,7 @@ async fn teams_are_made_by_administrators() {
 }
 
 #[tokio::test]
-async fn fields_nobody_asked_for_change_nothing() {
+async fn surplus_team_fields_change_nothing() {
     let mut world = RightsFixture::new().await;
     let mia = world.gateway.account("mia", AccountRole::Member).await;
     let ground = world.ground(&mia, Some(TeamRole::Manager), false).await;

@@ -33,7 +33,7 @@ fn at(team: &Team) -> String {
 }
 
 #[tokio::test]
-async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
+async fn pages_show_the_chosen_team() {
     let gateway = ConsoleGateway::new().await;
     let mia = gateway.account("mia", AccountRole::Member).await;
     let rob = gateway.account("rob", AccountRole::Member).await;
@@ -87,7 +87,7 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
 }
 
 #[tokio::test]
-async fn somebody_is_added_by_name_and_nobody_is_found_out() {
+async fn members_are_added_by_full_name_without_enumeration() {
     let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = gateway.account("mia", AccountRole::Member).await;
@@ -125,7 +125,7 @@ async fn somebody_is_added_by_name_and_nobody_is_found_out() {
 }
 
 #[tokio::test]
-async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
+async fn removed_members_keys_stay_or_are_revoked() {
     let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = &gateway.account("mia", AccountRole::Member).await;
@@ -169,7 +169,7 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
 }
 
 #[tokio::test]
-async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
+async fn only_administrators_remove_the_last_manager() {
     let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.account("ada", AccountRole::Admin).await;
@@ -240,7 +240,7 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
 }
 
 #[tokio::test]
-async fn nobody_signs_in_as_a_team() {
+async fn teams_cannot_sign_in() {
     let gateway = ConsoleGateway::with_mail().await;
     team(&gateway, "crew", &[]).await;
     let unknown = gateway.post("/login", &[("login", "nobody"), ("password", "x")]).send().await;
@@ -252,7 +252,7 @@ async fn nobody_signs_in_as_a_team() {
 }
 
 #[tokio::test]
-async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
+async fn unknown_address_is_invited_to_the_team() {
     let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let ada = gateway.account("ada", AccountRole::Admin).await;

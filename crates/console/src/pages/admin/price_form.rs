@@ -207,7 +207,7 @@ mod tests {
     use catalog::{ModelDirectory, PriceList};
 
     #[test]
-    fn prices_of_the_directory_survive_the_form() {
+    fn directory_prices_round_trip_through_the_form() {
         let mut seen = 0;
         for model in ModelDirectory::embedded().models() {
             let price = Value::Object(to_json(&model.prices));
