@@ -156,7 +156,7 @@ async fn replies_and_work_do_not_reveal_accounts() {
 }
 
 /// State that no form may change, whatever fields it has.
-async fn standing(
+async fn protected_state(
     gateway: &ConsoleGateway,
     member: &Account,
 ) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
@@ -178,7 +178,7 @@ async fn surplus_form_fields_change_nothing() {
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.key_of(&anna, "theirs", "website").await;
     gateway.key_of(&max, "own", "robot").await;
-    let before = standing(&gateway, &max).await;
+    let before = protected_state(&gateway, &max).await;
     let mut forms = 0;
     for route in routes().iter().filter(|route| route.method == Method::POST) {
         let ids = ["own", "theirs", &anna.id, &max.id];
@@ -220,7 +220,7 @@ async fn surplus_form_fields_change_nothing() {
             ];
             let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
             assert_ne!(got.status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", got.body);
-            assert_eq!(standing(&gateway, &max).await, before, "{path}");
+            assert_eq!(protected_state(&gateway, &max).await, before, "{path}");
             // A new password equals the old one, and a second account gains nothing.
             forms += 1;
         }

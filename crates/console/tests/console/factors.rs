@@ -51,7 +51,7 @@ async fn prove(gateway: &ConsoleGateway, cookie: &str) {
 }
 
 /// Cookie of a browser that passed the first step.
-async fn halfway(gateway: &ConsoleGateway) -> String {
+async fn pending_cookie(gateway: &ConsoleGateway) -> String {
     let got = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     got.assert_redirect("/login/second");
     assert!(!got.header("set-cookie").contains("portunus_session"));
@@ -67,7 +67,7 @@ async fn totp_code_is_required_and_works_once() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     gateway.get("/console").cookie(&half).send().await.assert_redirect("/login");
     let used = code(&secret, now(&gateway));
     let got = second(&gateway, &half, &used).await;
@@ -79,7 +79,7 @@ async fn totp_code_is_required_and_works_once() {
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
     let replay = second(&gateway, &half, &fresh).await;
     assert_eq!(replay.status, StatusCode::BAD_REQUEST, "the first step is used up too");
-    let other = halfway(&gateway).await;
+    let other = pending_cookie(&gateway).await;
     assert_eq!(second(&gateway, &other, &fresh).await.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -89,7 +89,7 @@ async fn code_guesses_are_throttled() {
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.clock.pass(3_600 * SECOND);
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     for _ in 0..5 {
         assert_eq!(second(&gateway, &half, "000000").await.status, StatusCode::UNAUTHORIZED);
     }
@@ -99,7 +99,7 @@ async fn code_guesses_are_throttled() {
     gateway.host.clock.pass(700 * SECOND);
     let stale = second(&gateway, &half, &code(&secret, now(&gateway))).await;
     assert_eq!(stale.status, StatusCode::BAD_REQUEST, "the first step ended");
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
 }
 
@@ -109,9 +109,9 @@ async fn recovery_code_works_once() {
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     assert_eq!(codes.len(), 10);
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     second(&gateway, &half, &codes[3].to_uppercase()).await.assert_redirect("/console");
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     assert_eq!(second(&gateway, &half, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
     let factors = gateway.store.factors_of(&anna.id).await.unwrap();
     assert_eq!(factors.iter().filter(|f| f.kind == FactorKind::Recovery).count(), 9);
@@ -140,7 +140,7 @@ async fn totp_secrets_are_sealed_and_legacy_ones_on_use() {
     gateway.store.add_factor(&plain).await.unwrap();
     for _ in 0..2 {
         gateway.host.clock.pass(60 * SECOND);
-        let half = halfway(&gateway).await;
+        let half = pending_cookie(&gateway).await;
         second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
         assert!(app().await.sealed_by.is_some() && app().await.secret != open);
     }
@@ -226,7 +226,7 @@ async fn passkey_signs_in_alone_and_as_second_factor() {
     let replayed = send(&gateway, ENTER, &answer, "").await;
     assert_eq!(replayed.status, StatusCode::FORBIDDEN);
 
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     gateway.get("/login/second").cookie(&half).send().await.assert_contains("Use your passkey");
     let begun = begin(&gateway, "/login/second/passkey/begin", &half).await;
     assert!(begun.body.contains(&device.id()));
@@ -289,7 +289,7 @@ async fn passkey_of_another_account_is_rejected() {
     with_passkey(&gateway, "anna", &anna).await;
     let mut bert = FakePasskey::new(2);
     let as_bert = with_passkey(&gateway, "bert", &bert).await;
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     for fields in [vec![], vec![("code", "passkey")], vec![("method", "passkey"), ("code", " ")]] {
         let got = gateway.post("/login/second", &fields).cookie(&half).send().await;
         assert!([400, 401].contains(&got.status.as_u16()));
