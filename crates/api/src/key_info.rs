@@ -105,7 +105,7 @@ pub fn export_json(entry: &LedgerEntry) -> Value {
     let mut line = entry_json(entry);
     if let Some(line) = line.as_object_mut() {
         line.insert("account_id".to_owned(), entry.account_id.clone().into());
-        line.insert("borne_usd".to_owned(), entry.absorbed.to_string().into());
+        line.insert("absorbed_usd".to_owned(), entry.absorbed.to_string().into());
     }
     line
 }

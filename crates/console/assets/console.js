@@ -1,7 +1,7 @@
-// Conveniences; every page works without them, but for passkeys, which only a script can reach.
+// Enhancements. Every page works without them, except passkeys, which need a script.
 "use strict";
 
-// Copy buttons are hidden until there is a script to serve them.
+// Copy buttons are hidden without a script.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
   if (!source) continue;
@@ -10,7 +10,7 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   button.addEventListener("click", async () => {
     let done = false;
     try {
-      // Absent on plain HTTP beyond this machine.
+      // `navigator.clipboard` exists only in secure contexts.
       await navigator.clipboard.writeText(source.textContent);
       done = true;
     } catch {
@@ -26,10 +26,10 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// Where the places of the console do not fit the screen, the one that is shown is in sight.
+// Scrolls the current entry of the navigation into view.
 document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-// What is watched is fetched again every two seconds, and left alone while somebody is at work in it.
+// Live parts refresh every two seconds, but not while the user works in them.
 for (const label of document.querySelectorAll("[data-live]")) {
   const box = label.querySelector("input");
   label.hidden = false;
@@ -41,14 +41,14 @@ for (const label of document.querySelectorAll("[data-live]")) {
       const shown = document.getElementById(label.dataset.live);
       const busy = shown.contains(document.activeElement) || shown.querySelector("details[open]");
       if (got.ok && fresh && !busy && fresh.innerHTML !== shown.innerHTML) shown.replaceChildren(...fresh.childNodes);
-    } catch { /* The next look may go better. */ }
+    } catch { /* Retried with the next refresh. */ }
     setTimeout(look, 2000);
   };
   box.addEventListener("change", look);
   setTimeout(look, 2000);
 }
 
-// A ticked box switches the field off that it makes meaningless.
+// A checked box disables the field it makes meaningless.
 for (const box of document.querySelectorAll("input[data-disables]")) {
   const field = document.getElementById(box.dataset.disables);
   if (!field) continue;
@@ -57,9 +57,9 @@ for (const box of document.querySelectorAll("input[data-disables]")) {
   follow();
 }
 
-// A word on how good a new password would be: length counts most, a few kinds of characters a little.
+// Strength hint of a new password: length counts most, character classes a little.
 for (const field of document.querySelectorAll("input[data-strength]")) {
-  // In the place of the help below the field, so that nothing moves.
+  // Replaces the help below the field, so the layout stays.
   const told = document.getElementById(`${field.id}-help`);
   if (!told) continue;
   const help = told.textContent;
@@ -78,7 +78,7 @@ for (const field of document.querySelectorAll("input[data-strength]")) {
   });
 }
 
-// Passkeys. The page's own form carries the answer, so that everything after it is as for any form.
+// Passkeys (https://www.w3.org/TR/webauthn-3/). The page's own form submits the response.
 const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
 const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
   .replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");

@@ -1,4 +1,4 @@
-// The playground: builds a request in one of the formats, streams the answer, shows what it cost.
+// The playground: builds a request in one of the formats, streams the reply, shows its cost.
 "use strict";
 
 const form = document.getElementById("play");
@@ -10,11 +10,11 @@ const make = (tag, className, text) => {
   return node;
 };
 
-// ---- The formats: how each writes a conversation and reads an answer ----
+// ---- Formats: each writes a conversation and reads a reply ----
 //
 // A turn is { role: "user", text, images } or { role: "tool", results: [{ id, name, text }] } or
-// { role: "assistant", format, raw, text }. `raw` is the answer in its own format, so that seals
-// of thinking go back as they came; another format gets the text alone.
+// { role: "assistant", format, raw, text }. `raw` is the reply in its own format, so thinking
+// signatures are returned unchanged; another format gets the text only.
 
 const own = (turn, format) => turn.format === format && turn.raw !== undefined;
 const dataUrl = (image) => `data:${image.type};base64,${image.data}`;
@@ -64,7 +64,7 @@ const formats = {
             at.function.arguments += part?.arguments ?? "";
           });
         } else if (name === "reasoning_details") {
-          // Pieces of one text go back as one.
+          // Parts of one text are merged.
           const all = raw.reasoning_details ??= [];
           for (const { text, ...rest } of value) {
             const last = all.at(-1);
@@ -338,7 +338,7 @@ class Column {
     if (calls.length) this.askForResults(calls);
   }
 
-  // Tools run at the caller's, so the person in front of the page is asked what they give.
+  // Tools run at the caller, so the user enters their results.
   askForResults(calls) {
     const box = this.log.appendChild(make("div", "turn calls"));
     const inputs = calls.map((call) => {
@@ -372,7 +372,7 @@ function bubble(turn) {
   return node;
 }
 
-// The books are closed a moment after the last byte.
+// The receipt exists a moment after the last byte.
 async function receipt(id, facts) {
   for (let tries = 0; tries < 5; tries += 1) {
     const got = await fetch(`/console/playground/call/v1/usage/${id}`, { headers: { "x-playground-key": field("key").value } });
@@ -454,7 +454,7 @@ field("example-tool").addEventListener("click", () => {
   field("tools").value = JSON.stringify([{ name: "get_weather", description: "The weather in a city", parameters }], null, 2);
 });
 
-// ---- The same as code ----
+// ---- Show as code ----
 
 const python = (value, pad = "") => {
   const deeper = pad + "    ";

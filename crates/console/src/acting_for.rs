@@ -1,5 +1,5 @@
-//! Whom somebody acts for: themselves, or a team. The choice stands in the address (`for`), so that
-//! links can be shared and nothing is remembered; the guard of every page checks it.
+//! The account a user acts for: their own, or a team's. The choice is the query parameter `for`, so
+//! links can be shared and no choice is stored. The session guard checks it for every page.
 
 use axum::extract::Query;
 use http::Uri;
@@ -9,19 +9,17 @@ use store::{Account, Team};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{TEAM_PARAMETER, with_team};
 
-/// The name of the choice in an address.
-pub(crate) const TEAM_PARAMETER: &str = "for";
-/// The places that show what belongs to whomever one acts for.
+/// Paths of the pages whose content depends on the chosen team.
 const SWITCHABLE_PATHS: [&str; 4] =
     ["/console", "/console/usage", "/console/calls", "/console/playground"];
 
-/// Whose page it is.
+/// The user a page is rendered for.
 #[derive(Clone, Copy)]
 pub(crate) struct PageViewer<'a> {
     pub(crate) account: &'a Account,
-    /// With the teams they may act for, on pages where that makes a difference.
+    /// Present only on pages where the chosen team matters.
     user: Option<&'a SignedInUser>,
 }
 
@@ -32,30 +30,30 @@ impl<'a> From<&'a Account> for PageViewer<'a> {
 }
 
 impl<'a> From<&'a SignedInUser> for PageViewer<'a> {
-    fn from(signed: &'a SignedInUser) -> Self {
-        Self { account: &signed.account, user: Some(signed) }
+    fn from(user: &'a SignedInUser) -> Self {
+        Self { account: &user.account, user: Some(user) }
     }
 }
 
 impl PageViewer<'_> {
-    /// The address of a place of the console, for whomever one acts for.
+    /// Returns the path of a console page, with the chosen team where the page depends on it.
     pub(crate) fn link_to(self, path: &str) -> String {
         match self.user {
-            Some(signed) if SWITCHABLE_PATHS.contains(&path) => signed.path_for(path),
+            Some(user) if SWITCHABLE_PATHS.contains(&path) => user.path_for(path),
             Some(_) | None => path.to_owned(),
         }
     }
 
-    /// The switch from one to the other, for those who have a choice.
+    /// Renders the links that choose a team. Empty for users without teams.
     pub(crate) fn team_switch(self, here: &str) -> Markup {
-        let Some(signed) = self.user else { return html! {} };
+        let Some(user) = self.user else { return html! {} };
         let here = if SWITCHABLE_PATHS.contains(&here) { here } else { "/console" };
-        let mut teams: Vec<&Team> = signed.memberships.iter().map(|seat| &seat.team).collect();
+        let mut teams: Vec<&Team> =
+            user.memberships.iter().map(|membership| &membership.team).collect();
         // An administrator may act for a team without belonging to it.
-        teams.extend(signed.team.iter().filter(|team| signed.role_in(&team.id).is_none()));
+        teams.extend(user.team.iter().filter(|team| user.role_in(&team.id).is_none()));
         let chosen = |team: Option<&Team>| {
-            (team.map(|team| &team.id) == signed.team.as_ref().map(|team| &team.id))
-                .then_some("true")
+            (team.map(|team| &team.id) == user.team.as_ref().map(|team| &team.id)).then_some("true")
         };
         html! {
             @if !teams.is_empty() {
@@ -75,24 +73,19 @@ impl PageViewer<'_> {
     }
 }
 
-/// A path, for a team.
-pub(crate) fn with_team(path: &str, team_id: &str) -> String {
-    let mark = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{mark}{TEAM_PARAMETER}={}", urls::escape_value(team_id))
-}
-
-/// The team an address names, if whoever asks may see it. To others there is none.
+/// Returns the team named in the address, if the user may see it. A team the user may not see
+/// counts as not found.
 pub(crate) async fn team_from_query(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     uri: &Uri,
 ) -> Result<Option<Team>, PageError> {
-    let asked: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
-        .map_err(|_| PageError::BadRequest("The address holds parameters that cannot be read."))?;
-    let mut ids = asked.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
+    let query: Query<Vec<(String, String)>> = Query::try_from_uri(uri)
+        .map_err(|_| PageError::BadRequest("The address contains invalid parameters."))?;
+    let mut ids = query.0.into_iter().filter(|(name, _)| name == TEAM_PARAMETER).map(|(_, id)| id);
     let Some(id) = ids.next().filter(|id| !id.is_empty()) else { return Ok(None) };
     if ids.next().is_some() {
         return Err(PageError::BadRequest("The address names two teams to act for."));
     }
-    signed.find_team(desk, &id).await.map(Some)
+    user.find_team(state, &id).await.map(Some)
 }

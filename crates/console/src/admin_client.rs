@@ -1,6 +1,6 @@
-//! Administration as the console does it: what a page shows and changes of the gateway itself is
-//! asked of `/api/admin`, in the name of whoever is signed in. So a page has no rights of its own,
-//! and what it may not do, and why a field is wrong, is decided in one place.
+//! Client of `/api/admin`. Administration pages send their requests there on behalf of the
+//! signed-in user. The pages therefore have no rights of their own, and the API alone decides what
+//! is allowed and which field is wrong.
 
 use std::sync::Arc;
 
@@ -16,50 +16,49 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 
-/// The largest answer that is read.
 const MAX_REPLY_BYTES: usize = 16 << 20;
-/// What is said of a change that comes too late.
+/// Message for a change that was based on an outdated version.
 const STALE_MESSAGE: &str =
     "Somebody changed this meanwhile. What you see now is theirs; make your change again.";
 
-/// An answer: what it says, and the word that stands for the thing as it is now.
+/// A successful reply, with the entity tag of the object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApiReply {
     pub(crate) value: Value,
     pub(crate) etag: String,
 }
 
-/// A change that was not made.
+/// A change the API refused.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminRefusal {
     pub(crate) status: StatusCode,
-    /// The field to blame, as the API calls it; empty where it is none.
+    /// Name of the invalid field in the API; empty if the refusal concerns no field.
     field: String,
     message: String,
 }
 
 impl AdminRefusal {
-    /// The objection beside the field of a form that is to blame, or above them all. Fields of forms
-    /// are called what the API calls them; `lanes[2]` is in `lanes`.
+    /// Maps the refusal to the form field it concerns, or to the whole form. Form fields have the
+    /// names of the API; `lanes[2]` belongs to `lanes`.
     pub(crate) fn field_errors(&self, names: &[&str]) -> FieldErrors {
         let within = |name: &&str| {
             let rest = self.field.strip_prefix(*name);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         let name = names.iter().copied().filter(|name| !name.is_empty()).filter(within);
-        let mut wrongs = FieldErrors::default();
+        let mut errors = FieldErrors::default();
         match name.max_by_key(|name| name.len()) {
-            // The field stands beside the words already.
+            // The message is shown beside the field, so it need not repeat the field's name.
             Some(name) => {
                 let named = format!("`{}`: ", self.field);
-                wrongs.add(name, self.message.strip_prefix(&named).unwrap_or(&self.message));
+                errors.add(name, self.message.strip_prefix(&named).unwrap_or(&self.message));
             }
-            None => wrongs.add("", self.message.clone()),
+            None => errors.add("", self.message.clone()),
         }
-        wrongs
+        errors
     }
 
-    /// The objection as a page of its own, where there is no form to show it in.
+    /// Turns the refusal into an error page, for requests without a form to show it in.
     pub(crate) fn into_page_error(self) -> PageError {
         if self.status == StatusCode::FORBIDDEN {
             PageError::Forbidden
@@ -69,7 +68,7 @@ impl AdminRefusal {
     }
 }
 
-/// Whoever asks for administration.
+/// Calls the admin API on behalf of one account.
 #[derive(Clone)]
 pub(crate) struct AdminClient {
     host: Arc<dyn ConsoleHost>,
@@ -77,26 +76,26 @@ pub(crate) struct AdminClient {
 }
 
 impl AdminClient {
-    pub(crate) fn new(desk: &ConsoleState, signed: &SignedInUser) -> Self {
-        Self { host: Arc::clone(&desk.host), account: signed.account.clone() }
+    pub(crate) fn new(state: &ConsoleState, user: &SignedInUser) -> Self {
+        Self { host: Arc::clone(&state.host), account: user.account.clone() }
     }
 
-    /// What is at an address below `/api/admin`.
+    /// Reads an object below `/api/admin`.
     pub(crate) async fn get(&self, path: &str) -> Result<ApiReply, PageError> {
         let answer = self.send(Method::GET, path, "", None).await?;
         answer.map_err(AdminRefusal::into_page_error)
     }
 
-    /// What is at an address, where there is such an address.
+    /// Reads an object that may not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<ApiReply>, PageError> {
         match self.get(path).await {
-            Ok(told) => Ok(Some(told)),
+            Ok(reply) => Ok(Some(reply)),
             Err(PageError::NotFound) => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
-    /// Asks for a change of the thing as it was when it had that tag; without one, however it is.
+    /// Sends a change. With an entity tag, the change applies only to that version of the object.
     pub(crate) async fn change(
         &self,
         method: Method,
@@ -120,9 +119,10 @@ impl AdminClient {
         }
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
-        // A tag is a field of a form, and may be anything.
-        let request =
-            request.map_err(|_| PageError::BadRequest("A field holds what it cannot hold."))?;
+        // The tag comes from a form field, so it can be any text.
+        let request = request.map_err(|_| {
+            PageError::BadRequest("A field contains characters that are not allowed.")
+        })?;
         let response = Arc::clone(&self.host).call_admin_api(self.account.clone(), request).await;
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, MAX_REPLY_BYTES).await.map_err(|_| PageError::Internal)?;
@@ -147,22 +147,22 @@ impl AdminClient {
     }
 }
 
-/// A text of an object; empty where there is none.
+/// Returns a string field of a JSON object, or an empty string.
 pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The things in a list of an object.
+/// Returns the elements of an array field.
 pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The texts in a list of an object.
+/// Returns the strings of an array field.
 pub(crate) fn texts<'a>(value: &'a Value, name: &str) -> Vec<&'a str> {
     list(value, name).iter().filter_map(Value::as_str).collect()
 }
 
-/// A count of an object.
+/// Returns an unsigned number field.
 pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
     value.get(name).and_then(Value::as_u64)
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_objection_stands_beside_the_field_that_is_to_blame() {
+    fn refusals_are_shown_beside_their_field() {
         let refusal = |field: &str| AdminRefusal {
             status: StatusCode::BAD_REQUEST,
             field: field.to_owned(),

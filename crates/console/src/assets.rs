@@ -1,5 +1,5 @@
-//! The stylesheet and the script, embedded, at addresses that change with their content, so that
-//! browsers may keep them for ever.
+//! The embedded stylesheet and scripts. Their paths change with their content, so browsers may
+//! cache them without limit.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use http::header;
 use crate::page_error::PageError;
 use admin::random;
 
-/// A file in the binary.
+/// A file embedded in the binary.
 pub(crate) struct StaticAsset {
     name: String,
     path: String,
@@ -25,7 +25,6 @@ impl StaticAsset {
         Self { path: format!("/assets/{name}"), name, mime, text }
     }
 
-    /// Its address.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -49,17 +48,14 @@ static PLAYGROUND: LazyLock<StaticAsset> = LazyLock::new(|| {
     StaticAsset::new("playground", "js", "text/javascript; charset=utf-8", text)
 });
 
-/// The script of the playground.
 pub(crate) fn playground() -> &'static StaticAsset {
     &PLAYGROUND
 }
 
-/// The stylesheet.
 pub(crate) fn style() -> &'static StaticAsset {
     &STYLE
 }
 
-/// The script.
 pub(crate) fn script() -> &'static StaticAsset {
     &SCRIPT
 }

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::display;
 
-/// What something costs.
+/// One line of a price table.
 pub(crate) struct PriceRow {
     pub(crate) label: String,
     pub(crate) price: String,
@@ -72,7 +72,7 @@ pub(crate) fn price_rows(prices: &ModelPrices) -> Vec<PriceRow> {
     for (what, price, unit) in units {
         rows.extend(price.map(|price| price_row(what, display::per_unit(price), unit)));
     }
-    // One that is billed by its tokens alone has no price of its own to show.
+    // An image billed by its tokens only has no price of its own.
     for picture in pictures.iter().filter(|picture| picture.price > Price::FREE) {
         let words = [&picture.size, &picture.quality].into_iter().flatten().cloned();
         let what = std::iter::once("Image".to_owned()).chain(words).collect::<Vec<_>>().join(", ");
@@ -100,7 +100,7 @@ fn rate_rows(rates: &TokenRates) -> Vec<PriceRow> {
     rows
 }
 
-/// The prices that replace the plain ones: for long prompts, for other service tiers.
+/// Prices that replace the plain ones: for long prompts and for other service tiers.
 pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)> {
     let long = |long: &LongPromptPrices| {
         (
@@ -125,7 +125,7 @@ pub(crate) fn other_prices(prices: &ModelPrices) -> Vec<(String, Vec<PriceRow>)>
     groups
 }
 
-/// What thinking can be steered by, in a sentence.
+/// Describes in one sentence how thinking can be controlled.
 pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
     let mut parts = Vec::new();
@@ -155,7 +155,7 @@ pub(crate) fn thinking_range(thinking: &ThinkingRange) -> String {
     })
 }
 
-/// The capability tags of a model, each with what it promises; at most so many.
+/// Renders at most `most` capability tags of a model, each with its description as the title.
 pub(crate) fn features(model: &Model, most: usize) -> Markup {
     let more = model.features.len().saturating_sub(most);
     html! {

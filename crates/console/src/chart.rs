@@ -2,27 +2,26 @@
 
 use maud::{Markup, html};
 
-/// How wide and high a chart is drawn; the page scales it.
+/// Drawing size; the page scales it.
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 240.0;
-/// Room for the labels below, and for those on the left.
+/// Space for the labels below the chart and to its left.
 const LABEL_ROW_HEIGHT: f64 = 24.0;
 const LABEL_COLUMN_WIDTH: f64 = 64.0;
-/// How many labels fit below.
 const MAX_AXIS_LABELS: usize = 8;
 
-/// What is drawn: some rows of values, one value of each for every step.
+/// One or more series of values, with one value for every step.
 pub(crate) struct Chart<'a> {
-    /// What the chart shows, for those who cannot see it.
+    /// Text for screen readers.
     pub(crate) title: &'a str,
-    /// The name of each step: for the axis, and in full.
+    /// Short name for the axis and full name of each step.
     pub(crate) steps: &'a [(String, String)],
     pub(crate) series: &'a [ChartSeries],
-    /// A value as people read it.
+    /// Formats a value for display.
     pub(crate) format_value: fn(i64) -> String,
 }
 
-/// One row of values.
+/// One series of values.
 pub(crate) struct ChartSeries {
     pub(crate) name: String,
     pub(crate) values: Vec<i64>,
@@ -39,7 +38,7 @@ impl ChartSeries {
 }
 
 impl Chart<'_> {
-    /// The rows on top of each other.
+    /// Draws the series stacked.
     pub(crate) fn stacked_bars(&self) -> Markup {
         let sum = |step| {
             self.series.iter().fold(0, |sum: i64, row| sum.saturating_add(row.value_at(step)))
@@ -54,8 +53,8 @@ impl Chart<'_> {
                     title { (self.tooltip(step, name)) }
                     rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
                         height=(px(HEIGHT)) {}
-                    @for (place, low, high) in self.stacked(step) {
-                        rect.{ "s" (place) } x=(px(x)) width=(px(width))
+                    @for (index, low, high) in self.stacked(step) {
+                        rect.{ "s" (index) } x=(px(x)) width=(px(width))
                             y=(px(y_of(high, top)))
                             height=(px((y_of(low, top) - y_of(high, top)).max(0.5))) {}
                     }
@@ -65,7 +64,7 @@ impl Chart<'_> {
         self.frame(top, &body)
     }
 
-    /// The rows beside each other.
+    /// Draws each series as a line.
     pub(crate) fn lines(&self) -> Markup {
         let largest = self.series.iter().flat_map(|row| row.values.iter().copied()).max();
         let top = round_up_axis(largest.unwrap_or_default());
@@ -79,8 +78,8 @@ impl Chart<'_> {
             points.join(" ")
         };
         let body = html! {
-            @for (place, row) in self.series.iter().enumerate() {
-                polyline.line.{ "s" (place) } points=(path(row)) {}
+            @for (index, row) in self.series.iter().enumerate() {
+                polyline.line.{ "s" (index) } points=(path(row)) {}
             }
             @for (step, (_, name)) in self.steps.iter().enumerate() {
                 g.step {
@@ -93,14 +92,14 @@ impl Chart<'_> {
         self.frame(top, &body)
     }
 
-    /// The parts of one bar: whose, from where, to where.
+    /// The parts of one bar: series index, lower value, upper value.
     fn stacked(&self, step: usize) -> Vec<(usize, i64, i64)> {
         let mut parts = Vec::new();
         let mut low = 0_i64;
-        for (place, row) in self.series.iter().enumerate() {
+        for (index, row) in self.series.iter().enumerate() {
             let high = low.saturating_add(row.value_at(step).max(0));
             if high > low {
-                parts.push((place, low, high));
+                parts.push((index, low, high));
             }
             low = high;
         }
@@ -115,7 +114,7 @@ impl Chart<'_> {
         text
     }
 
-    /// Axes, the drawing, what the colours mean, and the figures as a table.
+    /// Adds the axes, the legend and the figures as a table to the drawing.
     fn frame(&self, top: i64, body: &Markup) -> Markup {
         let every = self.steps.len().div_ceil(MAX_AXIS_LABELS).max(1);
         let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
@@ -137,8 +136,8 @@ impl Chart<'_> {
                     }
                 }
                 ul.legend {
-                    @for (place, row) in self.series.iter().enumerate() {
-                        li { span.swatch.{ "s" (place) } {} bdi { (row.name) } }
+                    @for (index, row) in self.series.iter().enumerate() {
+                        li { span.swatch.{ "s" (index) } {} bdi { (row.name) } }
                     }
                 }
                 details {
@@ -173,18 +172,18 @@ impl Chart<'_> {
     }
 }
 
-/// How far from the top a value stands.
+/// Vertical position of a value.
 fn y_of(value: i64, top: i64) -> f64 {
     HEIGHT - (HEIGHT - 8.0) * value as f64 / top.max(1) as f64
 }
 
-/// A length, short: a tenth of a point is finer than a screen.
+/// Formats a length with one decimal, which is finer than a screen.
 fn px(length: f64) -> String {
     let text = format!("{length:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// The next round number that has four whole quarters, at or above the value.
+/// Rounds up to a number that divides into four round quarters.
 fn round_up_axis(value: i64) -> i64 {
     let mut unit = 1_i64;
     while let Some(next) = unit.checked_mul(10) {
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_is_round_and_never_below_the_highest_value() {
+    fn axis_top_is_round_and_above_all_values() {
         for value in [0, 1, 4, 5, 13, 99, 1_000, 123_456_789, i64::MAX / 2, i64::MAX] {
             assert!(round_up_axis(value) >= value, "{value}");
         }
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_leave_its_place() {
+    fn series_names_are_escaped() {
         let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
         let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
         let chart = Chart {

@@ -1,4 +1,4 @@
-//! The cookies of the console: what a browser carries from one page to the next.
+//! Cookies of the console.
 
 use axum::response::Response;
 use cookie::{Cookie, SameSite};
@@ -6,21 +6,21 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::state::ConsoleState;
 
-/// What a cookie holds. Each is a random word of which the store has the digest.
+/// Purpose of a cookie. Its value is a random token; the store holds only the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CookieKind {
-    /// A session.
     Session,
-    /// A one-time link that is being used.
+    /// A one-time link the browser has opened.
     Link,
-    /// A sign-in whose second factor is to come.
+    /// A sign-in that still needs its second factor.
     SecondFactor,
-    /// A sign-in that went to a provider of identities.
+    /// A sign-in that was sent to an identity provider.
     IdentityFlow,
 }
 
 impl CookieKind {
-    /// The prefix makes browsers refuse the cookie from anything but this very host over HTTPS.
+    /// The `__Host-` prefix makes browsers accept the cookie only from this host over HTTPS (RFC
+    /// 6265bis, section 4.1.3.2).
     const fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
             (Self::Session, true) => "__Host-portunus",
@@ -35,26 +35,26 @@ impl CookieKind {
     }
 }
 
-/// The word a request brings in that cookie, if it looks like one of ours.
-pub(crate) fn read(desk: &ConsoleState, headers: &HeaderMap, jar: CookieKind) -> Option<String> {
-    let name = jar.name(uses_https(desk));
+/// Returns the token in the request's cookie, if it has the right length.
+pub(crate) fn read(state: &ConsoleState, headers: &HeaderMap, kind: CookieKind) -> Option<String> {
+    let name = kind.name(uses_https(state));
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
     let found = cookies.find(|cookie| cookie.name() == name)?;
-    let word = found.value();
-    (word.len() == 64).then(|| word.to_owned())
+    let token = found.value();
+    (token.len() == 64).then(|| token.to_owned())
 }
 
-/// Gives the browser a word to bring back for so many seconds.
+/// Sets a cookie with a token for a number of seconds.
 pub(crate) fn set(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     response: &mut Response,
-    jar: CookieKind,
-    word: &str,
+    kind: CookieKind,
+    token: &str,
     seconds: i64,
 ) {
-    let secure = uses_https(desk);
-    let cookie = Cookie::build((jar.name(secure), word.to_owned()))
+    let secure = uses_https(state);
+    let cookie = Cookie::build((kind.name(secure), token.to_owned()))
         .path("/")
         .http_only(true)
         .same_site(SameSite::Lax)
@@ -67,11 +67,11 @@ pub(crate) fn set(
     }
 }
 
-/// Takes a word back from the browser.
-pub(crate) fn clear(desk: &ConsoleState, response: &mut Response, jar: CookieKind) {
-    set(desk, response, jar, "", 0);
+/// Deletes a cookie.
+pub(crate) fn clear(state: &ConsoleState, response: &mut Response, kind: CookieKind) {
+    set(state, response, kind, "", 0);
 }
 
-fn uses_https(desk: &ConsoleState) -> bool {
-    desk.host.public_url().starts_with("https://")
+fn uses_https(state: &ConsoleState) -> bool {
+    state.host.public_url().starts_with("https://")
 }

@@ -1,12 +1,13 @@
-//! Tables as files for spreadsheets.
+//! CSV lines (RFC 4180) that are safe to open in a spreadsheet.
 
-/// A line of such a file.
+/// Formats one CSV line.
 pub fn csv_line<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     let cells: Vec<String> = cells.into_iter().map(|cell| quote_cell(cell.as_ref())).collect();
     format!("{}\r\n", cells.join(","))
 }
 
-/// A cell. What a spreadsheet would take for a formula is kept from being one.
+/// Quotes a cell. A leading apostrophe keeps spreadsheets from running it as a formula; see
+/// <https://owasp.org/www-community/attacks/CSV_Injection>.
 fn quote_cell(cell: &str) -> String {
     let formula =
         cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_no_formula_and_stays_in_its_place() {
+    fn cells_are_quoted_and_never_formulas() {
         let cells = ["plain", "a,\"b\"", "=1+1", "-0.5", ""];
         assert_eq!(csv_line(cells), "plain,\"a,\"\"b\"\"\",\"'=1+1\",-0.5,\r\n");
     }

@@ -1,4 +1,4 @@
-//! Amounts, counts and times as people read them. The exact figure goes along as a title.
+//! Formatting of amounts, counts and times. The exact value is in the title attribute.
 
 use canon::{Money, Price};
 use jiff::Timestamp;
@@ -9,7 +9,8 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Dollars: two digits from a cent up, more below, so that a small call does not look free.
+/// Dollars with two digits from one dollar up and more digits below, so that a small call does not
+/// look free.
 pub(crate) fn dollars(amount: Money) -> String {
     let nanos = amount.as_nanos();
     let sign = if nanos < 0 { "-" } else { "" };
@@ -29,7 +30,7 @@ pub(crate) fn dollars(amount: Money) -> String {
     format!("{sign}${}.{:0width$}", rounded / whole, rounded % whole)
 }
 
-/// An amount with all its digits in the title.
+/// Renders an amount with all its digits in the title.
 pub(crate) fn money(amount: Money) -> Markup {
     html! { span.num title={ "$" (amount) } { (dollars(amount)) } }
 }
@@ -44,18 +45,18 @@ pub(crate) fn per_unit(price: Price) -> String {
     with_cents(&price.to_per_unit())
 }
 
-/// A decimal with at least two digits behind the point: `$3.00`.
+/// A decimal with at least two digits after the point: `$3.00`.
 pub(crate) fn with_cents(text: &str) -> String {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     format!("${whole}.{fraction:0<2}")
 }
 
-/// A count with its thousands apart: `1,048,576`.
+/// A count with thousands separators: `1,048,576`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -78,7 +79,7 @@ pub(crate) fn short_count(n: u64) -> String {
     }
 }
 
-/// A moment in full: `2026-03-12 14:03:22 UTC`.
+/// A time in full: `2026-03-12 14:03:22 UTC`.
 pub(crate) fn timestamp(at: Micros) -> String {
     format_time(at, "%Y-%m-%d %H:%M:%S UTC")
 }
@@ -88,7 +89,7 @@ fn format_time(at: Micros, format: &str) -> String {
         .map_or_else(|_| "never".to_owned(), |t| t.strftime(format).to_string())
 }
 
-/// How long ago or in how long a moment is, the moment itself in the title.
+/// A time relative to now, with the full time in the title.
 pub(crate) fn relative_time(at: Micros, now: Micros) -> Markup {
     let machine = format_time(at, "%Y-%m-%dT%H:%M:%SZ");
     html! { time datetime=(machine) title=(timestamp(at)) { (relative_text(at, now)) } }
@@ -108,7 +109,7 @@ fn relative_text(at: Micros, now: Micros) -> String {
     if past { format!("{text} ago") } else { format!("in {text}") }
 }
 
-/// A short time: `340 ms`, `2.4 s`, `3 min`.
+/// A short duration: `340 ms`, `2.4 s`, `3 min`.
 pub(crate) fn duration(micros: Micros) -> String {
     let ms = micros.max(0) / 1_000;
     match ms {
@@ -118,7 +119,7 @@ pub(crate) fn duration(micros: Micros) -> String {
     }
 }
 
-/// How long to wait, in words.
+/// A waiting time in words.
 pub(crate) fn wait_time(seconds: u64) -> String {
     match seconds {
         0 | 1 => "a second".to_owned(),
@@ -127,7 +128,7 @@ pub(crate) fn wait_time(seconds: u64) -> String {
     }
 }
 
-/// How long something has lasted: `40 s`, `12 min`, `5 h 20 min`, `3 days`.
+/// A long duration: `40 s`, `12 min`, `5 h 20 min`, `3 days`.
 pub(crate) fn uptime(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_show_as_many_digits_as_they_need() {
+    fn amounts_have_enough_digits() {
         for (nanos, shown) in [
             (0, "$0.00"),
             (12_500, "$0.000013"),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_from_now() {
+    fn times_are_relative_to_now() {
         let s = 1_000_000;
         let now = 1_700_000_000 * s;
         assert_eq!(relative_text(now - 5 * s, now), "just now");

@@ -1,4 +1,4 @@
-//! Forms: reading what was sent, and showing fields with their messages beside them.
+//! Reading of submitted forms, and rendering of fields with their messages.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use maud::{Markup, html};
 
 use crate::page_error::PageError;
 
-/// The largest form, in bytes.
 pub(crate) const MAX_FORM_BYTES: usize = 16 * 1_024;
 
-/// The fields of a form. Unknown ones are ignored; of two with one name the first counts.
+/// Fields of a form. Unknown fields are ignored; of two fields with one name the first counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FormFields(Vec<(String, String)>);
 
 impl FormFields {
-    /// The fields of a form that nobody sent yet.
+    /// Fields with the given values, for a form that has not been submitted.
     pub(crate) fn prefilled(fields: Vec<(&str, String)>) -> Self {
         Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// What was sent under that name; empty when nothing was.
+    /// Value of a field; empty if it was not sent.
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(own, _)| own == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 
-    /// Whether a box was ticked.
+    /// Returns true if the field was sent, which is how browsers report a checked box.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(own, _)| own == name)
     }
 
-    /// Everything that was sent under that name.
+    /// All values sent under a name.
     pub(crate) fn get_all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// What was sent under that name, trimmed, unless it is longer than any honest value.
+    /// Trimmed value of a field. Rejects values above the limit.
     pub(crate) fn get_trimmed(&self, name: &str, longest: usize) -> Result<&str, PageError> {
         let value = self.get(name).trim();
         if value.len() > longest {
-            return Err(PageError::BadRequest("A field holds far more text than it can take."));
+            return Err(PageError::BadRequest("The text of a field is too long."));
         }
         Ok(value)
     }
 }
 
 impl FormFields {
-    /// The one value sent under that name, trimmed: two could be read differently by two readers.
+    /// Trimmed value of a field that may be sent only once. Two values could be read differently by
+    /// two readers.
     pub(crate) fn get_single(&self, name: &str, longest: usize) -> Result<&str, PageError> {
         if self.0.iter().filter(|(own, _)| own == name).count() > 1 {
             return Err(PageError::BadRequest("A field was sent twice."));
@@ -64,14 +64,12 @@ impl<S: Send + Sync> FromRequest<S> for FormFields {
     async fn from_request(request: Request, state: &S) -> Result<Self, PageError> {
         match Form::<Vec<(String, String)>>::from_request(request, state).await {
             Ok(Form(fields)) => Ok(Self(fields)),
-            Err(_) => {
-                Err(PageError::BadRequest("The form could not be read, or it is far too long."))
-            }
+            Err(_) => Err(PageError::BadRequest("The form is invalid or too large.")),
         }
     }
 }
 
-/// The parameters behind the question mark, read like a form.
+/// Query parameters, read like a form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueryFields(pub(crate) FormFields);
 
@@ -81,24 +79,23 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryFields {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
         match Query::<Vec<(String, String)>>::from_request_parts(parts, state).await {
             Ok(Query(fields)) => Ok(Self(FormFields(fields))),
-            Err(_) => {
-                Err(PageError::BadRequest("The address holds parameters that cannot be read."))
-            }
+            Err(_) => Err(PageError::BadRequest("The address contains invalid parameters.")),
         }
     }
 }
 
-/// What is wrong with which field.
+/// Error messages by field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FieldErrors(BTreeMap<String, String>);
 
 impl FieldErrors {
-    /// Objects to a field, or to the whole under an empty name; the first objection stands.
+    /// Adds a message to a field, or to the whole form under an empty name. The first message for a
+    /// field is kept.
     pub(crate) fn add(&mut self, field: &str, why: impl Into<String>) {
         self.0.entry(field.to_owned()).or_insert_with(|| why.into());
     }
 
-    /// Adds an objection of administration, whose fields are named as in the JSON API.
+    /// Adds a message for a field under its name in the JSON API.
     pub(crate) fn add_api_field(&mut self, field: &str, why: impl Into<String>) {
         let name = match field {
             "cap_usd" => "cap",
@@ -121,7 +118,7 @@ impl FieldErrors {
     }
 }
 
-/// One labelled input.
+/// A labelled input.
 pub(crate) struct FormInput<'a> {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
@@ -131,10 +128,10 @@ pub(crate) struct FormInput<'a> {
     pub(crate) autocomplete: &'static str,
     pub(crate) input_mode: Option<&'static str>,
     pub(crate) required: bool,
-    /// Whether to say that it may stay empty, where it may.
+    /// Marks the label as optional if the field is not required.
     pub(crate) mark_optional: bool,
     pub(crate) autofocus: bool,
-    /// Whether the script says how good a password this would be.
+    /// Lets the script show the strength of the password.
     pub(crate) show_strength: bool,
 }
 
@@ -157,31 +154,31 @@ impl Default for FormInput<'_> {
 }
 
 impl FormInput<'_> {
-    /// The field with its help and, if there is one, its objection.
-    pub(crate) fn render(&self, wrongs: &FieldErrors) -> Markup {
+    /// Renders the input with its help and its error message.
+    pub(crate) fn render(&self, errors: &FieldErrors) -> Markup {
         let Self {
             name,
             label,
             kind,
             value,
             help,
-            autocomplete: complete,
-            input_mode: mode,
+            autocomplete,
+            input_mode,
             required,
-            mark_optional: optional,
-            autofocus: focus,
-            show_strength: strength,
+            mark_optional,
+            autofocus,
+            show_strength,
         } = self;
-        let wrong = wrongs.get(name);
+        let wrong = errors.get(name);
         html! {
             div.field.wrong[wrong.is_some()] {
                 label for=(name) {
                     (label)
-                    @if *optional && !required { span.optional { " optional" } }
+                    @if *mark_optional && !required { span.optional { " optional" } }
                 }
-                input id=(name) name=(name) type=(kind) value=(value) autocomplete=(complete)
-                    autocapitalize="none" spellcheck="false" inputmode=[mode]
-                    required[*required] autofocus[*focus] data-strength[*strength]
+                input id=(name) name=(name) type=(kind) value=(value) autocomplete=(autocomplete)
+                    autocapitalize="none" spellcheck="false" inputmode=[input_mode]
+                    required[*required] autofocus[*autofocus] data-strength[*show_strength]
                     aria-invalid=[wrong.map(|_| "true")]
                     aria-describedby=[note_ids(name, wrong, *help)];
                 (field_notes(name, wrong, *help))
@@ -190,7 +187,7 @@ impl FormInput<'_> {
     }
 }
 
-/// The ids of the notes below a field.
+/// Value of `aria-describedby`: the ids of the notes below a field.
 pub(crate) fn note_ids(name: &str, wrong: Option<&str>, help: Option<&str>) -> Option<String> {
     let ids: Vec<String> = [wrong.map(|_| "wrong"), help.map(|_| "help")]
         .into_iter()
@@ -200,7 +197,7 @@ pub(crate) fn note_ids(name: &str, wrong: Option<&str>, help: Option<&str>) -> O
     (!ids.is_empty()).then(|| ids.join(" "))
 }
 
-/// The objection to a field and its help.
+/// Renders the error message and the help of a field.
 pub(crate) fn field_notes(name: &str, wrong: Option<&str>, help: Option<&str>) -> Markup {
     html! {
         @if let Some(wrong) = wrong { p.objection id={ (name) "-wrong" } { (wrong) } }

@@ -1,4 +1,4 @@
-//! The guards of routes: nothing behind them runs before they agree.
+//! Guards of routes. They run before any handler.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
-use crate::layout::{redirect_to, see_other};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
 use admin::random;
 
-/// The store's name for the one-time set-up word.
+/// Setting that holds the one-time setup token.
 pub(crate) const SETUP_TOKEN_SETTING: &str = "setup_token";
 
-/// Lets people through who are signed in; others go to the sign-in page.
+/// Admits signed-in users; redirects others to the sign-in page.
 pub(crate) async fn require_session(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match session::find_session(&desk, request.headers()).await {
-        Ok(Some(mut signed)) => {
-            match acting_for::team_from_query(&desk, &signed, request.uri()).await {
+    match session::find_session(&state, request.headers()).await {
+        Ok(Some(mut user)) => {
+            match acting_for::team_from_query(&state, &user, request.uri()).await {
                 Ok(team) => {
-                    signed.team = team;
-                    request.extensions_mut().insert(signed);
+                    user.team = team;
+                    request.extensions_mut().insert(user);
                     next.run(request).await
                 }
-                Err(trouble) => trouble.into_response(),
+                Err(error) => error.into_response(),
             }
         }
         Ok(None) => redirect_to_login(&request),
-        Err(trouble) => trouble.into_response(),
+        Err(error) => error.into_response(),
     }
 }
 
-/// The way to the sign-in page, which knows where to go on from there.
+/// Redirects to the sign-in page, which returns to the requested page afterwards.
 fn redirect_to_login(request: &Request) -> Response {
     let wanted = request.uri().path_and_query().map_or("", |path| path.as_str());
     match urls::console_path(wanted) {
@@ -50,16 +50,16 @@ fn redirect_to_login(request: &Request) -> Response {
     }
 }
 
-/// Lets people through whose address holds the one-time set-up word, while there is one.
+/// Admits requests with the one-time setup token, as long as one exists.
 pub(crate) async fn require_setup_token(
-    State(desk): State<Arc<ConsoleState>>,
-    Path(place): Path<HashMap<String, String>>,
+    State(state): State<Arc<ConsoleState>>,
+    Path(parameters): Path<HashMap<String, String>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let given = place.get("token").map_or("", String::as_str);
-    match desk.store.setting(SETUP_TOKEN_SETTING).await {
-        Ok(Some(word)) if random::constant_time_eq(&word, given) => next.run(request).await,
+    let given = parameters.get("token").map_or("", String::as_str);
+    match state.store.setting(SETUP_TOKEN_SETTING).await {
+        Ok(Some(token)) if random::constant_time_eq(&token, given) => next.run(request).await,
         Ok(_) => PageError::NotFound.into_response(),
         Err(error) => PageError::from(error).into_response(),
     }

@@ -1,4 +1,4 @@
-//! What the console needs of the gateway it is part of.
+//! Interface of the gateway that the console runs in.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,25 +14,25 @@ use store::{Account, Vault};
 
 pub use config::{IdentityProvider, MailMessage};
 
-/// Something that takes its time.
+/// A boxed future returned by [`ConsoleHost`].
 pub type HostFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The gateway as the console sees it.
+/// Services the gateway provides to the console.
 pub trait ConsoleHost: Send + Sync + 'static {
-    /// Shows the catalog in force: calls `look` once, with one snapshot.
+    /// Calls `look` once with a snapshot of the current catalog.
     fn with_catalog(&self, look: &mut dyn FnMut(&Catalog));
 
-    /// The configured address of the gateway, without a slash at the end.
+    /// Configured public URL of the gateway, without a slash at the end.
     fn public_url(&self) -> String;
 
-    /// The formats the gateway serves: `chat`, `responses`, `messages`, `native`, `images`,
-    /// `embeddings`. Examples are shown for these and no others.
+    /// Request formats the gateway serves: `chat`, `responses`, `messages`, `native`, `images`,
+    /// `embeddings`. The pages show examples for these only.
     fn formats(&self) -> Vec<&'static str>;
 
-    /// The description of the API, as OpenAPI has it.
+    /// The OpenAPI document of the API.
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value>;
 
-    /// Serves a request for the API as if it had come with that key, from that address.
+    /// Serves an API request as if it came with this key and from this address.
     fn call_api(
         self: Arc<Self>,
         key: String,
@@ -40,34 +40,33 @@ pub trait ConsoleHost: Send + Sync + 'static {
         request: Request<Body>,
     ) -> HostFuture<Response>;
 
-    /// Serves a request for administration (`/api/admin/…`) in the name of somebody signed in, with
-    /// the rights of their account.
+    /// Serves a request to `/api/admin/…` with the rights of an account.
     fn call_admin_api(
         self: Arc<Self>,
         account: Account,
         request: Request<Body>,
     ) -> HostFuture<Response>;
 
-    /// The time.
+    /// Current time.
     fn now(&self) -> Micros;
 
     /// Administration of accounts, teams and keys.
     fn accounts(&self) -> &AccountAdmin;
 
-    /// Where secrets that must be had again are sealed.
+    /// Vault for secrets that must be readable again.
     fn vault(&self) -> &Vault;
 
-    /// Whether mail can be sent.
+    /// Returns true if mail can be sent.
     fn can_mail(&self) -> bool;
 
-    /// Sends a mail. The error is for the log.
+    /// Sends a mail. The error text is meant for the log.
     fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>>;
 
-    /// The providers of identities to sign in with.
+    /// Identity providers users can sign in with.
     fn identity_providers(&self) -> Vec<IdentityProvider>;
 
-    /// Sends a request to a provider of identities. Redirects are not followed, and the answer is
-    /// small. The error is for the log.
+    /// Sends a request to an identity provider. Redirects are not followed and the response size is
+    /// limited. The error text is meant for the log.
     fn fetch(
         &self,
         request: Request<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What all pages have in common: the frame around them and the headers that protect them.
+//! Layout of the pages: header, navigation and footer.
 
 use std::sync::Arc;
 
@@ -13,41 +13,40 @@ use crate::state::ConsoleState;
 use crate::{assets, nav};
 use admin::names;
 
-/// Nothing but our own style, script and forms; no frame may show us.
+/// Allows only our own styles, scripts and forms, and no framing.
 const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
     img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     connect-src 'self'";
 
-/// The key in the door, as mark and as icon.
 const FAVICON_DATA_URL: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' \
     viewBox='0 0 32 32'%3E%3Cpath fill='%230b5d66' d='M4 30V14a12 12 0 0 1 24 0v16z'/%3E\
     %3Cpath fill='%23f3d9a4' d='M16 9a4 4 0 0 1 1.8 7.6L19 24h-6l1.2-7.4A4 4 0 0 1 16 9z'/%3E\
     %3C/svg%3E";
 
 tokio::task_local! {
-    /// What the gateway is called on the page that is being made.
+    /// Configured name of the gateway during one request.
     static GATEWAY_NAME: String;
 }
 
-/// Has pages know what the gateway is called.
+/// Middleware that makes the gateway's name available to the layout.
 pub(crate) async fn with_gateway_name(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     request: Request,
     next: Next,
 ) -> Response {
     if request.uri().path().starts_with("/assets/") {
         return next.run(request).await;
     }
-    let name = names::gateway_name(&desk.store).await;
+    let name = names::gateway_name(&state.store).await;
     GATEWAY_NAME.scope(name, next.run(request)).await
 }
 
-/// What the gateway is called; outside of a request, what the program is.
+/// Name of the gateway; `Portunus` outside a request.
 pub(crate) fn gateway_name() -> String {
     GATEWAY_NAME.try_with(Clone::clone).unwrap_or_else(|_| "Portunus".to_owned())
 }
 
-/// Which part of the site a page belongs to.
+/// Section of the site a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteSection {
     Front,
@@ -57,7 +56,7 @@ pub(crate) enum SiteSection {
     Elsewhere,
 }
 
-/// The frame of one page.
+/// Layout of one page.
 pub(crate) struct Layout<'a> {
     title: &'a str,
     section: SiteSection,
@@ -66,32 +65,32 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// A page that anyone may see and that looks the same to everyone.
-    pub(crate) fn public(title: &'a str, part: SiteSection) -> Self {
-        Self { title, section: part, viewer: None, nav_path: "" }
+    /// A public page, the same for everyone.
+    pub(crate) fn public(title: &'a str, section: SiteSection) -> Self {
+        Self { title, section: section, viewer: None, nav_path: "" }
     }
 
-    /// A page outside the directory for someone not signed in.
+    /// A page for users who are not signed in.
     pub(crate) fn signed_out(title: &'a str) -> Self {
         Self { title, section: SiteSection::Elsewhere, viewer: None, nav_path: "" }
     }
 
-    /// A page for someone signed in.
-    pub(crate) fn signed_in(title: &'a str, who: impl Into<PageViewer<'a>>) -> Self {
-        Self { title, section: SiteSection::Console, viewer: Some(who.into()), nav_path: "" }
+    /// A page for a signed-in user.
+    pub(crate) fn signed_in(title: &'a str, viewer: impl Into<PageViewer<'a>>) -> Self {
+        Self { title, section: SiteSection::Console, viewer: Some(viewer.into()), nav_path: "" }
     }
 
-    /// The same page, known to be at that place of the console.
+    /// Marks the page's entry in the navigation.
     pub(crate) fn with_nav(self, here: &'static str) -> Self {
         Self { nav_path: here, ..self }
     }
 }
 
-/// A page.
-pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Response {
-    let Layout { title, section: part, viewer: who, nav_path: place } = shell;
+/// Renders a page.
+pub(crate) fn page(status: StatusCode, layout: &Layout<'_>, body: &Markup) -> Response {
+    let Layout { title, section, viewer, nav_path } = layout;
     let name = gateway_name();
-    let here = |this: SiteSection| (*part == this).then_some("page");
+    let here = |this: SiteSection| (*section == this).then_some("page");
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -112,7 +111,7 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
                             a href="/models" aria-current=[here(SiteSection::Models)] { "Models" }
                             a href="/docs" aria-current=[here(SiteSection::Reference)] { "API" }
                             a href="/console" aria-current=[here(SiteSection::Console)] { "Console" }
-                            @if let Some(PageViewer { account, .. }) = who {
+                            @if let Some(PageViewer { account, .. }) = viewer {
                                 form.out method="post" action="/logout" {
                                     span.who { bdi { (account.username) } }
                                     button.link type="submit" { "Sign out" }
@@ -121,7 +120,7 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
                         }
                     }
                 }
-                @if let Some(who) = who { (nav::render_nav(*who, place)) (who.team_switch(place)) }
+                @if let Some(viewer) = viewer { (nav::render_nav(*viewer, nav_path)) (viewer.team_switch(nav_path)) }
                 main #main { (body) }
                 footer {
                     p { "Portunus · one key, every model, exact money" }
@@ -132,40 +131,26 @@ pub(crate) fn page(status: StatusCode, shell: &Layout<'_>, body: &Markup) -> Res
     (status, markup).into_response()
 }
 
-/// A page that went well.
-pub(crate) fn ok_page(shell: &Layout<'_>, body: &Markup) -> Response {
-    page(StatusCode::OK, shell, body)
+/// Renders a page with status 200.
+pub(crate) fn ok_page(layout: &Layout<'_>, body: &Markup) -> Response {
+    page(StatusCode::OK, layout, body)
 }
 
-/// Sends the browser elsewhere on this site, with GET.
-pub(crate) fn see_other(path: &'static str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
-    response
-}
-
-/// Sends the browser to a path of this site that was checked before.
-pub(crate) fn redirect_to(path: &str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    let path = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
-    response.headers_mut().insert(header::LOCATION, path);
-    response
-}
-
-/// Lets caches keep a public page, but asks them to check each time.
+/// Lets caches store a public page, but makes them revalidate it.
 pub(crate) fn with_revalidation(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// Adds the headers every answer carries. What a page set itself stays.
+/// Adds the security headers every response carries. Headers set by the page are kept.
 pub(crate) fn with_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_default_header(headers, header::CONTENT_SECURITY_POLICY, SECURITY_POLICY);
     set_default_header(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    // Other sites learn nothing from it. `no-referrer` would say the same to them, but makes
-    // browsers send `Origin: null` with our own forms, and where they send no `Sec-Fetch-Site`
-    // either (plain HTTP beyond this machine) nothing would tell our form from a foreign one.
+    // `same-origin` tells other sites nothing, like `no-referrer`. But `no-referrer` makes browsers
+    // send `Origin: null` with our own forms. Over plain HTTP they send no `Sec-Fetch-Site` either,
+    // and the CSRF check could not recognise our forms. See
+    // <https://www.w3.org/TR/referrer-policy/>.
     set_default_header(headers, header::REFERRER_POLICY, "same-origin");
     set_default_header(headers, header::CACHE_CONTROL, "no-store");
     response

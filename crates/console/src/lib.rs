@@ -1,9 +1,9 @@
-//! The console and the model directory as web pages.
+//! Web pages of the console and the model directory.
 //!
-//! Pages are made on the server, need no script to work and fetch nothing from elsewhere. The
-//! whole of it is a [`router`] built from the list in [`routes`], where every address stands with
-//! its guard. What the pages need of the gateway around them is the [`ConsoleHost`]; everything else is in
-//! the store. No page ever looks at the `ConsoleHost` header: addresses come from [`ConsoleHost::public_url`].
+//! Pages are rendered on the server, work without scripts and load nothing from other sites.
+//! [`router`] is built from the list in [`routes`], which names the guard of every path. The pages
+//! use the store and, through [`ConsoleHost`], the gateway around them. No page reads the `Host`
+//! header; URLs come from [`ConsoleHost::public_url`].
 
 mod acting_for;
 mod admin_client;
@@ -12,7 +12,9 @@ mod catalog_view;
 mod chart;
 mod cookies;
 mod csv;
+mod discovery;
 mod display;
+mod error_page;
 mod form;
 mod guard;
 mod host;
@@ -25,6 +27,7 @@ mod page_error;
 mod pages;
 mod passkey;
 mod password;
+mod redirect;
 mod routes;
 mod session;
 mod shared_fields;
@@ -43,7 +46,9 @@ pub use routes::{Guard, Route, router, routes};
 
 use axum::response::{IntoResponse, Response};
 
-/// The page that says that nothing is here, for whoever owns the router's fallback.
+/// The 404 page, for the owner of the router's fallback.
 pub fn not_found() -> Response {
-    layout::with_security_headers(page_error::PageError::NotFound.into_response())
+    layout::with_security_headers(error_page::render(
+        page_error::PageError::NotFound.into_response(),
+    ))
 }

@@ -1,8 +1,8 @@
-//! One-time links: a random word in an address, its digest in the store.
+//! One-time links: a random token in the URL, its digest in the store.
 //!
-//! Whoever opens a link is sent on to the page it is for, with the word in a cookie: so it stays in
-//! no history, in no referrer and in no address that is read over a shoulder. Opening a link uses
-//! nothing up, for programs open what is in mails; sending the form behind it does.
+//! Opening a link stores the token in a cookie and redirects to the page the link is for. The token
+//! therefore stays out of the history, the referrer and the address bar. Opening does not use the
+//! link up, because mail scanners open links too. Submitting the form does.
 
 use std::sync::Arc;
 
@@ -13,53 +13,54 @@ use ledger::Micros;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
-use crate::layout::see_other;
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::state::ConsoleState;
 use admin::random;
 
 pub(crate) use admin::one_time_link::{LINK_LIFETIMES, LinkData, link_data, new_link};
 
-/// Makes a link and returns its word.
+/// Creates a link and returns its token.
 pub(crate) async fn create(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &LinkData,
     life: Micros,
 ) -> Result<String, PageError> {
-    let word = random::random_token().map_err(|_| PageError::Internal)?;
-    add(desk, random::digest(&word), purpose, account_id, note, life).await?;
-    Ok(word)
+    let token = random::random_token().map_err(|_| PageError::Internal)?;
+    add(state, random::digest(&token), purpose, account_id, note, life).await?;
+    Ok(token)
 }
 
-/// Adds a link whose digest is known.
+/// Stores a link under a given digest.
 pub(crate) async fn add(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     hash: Vec<u8>,
     purpose: LinkPurpose,
     account_id: Option<&str>,
     note: &LinkData,
     life: Micros,
 ) -> Result<(), PageError> {
-    let now = desk.now();
-    if let Err(error) = desk.store.sweep_links(now).await {
-        tracing::warn!("old links could not be cleared away: {error}");
+    let now = state.now();
+    if let Err(error) = state.store.sweep_links(now).await {
+        tracing::warn!("cannot delete expired links: {error}");
     }
-    Ok(desk.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
+    Ok(state.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }
 
-/// The address of a link.
-pub(crate) fn url(desk: &ConsoleState, word: &str) -> String {
-    format!("{}/link/{word}", desk.base_url())
+/// URL of a link.
+pub(crate) fn url(state: &ConsoleState, token: &str) -> String {
+    format!("{}/link/{token}", state.base_url())
 }
 
 /// `GET /link/{token}`
 pub(crate) async fn open(
-    State(desk): State<Arc<ConsoleState>>,
-    Path(word): Path<String>,
+    State(state): State<Arc<ConsoleState>>,
+    Path(token): Path<String>,
 ) -> Result<Response, PageError> {
-    let link = desk.store.link(&random::digest(&word)).await?.filter(|link| is_valid(&desk, link));
+    let link =
+        state.store.link(&random::digest(&token)).await?.filter(|link| is_valid(&state, link));
     let page = match link.ok_or(PageError::InvalidLink)?.purpose {
         LinkPurpose::SignUp | LinkPurpose::Invite => "/signup/new",
         LinkPurpose::Reset => "/reset/new",
@@ -70,34 +71,34 @@ pub(crate) async fn open(
     };
     let mut response = see_other(page);
     response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    cookies::set(&desk, &mut response, CookieKind::Link, &word, LINK_LIFETIMES.reset / 1_000_000);
+    cookies::set(&state, &mut response, CookieKind::Link, &token, LINK_LIFETIMES.reset / 1_000_000);
     Ok(response)
 }
 
-/// The link that the request's browser opened, if it is one of these and still good.
+/// Returns the valid link this browser has opened, if it has one of the given purposes.
 pub(crate) async fn from_cookie(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     purposes: &[LinkPurpose],
 ) -> Result<Link, PageError> {
-    let word = cookies::read(desk, headers, CookieKind::Link).ok_or(PageError::InvalidLink)?;
-    let link = desk.store.link(&random::digest(&word)).await?;
-    let fits = |link: &Link| purposes.contains(&link.purpose) && is_valid(desk, link);
+    let token = cookies::read(state, headers, CookieKind::Link).ok_or(PageError::InvalidLink)?;
+    let link = state.store.link(&random::digest(&token)).await?;
+    let fits = |link: &Link| purposes.contains(&link.purpose) && is_valid(state, link);
     link.filter(fits).ok_or(PageError::InvalidLink)
 }
 
-/// Uses a link up. Of all who try at once, one goes on.
-pub(crate) async fn consume(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
-    let taken = desk.store.take_link(&link.hash, link.purpose).await?;
-    taken.filter(|link| is_valid(desk, link)).map(|_| ()).ok_or(PageError::InvalidLink)
+/// Uses a link up. Only one of several concurrent requests succeeds.
+pub(crate) async fn consume(state: &ConsoleState, link: &Link) -> Result<(), PageError> {
+    let taken = state.store.take_link(&link.hash, link.purpose).await?;
+    taken.filter(|link| is_valid(state, link)).map(|_| ()).ok_or(PageError::InvalidLink)
 }
 
-/// Puts a link back that was taken for nothing.
-pub(crate) async fn restore(desk: &ConsoleState, link: &Link) -> Result<(), PageError> {
-    Ok(desk.store.add_link(link).await?)
+/// Restores a link whose action failed.
+pub(crate) async fn restore(state: &ConsoleState, link: &Link) -> Result<(), PageError> {
+    Ok(state.store.add_link(link).await?)
 }
 
-/// Whether a link can still be used.
-pub(crate) fn is_valid(desk: &ConsoleState, link: &Link) -> bool {
-    desk.now() < link.expires
+/// Returns true if the link has not expired.
+pub(crate) fn is_valid(state: &ConsoleState, link: &Link) -> bool {
+    state.now() < link.expires
 }

@@ -1,15 +1,15 @@
-//! The places of the console, in the order they are listed. A new page adds a line.
+//! Navigation of the console, in display order.
 
 use maud::{Markup, html};
 use store::AccountRole;
 
 use crate::acting_for::PageViewer;
 
-/// A place of the console.
+/// One entry of the navigation.
 struct NavEntry {
     path: &'static str,
     title: &'static str,
-    /// Who finds it in the list. What a page shows and does is decided by the page.
+    /// Roles that see the entry. The page itself checks the rights.
     visible_to: &'static [AccountRole],
 }
 
@@ -32,17 +32,17 @@ const NAV_ENTRIES: [NavEntry; 12] = [
     NavEntry { path: "/console/account", title: "Your account", visible_to: EVERYONE },
 ];
 
-/// The list for somebody who is at that place.
-pub(crate) fn render_nav(who: PageViewer<'_>, here: &str) -> Markup {
-    let role = who.account.role;
+/// Renders the navigation with the current page marked.
+pub(crate) fn render_nav(viewer: PageViewer<'_>, here: &str) -> Markup {
+    let role = viewer.account.role;
     html! {
         nav.places aria-label="Console" {
             ul {
-                @for place in NAV_ENTRIES.iter().filter(|place| place.visible_to.contains(&role)) {
+                @for entry in NAV_ENTRIES.iter().filter(|entry| entry.visible_to.contains(&role)) {
                     li {
-                        a href=(who.link_to(place.path))
-                            aria-current=[(place.path == here).then_some("page")] {
-                            (place.title)
+                        a href=(viewer.link_to(entry.path))
+                            aria-current=[(entry.path == here).then_some("page")] {
+                            (entry.title)
                         }
                     }
                 }

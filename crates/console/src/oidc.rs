@@ -1,10 +1,10 @@
-//! Signing in through a provider of identities (OpenID Connect, the code flow with PKCE).
+//! Sign-in through an identity provider: OpenID Connect authorization code flow
+//! (<https://openid.net/specs/openid-connect-core-1_0.html>) with PKCE (RFC 7636).
 //!
-//! The way out leaves a word in the browser and its digest, together with the state, in the store;
-//! only the browser that left can come back, once, within ten minutes, from the provider it went
-//! to. Who somebody is, is the pair of issuer and subject; an address is never enough.
+//! Starting the flow sets a cookie and stores the digest of cookie and state. Only the same browser
+//! can return, once, within ten minutes and from the same provider. A user is identified by issuer
+//! and subject, never by the e-mail address.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,21 +15,18 @@ use http::{HeaderValue, header};
 use ledger::Micros;
 use maud::html;
 use openidconnect::core::{
-    CoreAuthDisplay, CoreAuthenticationFlow, CoreClaimName, CoreClaimType, CoreClient,
-    CoreClientAuthMethod, CoreGrantType, CoreIdToken, CoreJsonWebKey,
-    CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreJwsSigningAlgorithm,
-    CoreResponseMode, CoreResponseType, CoreSubjectIdentifierType, CoreUserInfoClaims,
+    CoreAuthenticationFlow, CoreClient, CoreIdToken, CoreJwsSigningAlgorithm, CoreUserInfoClaims,
 };
 use openidconnect::{
-    AdditionalProviderMetadata, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
-    HttpResponse, IssuerUrl, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier,
-    ProviderMetadata, RedirectUrl, Scope, TokenResponse as _,
+    AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest, HttpResponse, IssuerUrl,
+    Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
+    TokenResponse as _,
 };
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
+use crate::discovery::DiscoveryDocument;
 use crate::form::FormFields;
 use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
@@ -38,41 +35,11 @@ use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
 use admin::random;
 
-/// How long a provider's description and keys are good, and how often at most they are fetched.
-const DISCOVERY_TTL: Micros = 300 * 1_000_000;
-/// How far a provider's clock may differ from ours.
+/// Accepted difference between the provider's clock and ours.
 const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
 const MAX_PARAMETER_BYTES: usize = 4_096;
 
-/// What we want to know of a provider beyond what the crate reads.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct ExtraMetadata {
-    #[serde(default)]
-    authorization_response_iss_parameter_supported: bool,
-}
-
-impl AdditionalProviderMetadata for ExtraMetadata {}
-
-type DiscoveryDocument = ProviderMetadata<
-    ExtraMetadata,
-    CoreAuthDisplay,
-    CoreClientAuthMethod,
-    CoreClaimName,
-    CoreClaimType,
-    CoreGrantType,
-    CoreJweContentEncryptionAlgorithm,
-    CoreJweKeyManagementAlgorithm,
-    CoreJsonWebKey,
-    CoreResponseMode,
-    CoreResponseType,
-    CoreSubjectIdentifierType,
->;
-
-/// Providers' descriptions, with the time they were fetched.
-#[derive(Default)]
-pub(crate) struct DiscoveryCache(Mutex<HashMap<String, (Micros, DiscoveryDocument)>>);
-
-/// Who came back.
+/// Claims about the user, from the ID token and the userinfo endpoint.
 pub(crate) struct IdentityClaims {
     pub(crate) issuer: String,
     pub(crate) subject: String,
@@ -81,14 +48,14 @@ pub(crate) struct IdentityClaims {
     pub(crate) name: Option<String>,
 }
 
-/// Someone who came back, the provider they come from, and what they left with.
+/// A finished flow: the provider, the claims, and the link stored at the start.
 pub(crate) struct IdentityReturn {
     pub(crate) provider: IdentityProvider,
     pub(crate) claims: IdentityClaims,
     pub(crate) link: Link,
 }
 
-/// Why a request to a provider failed; for the log.
+/// Failure of a request to a provider, for the log.
 #[derive(Debug)]
 struct IdentityFetchError(String);
 
@@ -100,82 +67,79 @@ impl std::fmt::Display for IdentityFetchError {
 
 impl std::error::Error for IdentityFetchError {}
 
-fn provider(desk: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
-    let found = desk.host.identity_providers().into_iter().find(|provider| provider.name == name);
+fn provider(state: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
+    let found = state.host.identity_providers().into_iter().find(|provider| provider.name == name);
     found.ok_or(PageError::NotFound)
 }
 
 fn fetcher(
-    desk: &ConsoleState,
+    state: &ConsoleState,
 ) -> impl Fn(HttpRequest) -> crate::HostFuture<Result<HttpResponse, IdentityFetchError>> + use<> {
-    let host = Arc::clone(&desk.host);
+    let host = Arc::clone(&state.host);
     move |request| {
         let answer = host.fetch(request);
         Box::pin(async move { answer.await.map_err(IdentityFetchError) })
     }
 }
 
-/// The provider's description of itself and its keys.
+/// Returns the provider's discovery document and keys, from the cache if fresh.
 async fn discover(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     provider: &IdentityProvider,
 ) -> Result<DiscoveryDocument, PageError> {
-    let now = desk.now();
-    let known = desk.discovery.0.lock().get(&provider.issuer).cloned();
-    if let Some((at, metadata)) = known
-        && now.saturating_sub(at) < DISCOVERY_TTL
-    {
-        return Ok(metadata);
+    let now = state.now();
+    if let Some(document) = state.discovery.get(&provider.issuer, now) {
+        return Ok(document);
     }
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
-    let metadata =
-        DiscoveryDocument::discover_async(issuer, &fetcher(desk)).await.map_err(|error| {
+    let document =
+        DiscoveryDocument::discover_async(issuer, &fetcher(state)).await.map_err(|error| {
             log_provider_error(provider, &error);
             PageError::IdentityProviderUnavailable
         })?;
-    desk.discovery.0.lock().insert(provider.issuer.clone(), (now, metadata.clone()));
-    Ok(metadata)
+    state.discovery.insert(&provider.issuer, now, document.clone());
+    Ok(document)
 }
 
 fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error) {
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
     tracing::error!(
         identity = provider.name,
-        "the identity provider `{}` could not be asked: {error} {cause}",
+        "cannot reach the identity provider `{}`: {error} {cause}",
         provider.name
     );
 }
 
 fn callback_url(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     provider: &IdentityProvider,
 ) -> Result<RedirectUrl, PageError> {
-    let url = format!("{}/auth/{}/callback", desk.base_url(), urls::escape_value(&provider.name));
+    let url = format!("{}/auth/{}/callback", state.base_url(), urls::escape_value(&provider.name));
     RedirectUrl::new(url).map_err(|_| PageError::Internal)
 }
 
-/// Sends a browser to a provider: to sign in, or, with an account, to link it.
+/// Sends a browser to a provider to sign in or, with an account, to link that account.
 pub(crate) async fn begin_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     name: &str,
     account_id: Option<&str>,
     next: &str,
 ) -> Result<Response, PageError> {
-    let provider = provider(desk, name)?;
-    let metadata = discover(desk, &provider).await?;
+    let provider = provider(state, name)?;
+    let metadata = discover(state, &provider).await?;
     let client = CoreClient::from_provider_metadata(
         metadata,
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(callback_url(desk, &provider)?);
+    .set_redirect_uri(callback_url(state, &provider)?);
     let words = [random::random_token(), random::random_token(), random::random_token()];
-    let [Ok(state), Ok(nonce), Ok(cookie)] = words else { return Err(PageError::Internal) };
+    let [Ok(csrf_state), Ok(nonce), Ok(cookie)] = words else { return Err(PageError::Internal) };
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-    let (url, state, nonce) = client
+    let (url, csrf_state, nonce) = client
         .authorize_url(
             CoreAuthenticationFlow::AuthorizationCode,
-            || CsrfToken::new(state),
+            || CsrfToken::new(csrf_state),
             || Nonce::new(nonce),
         )
         .add_scope(Scope::new("email".to_owned()))
@@ -189,12 +153,12 @@ pub(crate) async fn begin_sign_in(
         next: Some(next.to_owned()),
         ..LinkData::default()
     };
-    let hash = state_hash(state.secret(), &cookie);
-    links::add(desk, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
+    let hash = state_hash(csrf_state.secret(), &cookie);
+    links::add(state, hash, LinkPurpose::Return, account_id, &note, LINK_LIFETIMES.sign_in_step)
         .await?;
     let mut response = forward_page(&provider.name, url.as_str());
     cookies::set(
-        desk,
+        state,
         &mut response,
         CookieKind::IdentityFlow,
         &cookie,
@@ -203,8 +167,9 @@ pub(crate) async fn begin_sign_in(
     Ok(response)
 }
 
-/// The page that sends a browser on to a provider. Not a redirect: our forms may lead to our own
-/// pages only, and browsers hold redirects to that too.
+/// Page that forwards the browser to a provider. A redirect would not work: the policy `form-action
+/// 'self'` also applies to redirects of a submitted form
+/// (<https://www.w3.org/TR/CSP3/#directive-form-action>).
 fn forward_page(name: &str, url: &str) -> Response {
     let body = html! {
         section.card {
@@ -219,41 +184,41 @@ fn forward_page(name: &str, url: &str) -> Response {
     response
 }
 
-/// What the store keeps of a way back: good only for the browser and the state together.
-fn state_hash(state: &str, cookie: &str) -> Vec<u8> {
-    random::digest(&format!("{cookie}.{state}"))
+/// Digest under which the flow is stored. It covers the cookie and the state, so neither works
+/// alone.
+fn state_hash(csrf_state: &str, cookie: &str) -> Vec<u8> {
+    random::digest(&format!("{cookie}.{csrf_state}"))
 }
 
-/// Takes somebody in who comes back from a provider. Everything is checked before anything is
-/// believed.
+/// Finishes the flow when the browser returns. All checks run before any claim is used.
 pub(crate) async fn finish_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     name: &str,
     headers: &http::HeaderMap,
-    asked: &FormFields,
+    query: &FormFields,
 ) -> Result<IdentityReturn, PageError> {
     const STALE: PageError = PageError::BadRequest(
         "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
     );
-    let provider = provider(desk, name)?;
-    let state = asked.get_single("state", MAX_PARAMETER_BYTES)?;
-    let cookie = cookies::read(desk, headers, CookieKind::IdentityFlow).ok_or(STALE)?;
-    let link = desk.store.take_link(&state_hash(state, &cookie), LinkPurpose::Return).await?;
-    let link = link.filter(|link| links::is_valid(desk, link)).ok_or(STALE)?;
+    let provider = provider(state, name)?;
+    let csrf_state = query.get_single("state", MAX_PARAMETER_BYTES)?;
+    let cookie = cookies::read(state, headers, CookieKind::IdentityFlow).ok_or(STALE)?;
+    let link = state.store.take_link(&state_hash(csrf_state, &cookie), LinkPurpose::Return).await?;
+    let link = link.filter(|link| links::is_valid(state, link)).ok_or(STALE)?;
     let note = links::link_data(&link);
     if note.identity.as_deref() != Some(name) {
         return Err(STALE);
     }
     let refused = || PageError::SignInRefused("The identity provider did not let you in.");
-    let metadata = discover(desk, &provider).await?;
-    // RFC 9207: an answer that names its issuer must name the one that was asked.
-    let issuer = asked.get_single("iss", MAX_PARAMETER_BYTES)?;
+    let metadata = discover(state, &provider).await?;
+    // RFC 9207: a response with an `iss` parameter must name the provider the browser was sent to.
+    let issuer = query.get_single("iss", MAX_PARAMETER_BYTES)?;
     let must = metadata.additional_metadata().authorization_response_iss_parameter_supported;
     if (must || !issuer.is_empty()) && issuer != provider.issuer {
-        tracing::warn!(identity = name, "an answer of `{name}` names another issuer");
+        tracing::warn!(identity = name, "the response of `{name}` names another issuer");
         return Err(refused());
     }
-    let code = asked.get_single("code", MAX_PARAMETER_BYTES)?;
+    let code = query.get_single("code", MAX_PARAMETER_BYTES)?;
     if code.is_empty() {
         tracing::info!(identity = name, "`{name}` refused a sign-in");
         return Err(refused());
@@ -264,8 +229,8 @@ pub(crate) async fn finish_sign_in(
         ClientId::new(provider.client_id.clone()),
         Some(ClientSecret::new(provider.client_secret.clone())),
     )
-    .set_redirect_uri(callback_url(desk, &provider)?);
-    let fetch = fetcher(desk);
+    .set_redirect_uri(callback_url(state, &provider)?);
+    let fetch = fetcher(state);
     let exchange = client
         .exchange_code(AuthorizationCode::new(code.to_owned()))
         .map_err(|_| refused())?
@@ -276,10 +241,10 @@ pub(crate) async fn finish_sign_in(
         refused()
     })?;
     let token = tokens.id_token().ok_or_else(refused)?;
-    let now = desk.now();
+    let now = state.now();
     let verifier = client
         .id_token_verifier()
-        // Signed with the provider's own key; neither unsigned nor with a secret others know.
+        // Asymmetric signatures only: no `none`, and no shared secret.
         .set_allowed_algs([
             CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
             CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384,
@@ -305,17 +270,18 @@ pub(crate) async fn finish_sign_in(
         email_verified: claims.email_verified().unwrap_or(false),
         name: claims.preferred_username().map(|name| name.to_string()),
     };
-    // Some tell no more in the token than who it is; the rest is to be asked for.
+    // Some providers put only the subject into the token; the rest comes from the userinfo
+    // endpoint.
     let (access, subject) = (tokens.access_token().clone(), claims.subject().clone());
     if person.email.is_none()
         && let Ok(asking) = client.user_info(access, Some(subject))
     {
-        let told: Result<CoreUserInfoClaims, _> = asking.request_async(&fetch).await;
-        match told {
-            Ok(told) => {
-                person.email = told.email().map(|email| email.to_string());
-                person.email_verified = told.email_verified().unwrap_or(false);
-                person.name = person.name.or(told.preferred_username().map(|n| n.to_string()));
+        let info: Result<CoreUserInfoClaims, _> = asking.request_async(&fetch).await;
+        match info {
+            Ok(info) => {
+                person.email = info.email().map(|email| email.to_string());
+                person.email_verified = info.email_verified().unwrap_or(false);
+                person.name = person.name.or(info.preferred_username().map(|n| n.to_string()));
             }
             Err(error) => log_provider_error(&provider, &error),
         }
@@ -327,7 +293,7 @@ fn system_time(at: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(at).unwrap_or(0))
 }
 
-/// Whether neither `nbf` nor `iat` lies ahead; the crate leaves both to us.
+/// Returns true if neither `nbf` nor `iat` lies in the future. The crate checks neither.
 fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     #[derive(Deserialize)]
     struct TokenTimes {

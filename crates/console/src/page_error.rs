@@ -1,47 +1,45 @@
-//! What can be wrong with a request for a page, and the page that says so.
+//! Errors of page requests. They are data; `error_page` renders them.
 
 use admin::AdminError;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
-use maud::html;
+use http::StatusCode;
 use store::StoreError;
 
-use crate::layout::{Layout, page};
+use crate::display;
 
-/// Why there is no page.
+/// Error of a page request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageError {
-    /// The request makes no sense; the text tells why.
+    /// Invalid request, with the reason.
     BadRequest(&'static str),
-    /// What was asked for is not done; the text tells why.
+    /// The action was refused, with the reason.
     Rejected(String),
-    /// The account may not do this.
+    /// The account lacks the right.
     Forbidden,
-    /// Somebody is not let in; the text tells why.
+    /// Sign-in refused, with the reason.
     SignInRefused(&'static str),
-    /// A provider of identities does not answer.
+    /// The identity provider does not answer.
     IdentityProviderUnavailable,
-    /// A form was sent from another site.
+    /// A form sent from another site.
     CrossSiteForm,
-    /// There is no such page, or it is not for this account.
+    /// The page does not exist, or the account may not see it.
     NotFound,
-    /// A one-time link that is wrong, used up or too old: nobody is told which.
+    /// A one-time link that is wrong, used or expired. The page does not say which.
     InvalidLink,
-    /// The address exists, but not for this method.
+    /// The path exists, but not for this method.
     MethodNotAllowed,
-    /// Tried too often; so many seconds to wait.
+    /// Too many attempts; the number of seconds to wait.
     RateLimited(u64),
-    /// Too much to do at the moment.
+    /// Too many concurrent sign-ins.
     Busy,
-    /// The database does not answer.
     StoreUnavailable,
-    /// A defect. The log has more.
+    /// A defect; the log has the details.
     Internal,
 }
 
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
-        tracing::error!("a console page could not be made: {error}");
+        tracing::error!("cannot render a console page: {error}");
         match error {
             StoreError::Unreachable(_) => Self::StoreUnavailable,
             StoreError::Conflict(_)
@@ -61,16 +59,26 @@ impl From<AdminError> for PageError {
             AdminError::Stale => Self::Rejected(error.to_string()),
             AdminError::Store(error) => error.into(),
             AdminError::Internal(note) => {
-                tracing::error!("a console page could not be made: {note}");
+                tracing::error!("cannot render a console page: {note}");
                 Self::Internal
             }
         }
     }
 }
 
-impl IntoResponse for PageError {
-    fn into_response(self) -> Response {
-        let (status, title, say) = match &self {
+/// Text of the page that shows an error.
+pub(crate) struct ErrorText {
+    pub(crate) status: StatusCode,
+    pub(crate) title: &'static str,
+    pub(crate) message: String,
+    /// Seconds for the `Retry-After` header (RFC 9110, section 10.2.3).
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl PageError {
+    /// Returns the text to show for the error.
+    pub(crate) fn text(&self) -> ErrorText {
+        let (status, title, message) = match self {
             Self::BadRequest(why) => {
                 (StatusCode::BAD_REQUEST, "This does not work", (*why).to_owned())
             }
@@ -116,7 +124,7 @@ impl IntoResponse for PageError {
             Self::RateLimited(seconds) => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many tries",
-                format!("Please wait {} and try again.", crate::display::wait_time(*seconds)),
+                format!("Please wait {} and try again.", display::wait_time(*seconds)),
             ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -136,22 +144,17 @@ impl IntoResponse for PageError {
                     .to_owned(),
             ),
         };
-        let body = html! {
-            section.trouble {
-                p.code { (status.as_u16()) }
-                h1 { (title) }
-                p.lead { (say) }
-                p.actions {
-                    a.button href="/" { "Front page" }
-                    a.button.quiet href="/models" { "Models" }
-                    a.button.quiet href="/console" { "Console" }
-                }
-            }
-        };
-        let mut response = page(status, &Layout::signed_out(title), &body);
-        if let Self::RateLimited(seconds) = self {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        let retry_after = if let Self::RateLimited(seconds) = self { Some(*seconds) } else { None };
+        ErrorText { status, title, message, retry_after }
+    }
+}
+
+/// The response carries the error as an extension and has no body. `error_page` renders it, so
+/// that handlers and their helpers need not know the layout.
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let mut response = self.text().status.into_response();
+        response.extensions_mut().insert(self);
         response
     }
 }

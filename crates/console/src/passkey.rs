@@ -1,8 +1,8 @@
-//! Passkeys (WebAuthn): what a device signs, and whether it did.
+//! Passkeys: verification of WebAuthn responses (<https://www.w3.org/TR/webauthn-3/>).
 //!
-//! Written here because the crates for it bring OpenSSL, a licence we do not take or thirty crates
-//! of a second crypto stack, and because little is left once no attestation is asked for: the
-//! public key comes from the browser as it is, and a signature is verified over plain bytes.
+//! Own code, because the available crates bring OpenSSL, a licence we do not accept, or thirty
+//! crates of a second crypto stack. Little code is left without attestation: the browser delivers
+//! the public key, and a signature is verified over plain bytes.
 
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::{
@@ -21,23 +21,23 @@ use crate::state::ConsoleState;
 use crate::urls;
 use admin::random;
 
-/// What a challenge is to be used for: to make a passkey, or to show one.
+/// Ceremony of a challenge: registration or assertion (`type` of the client data).
 pub(crate) const CREATE_CEREMONY: &str = "webauthn.create";
 pub(crate) const GET_CEREMONY: &str = "webauthn.get";
 
-/// The algorithms asked for: ES256, EdDSA, RS256, by their COSE numbers.
+/// Accepted algorithms ES256, EdDSA and RS256 by their COSE numbers (RFC 9053, RFC 8812).
 pub(crate) const ALGORITHMS: [i64; 3] = [-7, -8, -257];
 
 const USER_PRESENT_FLAG: u8 = 0x01;
 const USER_VERIFIED_FLAG: u8 = 0x04;
 const ATTESTED_DATA_FLAG: u8 = 0x40;
 
-/// The largest credential id the standard allows.
+/// Limit of the standard: <https://www.w3.org/TR/webauthn-3/#credential-id>.
 const MAX_CREDENTIAL_ID_BYTES: usize = 1_023;
 
-/// The host a passkey belongs to.
-pub(crate) fn relying_party_id(desk: &ConsoleState) -> String {
-    let url = desk.base_url();
+/// Relying party id: the host of the public URL.
+pub(crate) fn relying_party_id(state: &ConsoleState) -> String {
+    let url = state.base_url();
     let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -47,20 +47,25 @@ pub(crate) fn relying_party_id(desk: &ConsoleState) -> String {
     host.to_ascii_lowercase()
 }
 
-/// Something to sign, good once and for one kind of deed.
+/// Creates a challenge, valid once and for one ceremony.
 pub(crate) async fn challenge(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     account_id: Option<&str>,
-    deed: &str,
+    ceremony: &str,
 ) -> Result<String, PageError> {
-    let note = LinkData { next: Some(deed.to_owned()), ..LinkData::default() };
-    let word =
-        links::create(desk, LinkPurpose::Challenge, account_id, &note, LINK_LIFETIMES.sign_in_step)
-            .await?;
-    Ok(URL_SAFE_NO_PAD.encode(word))
+    let note = LinkData { next: Some(ceremony.to_owned()), ..LinkData::default() };
+    let token = links::create(
+        state,
+        LinkPurpose::Challenge,
+        account_id,
+        &note,
+        LINK_LIFETIMES.sign_in_step,
+    )
+    .await?;
+    Ok(URL_SAFE_NO_PAD.encode(token))
 }
 
-/// What a browser sends of a passkey, each part in base64url.
+/// Response of a passkey as the browser sends it, each part in base64url.
 pub(crate) struct PasskeyResponse<'a> {
     id: &'a str,
     client_data: &'a str,
@@ -83,7 +88,7 @@ impl<'a> PasskeyResponse<'a> {
     }
 }
 
-/// What the browser says it was asked to have signed.
+/// Client data: the browser's record of the request.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClientData {
@@ -95,7 +100,7 @@ struct ClientData {
     cross_origin: bool,
 }
 
-/// What the device says of itself.
+/// Authenticator data (<https://www.w3.org/TR/webauthn-3/#sctn-authenticator-data>).
 struct AuthenticatorData {
     rp_id_hash: Vec<u8>,
     flags: u8,
@@ -105,18 +110,18 @@ struct AuthenticatorData {
 
 impl AuthenticatorData {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let (place, rest) = bytes.split_at_checked(32)?;
+        let (rp_id_hash, rest) = bytes.split_at_checked(32)?;
         let (flags, rest) = rest.split_first()?;
         let (count, rest) = rest.split_first_chunk::<4>()?;
         Some(Self {
-            rp_id_hash: place.to_vec(),
+            rp_id_hash: rp_id_hash.to_vec(),
             flags: *flags,
             sign_count: u32::from_be_bytes(*count),
             rest: rest.to_vec(),
         })
     }
 
-    /// The id of the passkey that was just made.
+    /// Credential id of a new passkey.
     fn credential_id(&self) -> Option<&[u8]> {
         if self.flags & ATTESTED_DATA_FLAG == 0 {
             return None;
@@ -131,40 +136,40 @@ fn decode_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
 
-/// The account a challenge was made for, if the browser's answer is to a challenge of ours that is
-/// good, for that deed and from our own page. The challenge is used up, whatever comes after.
+/// Uses up the challenge and returns the account it was created for. Returns `None` unless the
+/// challenge is ours, valid, for this ceremony and answered from our own origin.
 async fn take_challenge(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     client: &[u8],
-    deed: &str,
+    ceremony: &str,
 ) -> Result<Option<Option<String>>, PageError> {
     let Ok(client) = serde_json::from_slice::<ClientData>(client) else { return Ok(None) };
-    let word = decode_base64url(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
-    let Some(word) = word else { return Ok(None) };
-    let link = desk.store.take_link(&random::digest(&word), LinkPurpose::Challenge).await?;
-    let Some(link) = link.filter(|link| links::is_valid(desk, link)) else { return Ok(None) };
-    let ours = client.kind == deed
-        && links::link_data(&link).next.as_deref() == Some(deed)
-        && urls::origin(&desk.base_url()) == Some(client.origin)
+    let token = decode_base64url(&client.challenge).and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(token) = token else { return Ok(None) };
+    let link = state.store.take_link(&random::digest(&token), LinkPurpose::Challenge).await?;
+    let Some(link) = link.filter(|link| links::is_valid(state, link)) else { return Ok(None) };
+    let ours = client.kind == ceremony
+        && links::link_data(&link).next.as_deref() == Some(ceremony)
+        && urls::origin(&state.base_url()) == Some(client.origin)
         && !client.cross_origin;
     Ok(ours.then_some(link.account_id))
 }
 
-/// Whether the device was here, at our place, with somebody in front of it.
+/// Returns true if the response is for this relying party and the required user flags are set.
 fn user_was_present(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     authenticator: &AuthenticatorData,
     verified: bool,
 ) -> bool {
-    let place = digest::digest(&digest::SHA256, relying_party_id(desk).as_bytes());
+    let rp_id_hash = digest::digest(&digest::SHA256, relying_party_id(state).as_bytes());
     let wanted = if verified { USER_PRESENT_FLAG | USER_VERIFIED_FLAG } else { USER_PRESENT_FLAG };
-    authenticator.rp_id_hash == place.as_ref() && authenticator.flags & wanted == wanted
+    authenticator.rp_id_hash == rp_id_hash.as_ref() && authenticator.flags & wanted == wanted
 }
 
-/// The account whose passkey this is, if it signed a challenge made for that account, or for nobody
-/// in particular.
+/// Verifies an assertion and returns the account of the passkey. The challenge must have been
+/// created for this account, or for none.
 pub(crate) async fn verify_assertion(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     shown: &PasskeyResponse<'_>,
     account: Option<&str>,
     verified: bool,
@@ -175,14 +180,14 @@ pub(crate) async fn verify_assertion(
         decode_base64url(shown.signature),
     );
     let (Some(client), Some(bytes), Some(signature)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, GET_CEREMONY).await? else {
+    let Some(made_for) = take_challenge(state, &client, GET_CEREMONY).await? else {
         return Ok(None);
     };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
-    if made_for.as_deref() != account || !user_was_present(desk, &authenticator, verified) {
+    if made_for.as_deref() != account || !user_was_present(state, &authenticator, verified) {
         return Ok(None);
     }
-    let found = desk.store.factor(shown.id).await?;
+    let found = state.store.factor(shown.id).await?;
     let Some(factor) = found.filter(|factor| factor.kind == FactorKind::Passkey) else {
         return Ok(None);
     };
@@ -191,15 +196,15 @@ pub(crate) async fn verify_assertion(
     if !verify_signature(&factor.secret, &message, &signature) {
         return Ok(None);
     }
-    // A count that does not grow is the mark of a copied device.
+    // A signature counter that does not grow indicates a cloned authenticator.
     let fresh =
-        desk.store.use_factor(&factor.id, authenticator.sign_count.into(), desk.now()).await?;
+        state.store.use_factor(&factor.id, authenticator.sign_count.into(), state.now()).await?;
     Ok(fresh.then_some(factor.account_id))
 }
 
-/// A passkey that was just made for an account: its id, and its key as the store keeps it.
+/// Verifies a registration. Returns the credential id and the key as stored.
 pub(crate) async fn verify_registration(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     shown: &PasskeyResponse<'_>,
     account: &str,
 ) -> Result<Option<(String, Vec<u8>)>, PageError> {
@@ -209,14 +214,14 @@ pub(crate) async fn verify_registration(
         decode_base64url(shown.public_key),
     );
     let (Some(client), Some(bytes), Some(key)) = parts else { return Ok(None) };
-    let Some(made_for) = take_challenge(desk, &client, CREATE_CEREMONY).await? else {
+    let Some(made_for) = take_challenge(state, &client, CREATE_CEREMONY).await? else {
         return Ok(None);
     };
     let Some(authenticator) = AuthenticatorData::read(&bytes) else { return Ok(None) };
     let id =
         decode_base64url(shown.id).filter(|id| (1..=MAX_CREDENTIAL_ID_BYTES).contains(&id.len()));
     let fits = made_for.as_deref() == Some(account)
-        && user_was_present(desk, &authenticator, false)
+        && user_was_present(state, &authenticator, false)
         && id.is_some()
         && authenticator.credential_id() == id.as_deref();
     let algorithm = shown.algorithm.parse::<i64>().ok();
@@ -229,7 +234,7 @@ pub(crate) async fn verify_registration(
     Ok(Some((URL_SAFE_NO_PAD.encode(id), secret)))
 }
 
-/// Whether a key of ours (its algorithm's place in the list, then the key) signed a message.
+/// Verifies a signature. The stored key is the index of its algorithm followed by the public key.
 fn verify_signature(secret: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let Some((tag, key)) = secret.split_first() else { return false };
     let algorithm: &'static dyn VerificationAlgorithm =
@@ -252,7 +257,7 @@ mod tests {
     };
 
     #[test]
-    fn keys_are_taken_as_browsers_hand_them_out() {
+    fn signatures_of_browser_keys_verify() {
         let random = SystemRandom::new();
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
         let der: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
@@ -275,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_authenticator_data_is_no_answer() {
+    fn truncated_authenticator_data_is_rejected() {
         for length in 0..37 {
             assert!(AuthenticatorData::read(&vec![0; length]).is_none());
         }

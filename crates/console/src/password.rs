@@ -1,4 +1,5 @@
-//! Passwords: argon2id on threads of its own, a few at a time, with a short queue before them.
+//! Password hashing with argon2id (RFC 9106) on blocking threads, with limited concurrency and a
+//! short queue.
 
 use std::sync::Arc;
 
@@ -10,15 +11,14 @@ use tokio::sync::Semaphore;
 
 use crate::page_error::PageError;
 
-/// How many hashes are computed at the same time: each takes a core and 19 MiB.
+/// Each hash takes one core and 19 MiB.
 const MAX_CONCURRENT_HASHES: usize = 2;
-/// How many may wait for their turn.
 const MAX_QUEUED_HASHES: usize = 32;
 
-/// Verified against when there is nothing to verify against, so that both take the same time.
+/// Hash that is verified for accounts without one, so both cases take the same time.
 const DECOY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$I03n6TrPLsiEEPY8csOPFQ$IbBjWDkrjeEWc98vkm2gBc7WWUuvtu7vWCF78/FXACg";
 
-/// The workers.
+/// Limits concurrent password work.
 pub(crate) struct PasswordWorkers {
     queue: Semaphore,
     workers: Arc<Semaphore>,
@@ -34,16 +34,17 @@ impl Default for PasswordWorkers {
 }
 
 impl PasswordWorkers {
-    /// The hash to store.
+    /// Hashes a password.
     pub(crate) async fn hash(&self, password: &str) -> Result<String, PageError> {
         let password = password.to_owned();
         self.run_blocking(move || hash(&password)).await?.map_err(|error| {
-            tracing::error!("a password could not be hashed: {error}");
+            tracing::error!("cannot hash a password: {error}");
             PageError::Internal
         })
     }
 
-    /// Whether the password belongs to the hash. Without a hash it is false after the same work.
+    /// Returns true if the password matches the hash. Without a hash, returns false after the same
+    /// work.
     pub(crate) async fn verify(
         &self,
         password: &str,
@@ -62,21 +63,21 @@ impl PasswordWorkers {
 
     async fn run_blocking<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PageError> {
-        let _place = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
-        // Counted by those who check that every way through a form costs the same.
-        tracing::trace!("a password is worked on");
-        let turn =
+        let _queue_permit = self.queue.try_acquire().map_err(|_| PageError::Busy)?;
+        // Tests count this event to check that every path costs the same.
+        tracing::trace!("password operation");
+        let permit =
             Arc::clone(&self.workers).acquire_owned().await.map_err(|_| PageError::Internal)?;
-        // The turn goes with the work: were it kept here, a browser that leaves would free a turn
-        // while its hash is still being computed.
+        // The permit moves into the work. Otherwise a disconnecting browser would release it while
+        // its hash is still being computed.
         let done = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            job()
+            let _permit = permit;
+            work()
         });
         done.await.map_err(|error| {
-            tracing::error!("password work failed: {error}");
+            tracing::error!("a password operation failed: {error}");
             PageError::Internal
         })
     }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_password_fits_its_own_hash_only() {
+    async fn password_matches_only_its_own_hash() {
         let passwords = PasswordWorkers::default();
         let hash = passwords.hash("three harbour lights").await.unwrap();
         assert!(hash.starts_with("$argon2id$"));

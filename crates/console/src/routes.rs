@@ -1,4 +1,4 @@
-//! Every address of the console with its guard. The router is built from this list.
+//! Every route of the console with its guard. The router is built from this list.
 
 use std::sync::Arc;
 
@@ -21,27 +21,27 @@ use crate::pages::{
     people, playground, reference, reset, second_step, setup, signup, team, teams, usage,
 };
 use crate::state::ConsoleState;
-use crate::{ConsoleHost, assets, form, guard, layout, links, urls};
+use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
 
-/// Who may use an address.
+/// Access rule of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
-    /// Anyone.
+    /// Open to everyone.
     Public,
-    /// Whoever is signed in; others are sent to the sign-in page.
+    /// Signed-in users; others are redirected to the sign-in page.
     Session,
-    /// Whoever has the one-time set-up word, while there is one; others find nothing.
+    /// Holders of the one-time setup token, as long as one exists; others get a 404.
     Setup,
 }
 
-/// An address of the console.
+/// One route of the console.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its method; `GET` answers `HEAD` too.
+    /// Method; `GET` also answers `HEAD`.
     pub method: Method,
-    /// Its path, as the router writes it.
+    /// Path in the router's syntax.
     pub path: &'static str,
-    /// Who may use it.
+    /// Access rule.
     pub guard: Guard,
     serve: fn(MethodFilter) -> MethodRouter<Arc<ConsoleState>>,
 }
@@ -168,18 +168,18 @@ static ROUTES: [Route; 108] = [
     route!(Session GET  "/console/system" => system::show),
 ];
 
-/// Every route with its guard. [`router`] is built from this list, so the two cannot differ.
+/// Returns every route with its guard. [`router`] is built from this list, so the two cannot
+/// differ.
 pub fn routes() -> &'static [Route] {
     &ROUTES
 }
 
-/// The console's pages. The fallback is left to whoever merges this: [`crate::not_found`] is the
-/// page for it.
+/// Builds the router of the console. It has no fallback; [`crate::not_found`] is the page for one.
 ///
-/// Tries to sign in are counted by the address in `axum::extract::ConnectInfo<SocketAddr>`; serve
-/// the router with connect info, or they all count as coming from one place.
+/// Throttling uses the address in `axum::extract::ConnectInfo<SocketAddr>`. Serve the router with
+/// connect info, or all attempts count as one client.
 pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
-    let desk = Arc::new(ConsoleState::new(store, host));
+    let state = Arc::new(ConsoleState::new(store, host));
     let mut router = Router::new();
     for Route { method, path, guard, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
@@ -187,10 +187,10 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         let guarded = match guard {
             Guard::Public => served,
             Guard::Session => {
-                served.route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_session))
+                served.route_layer(from_fn_with_state(Arc::clone(&state), guard::require_session))
             }
             Guard::Setup => served
-                .route_layer(from_fn_with_state(Arc::clone(&desk), guard::require_setup_token)),
+                .route_layer(from_fn_with_state(Arc::clone(&state), guard::require_setup_token)),
         };
         router = router.route(path, guarded);
     }
@@ -198,20 +198,22 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
         .method_not_allowed_fallback(|| async { PageError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(form::MAX_FORM_BYTES))
         .layer(
-            csrf_layer(&desk).with_rejection_response(|_: ProtectionError| {
+            csrf_layer(&state).with_rejection_response(|_: ProtectionError| {
                 PageError::CrossSiteForm.into_response()
             }),
         )
-        .layer(from_fn_with_state(Arc::clone(&desk), layout::with_gateway_name))
+        .layer(map_response(|response| async { error_page::render(response) }))
+        .layer(from_fn_with_state(Arc::clone(&state), layout::with_gateway_name))
         .layer(map_response(|response| async { layout::with_security_headers(response) }))
-        .with_state(desk)
+        .with_state(state)
 }
 
-/// Refuses forms sent from other sites. A browser says where a form comes from; where it says only
-/// the origin, the gateway's own address is among the good ones whatever proxies make of `ConsoleHost`.
-fn csrf_layer(desk: &ConsoleState) -> CsrfLayer {
+/// Rejects forms sent from other sites (CSRF), based on `Sec-Fetch-Site`
+/// (<https://www.w3.org/TR/fetch-metadata/>) or else `Origin`. The gateway's own public origin is
+/// trusted even if a proxy rewrites `Host`.
+fn csrf_layer(state: &ConsoleState) -> CsrfLayer {
     let layer = CsrfLayer::new();
-    match urls::origin(&desk.base_url()) {
+    match urls::origin(&state.base_url()) {
         Some(origin) => layer.clone().add_trusted_origin(origin).unwrap_or(layer),
         None => layer,
     }
@@ -221,7 +223,7 @@ fn csrf_layer(desk: &ConsoleState) -> CsrfLayer {
 mod tests {
     use super::*;
 
-    /// The addresses that open without a session. Whoever adds one here has thought about it.
+    /// Routes that open without a session. Additions need a review.
     const PUBLIC_ROUTES: [(Method, &str); 28] = [
         (Method::GET, "/"),
         (Method::GET, "/models"),
@@ -254,7 +256,7 @@ mod tests {
     ];
 
     #[test]
-    fn only_the_reviewed_addresses_open_without_a_session() {
+    fn only_reviewed_routes_open_without_a_session() {
         for route in routes() {
             let open = PUBLIC_ROUTES.contains(&(route.method.clone(), route.path));
             assert_eq!(open, route.guard != Guard::Session, "{} {}", route.method, route.path);

@@ -1,4 +1,4 @@
-//! Who is signed in: a random word in a cookie, its digest in the store.
+//! Sessions: a random token in a cookie, its digest in the store.
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
@@ -9,92 +9,96 @@ use store::{
     Account, AccountRole, KeyOwner, KeyRecord, LinkPurpose, Membership, Session, Team, TeamRole,
 };
 
-use crate::acting_for;
 use crate::cookies::{self, CookieKind};
-use crate::layout::{redirect_to, see_other};
 use crate::links::{self, LinkData};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
+use crate::urls;
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
-/// How long a session lasts in all.
 const SESSION_LIFETIME: Micros = 30 * DAY;
-/// How long it lasts unused.
 const IDLE_TIMEOUT: Micros = 7 * DAY;
-/// How old the note of its last use may grow: not every look at a page is worth a write.
+/// Shortest time between two updates of the last use, so that not every request writes to the
+/// store.
 const TOUCH_INTERVAL: Micros = 10 * MINUTE;
-/// How long it holds that somebody proved who they are.
+/// Validity of a re-authentication.
 const PROOF_LIFETIME: Micros = links::LINK_LIFETIMES.sign_in_step;
-/// How far two nodes' clocks may differ.
+/// Accepted clock difference between two nodes.
 const MAX_CLOCK_SKEW: Micros = 5 * MINUTE;
 
-/// Someone signed in. Only the guard of a route makes one.
+/// A signed-in user. Only the session guard creates it.
 #[derive(Clone, Debug)]
 pub(crate) struct SignedInUser {
     pub(crate) account: Account,
-    /// Where they belong.
     pub(crate) memberships: Vec<Membership>,
-    /// The team they act for in this request; `None` is themselves.
+    /// The team the user acts for in this request; `None` for their own account.
     pub(crate) team: Option<Team>,
     session_hash: Vec<u8>,
     started_at: Micros,
 }
 
 impl SignedInUser {
-    /// Them, as administration knows who asks.
+    /// The user as the actor of an admin use case.
     pub(crate) fn actor(&self) -> Actor {
         Actor::Person(self.account.clone())
     }
 
-    /// Whether this account administers the gateway.
+    /// Returns true if the account administers the gateway.
     pub(crate) const fn is_administrator(&self) -> bool {
         is_gateway_admin(&self.account)
     }
 
-    /// Whether this page shows everyone's keys and calls.
+    /// Returns true if pages show the keys and calls of all accounts.
     pub(crate) const fn sees_all(&self) -> bool {
         self.is_administrator() && self.team.is_none()
     }
 
-    /// Whom they act for: whose keys and calls a page shows, and whose keys it makes.
+    /// Id of the account or team the user acts for. Pages show its keys and calls, and new keys
+    /// belong to it.
     pub(crate) fn owner_id(&self) -> &str {
         self.team.as_ref().map_or(&self.account.id, |team| &team.id)
     }
 
-    /// The address of a page, for whomever they act for.
+    /// Path of a page with the chosen team.
     pub(crate) fn path_for(&self, path: &str) -> String {
-        self.team
-            .as_ref()
-            .map_or_else(|| path.to_owned(), |team| acting_for::with_team(path, &team.id))
+        self.team.as_ref().map_or_else(|| path.to_owned(), |team| urls::with_team(path, &team.id))
     }
 
-    /// Their role in a team.
+    /// Role of the user in a team.
     pub(crate) fn role_in(&self, team_id: &str) -> Option<TeamRole> {
-        self.memberships.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role)
+        self.memberships
+            .iter()
+            .find(|membership| membership.team.id == team_id)
+            .map(|membership| membership.role)
     }
 
-    /// Whether they may do that in a team.
-    pub(crate) fn may_in(&self, team: &Team, deed: TeamAction) -> bool {
-        may_in_team(&self.account, team, self.role_in(&team.id), deed)
+    /// Returns true if the user may perform the action in the team.
+    pub(crate) fn may_in(&self, team: &Team, action: TeamAction) -> bool {
+        may_in_team(&self.account, team, self.role_in(&team.id), action)
     }
 
-    /// The team with that id, if they may see it. To others it does not exist.
-    pub(crate) async fn find_team(&self, desk: &ConsoleState, id: &str) -> Result<Team, PageError> {
-        let team = desk.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
+    /// Returns the team if the user may see it. Otherwise it counts as not found.
+    pub(crate) async fn find_team(
+        &self,
+        state: &ConsoleState,
+        id: &str,
+    ) -> Result<Team, PageError> {
+        let team = state.store.team(id).await?.filter(|team| self.may_in(team, TeamAction::View));
         team.ok_or(PageError::NotFound)
     }
 
-    /// Whether they may look at what belongs to that account.
+    /// Returns true if the user may see the data of an account or team.
     pub(crate) fn may_see(&self, account_id: &str) -> bool {
         account_id == self.account.id
             || self.is_administrator()
             || self.role_in(account_id).is_some()
     }
 
-    /// Whether they may have keys made for whomever they act for.
+    /// Returns true if the user may create keys for the account or team they act for.
     pub(crate) fn may_create_keys(&self) -> bool {
         match (&self.team, self.account.role) {
             (Some(team), _) => self.may_in(team, TeamAction::CreateKeys),
@@ -103,7 +107,7 @@ impl SignedInUser {
         }
     }
 
-    /// Whether they may change a key of that owner.
+    /// Returns true if the user may change a key of this owner.
     pub(crate) fn may_change_key(&self, key: &KeyRecord, owner: &KeyOwner) -> bool {
         match owner {
             KeyOwner::Person(other) => self.may_change(other),
@@ -117,49 +121,51 @@ impl SignedInUser {
         }
     }
 
-    /// Whether this account may change what belongs to that one.
+    /// Returns true if the user may change the data of another account.
     pub(crate) fn may_change(&self, other: &Account) -> bool {
         may_change(&self.account, other)
     }
 
-    /// Whether this account may invite people and say who may sign up.
+    /// Returns true if the user may invite people and change the sign-up mode.
     pub(crate) const fn may_invite(&self) -> bool {
         self.is_administrator()
     }
 
-    /// Whether they proved lately who they are: by signing in, or once more since.
-    pub(crate) async fn has_recent_proof(&self, desk: &ConsoleState) -> Result<bool, PageError> {
-        if desk.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
+    /// Returns true if the user signed in or re-authenticated recently.
+    pub(crate) async fn has_recent_proof(&self, state: &ConsoleState) -> Result<bool, PageError> {
+        if state.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
             return Ok(true);
         }
-        let proof = desk.store.link(&self.proof_hash()).await?;
-        Ok(proof
-            .is_some_and(|link| link.purpose == LinkPurpose::Proof && links::is_valid(desk, &link)))
+        let proof = state.store.link(&self.proof_hash()).await?;
+        Ok(proof.is_some_and(|link| {
+            link.purpose == LinkPurpose::Proof && links::is_valid(state, &link)
+        }))
     }
 
-    /// Notes that they proved it once more, in this session and no other.
-    pub(crate) async fn record_proof(&self, desk: &ConsoleState) -> Result<(), PageError> {
+    /// Records a re-authentication for this session only.
+    pub(crate) async fn record_proof(&self, state: &ConsoleState) -> Result<(), PageError> {
         let (hash, id) = (self.proof_hash(), &self.account.id);
-        desk.store.take_link(&hash, LinkPurpose::Proof).await?;
-        links::add(desk, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
+        state.store.take_link(&hash, LinkPurpose::Proof).await?;
+        links::add(state, hash, LinkPurpose::Proof, Some(id), &LinkData::default(), PROOF_LIFETIME)
             .await
     }
 
-    /// The name of that note, which nobody has who has not the session.
+    /// Key of that record, derived from the session so that only its holder can know it.
     fn proof_hash(&self) -> Vec<u8> {
         random::digest(&format!("proof of {}", random::hex(&self.session_hash)))
     }
 
     /// Ends the session and sends the browser to the sign-in page.
-    pub(crate) async fn end_session(self, desk: &ConsoleState) -> Result<Response, PageError> {
-        desk.store.drop_session(&self.session_hash).await?;
+    pub(crate) async fn end_session(self, state: &ConsoleState) -> Result<Response, PageError> {
+        state.store.drop_session(&self.session_hash).await?;
         let mut response = see_other("/login");
-        cookies::clear(desk, &mut response, CookieKind::Session);
+        cookies::clear(state, &mut response, CookieKind::Session);
         Ok(response)
     }
 }
 
-/// A page for people signed in, put behind the wrong guard, opens for nobody.
+/// Without the session guard there is no user, so a page behind the wrong guard redirects to the
+/// sign-in page.
 impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
     type Rejection = Response;
 
@@ -168,24 +174,24 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedInUser {
     }
 }
 
-/// Who sent the request; `None` when nobody known, or no longer.
+/// Returns the user of a request; `None` without a valid session.
 pub(crate) async fn find_session(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
 ) -> Result<Option<SignedInUser>, PageError> {
-    let Some(hash) = sent_session_hash(desk, headers) else { return Ok(None) };
-    let Some((session, account)) = desk.store.session(&hash).await? else { return Ok(None) };
-    let now = desk.now();
-    let over = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
-    // A clock that was turned back must not make an old session young again.
-    let unborn = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
-    if over || unborn || account.disabled {
+    let Some(hash) = sent_session_hash(state, headers) else { return Ok(None) };
+    let Some((session, account)) = state.store.session(&hash).await? else { return Ok(None) };
+    let now = state.now();
+    let expired = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
+    // A clock that is set back must not revive an expired session.
+    let from_future = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
+    if expired || from_future || account.disabled {
         return Ok(None);
     }
     if now.saturating_sub(session.seen) > TOUCH_INTERVAL {
-        desk.store.touch_session(&hash, now).await?;
+        state.store.touch_session(&hash, now).await?;
     }
-    let seats = desk.store.memberships_of(&account.id).await?;
+    let seats = state.store.memberships_of(&account.id).await?;
     Ok(Some(SignedInUser {
         account,
         memberships: seats,
@@ -195,41 +201,41 @@ pub(crate) async fn find_session(
     }))
 }
 
-/// Starts a session and sends the browser on. Whatever session the browser had ends, so that a
-/// planted cookie is worth nothing.
+/// Starts a session and redirects the browser. The previous session of the browser ends, which
+/// defeats session fixation (<https://owasp.org/www-community/attacks/Session_fixation>).
 pub(crate) async fn start_session(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     account: &Account,
     next: &str,
 ) -> Result<Response, PageError> {
-    let now = desk.now();
-    if let Some(old) = sent_session_hash(desk, headers) {
-        desk.store.drop_session(&old).await?;
+    let now = state.now();
+    if let Some(old) = sent_session_hash(state, headers) {
+        state.store.drop_session(&old).await?;
     }
-    if let Err(error) = desk.store.drop_expired_sessions(now).await {
-        tracing::warn!("old sessions could not be cleared away: {error}");
+    if let Err(error) = state.store.drop_expired_sessions(now).await {
+        tracing::warn!("cannot delete expired sessions: {error}");
     }
-    let word = random::random_token().map_err(|_| PageError::Internal)?;
+    let token = random::random_token().map_err(|_| PageError::Internal)?;
     let session = Session {
-        hash: random::digest(&word),
+        hash: random::digest(&token),
         account_id: account.id.clone(),
         created: now,
         expires: now.saturating_add(SESSION_LIFETIME),
         seen: now,
     };
-    desk.store.add_session(&session).await?;
+    state.store.add_session(&session).await?;
     let mut response = redirect_to(next);
-    cookies::set(desk, &mut response, CookieKind::Session, &word, SESSION_LIFETIME / 1_000_000);
-    for jar in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
-        if cookies::read(desk, headers, jar).is_some() {
-            cookies::clear(desk, &mut response, jar);
+    cookies::set(state, &mut response, CookieKind::Session, &token, SESSION_LIFETIME / 1_000_000);
+    for kind in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
+        if cookies::read(state, headers, kind).is_some() {
+            cookies::clear(state, &mut response, kind);
         }
     }
     Ok(response)
 }
 
-/// The digest of the word in the request's cookie.
-fn sent_session_hash(desk: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
-    cookies::read(desk, headers, CookieKind::Session).map(|word| random::digest(&word))
+/// Digest of the session token in the request.
+fn sent_session_hash(state: &ConsoleState, headers: &HeaderMap) -> Option<Vec<u8>> {
+    cookies::read(state, headers, CookieKind::Session).map(|token| random::digest(&token))
 }

@@ -1,11 +1,11 @@
-//! Groups of fields that more than one form has.
+//! Fields shared by several forms.
 
 use maud::{Markup, html};
 
 use crate::form::{FieldErrors, FormInput};
 
-/// A new password, twice, with a hint that the script brings to life.
-pub(crate) fn new_password(wrongs: &FieldErrors, autofocus: bool) -> Markup {
+/// Two inputs for a new password; the script adds a strength hint.
+pub(crate) fn new_password(errors: &FieldErrors, focus: bool) -> Markup {
     html! {
         (FormInput {
             name: "password",
@@ -17,7 +17,7 @@ pub(crate) fn new_password(wrongs: &FieldErrors, autofocus: bool) -> Markup {
             help: Some("At least 10 characters. A few random words do well."),
             show_strength: true,
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         (FormInput {
             name: "again",
             label: "New password again",
@@ -25,12 +25,12 @@ pub(crate) fn new_password(wrongs: &FieldErrors, autofocus: bool) -> Markup {
             autocomplete: "new-password",
             required: true,
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
     }
 }
 
-/// The password somebody has, to prove that it is them.
-pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Markup {
+/// Input for the current password.
+pub(crate) fn current_password(name: &'static str, errors: &FieldErrors) -> Markup {
     FormInput {
         name,
         label: "Your password",
@@ -39,15 +39,15 @@ pub(crate) fn current_password(name: &'static str, wrongs: &FieldErrors) -> Mark
         required: true,
         ..FormInput::default()
     }
-    .render(wrongs)
+    .render(errors)
 }
 
-/// The line above a form that was not taken.
-pub(crate) fn error_summary(wrongs: &FieldErrors) -> Markup {
+/// Message above a rejected form.
+pub(crate) fn error_summary(errors: &FieldErrors) -> Markup {
     html! {
-        @if !wrongs.is_empty() {
+        @if !errors.is_empty() {
             p.objection role="alert" {
-                (wrongs.get("").unwrap_or("Some fields need another look."))
+                (errors.get("").unwrap_or("Some fields need another look."))
             }
         }
     }

@@ -1,22 +1,22 @@
-//! Who may make an account: anyone, whoever was invited, or nobody. A setting in the store.
+//! Sign-up mode and the terms of new accounts, stored as settings.
 
 use store::{AccountRole, AccountTerms, StoreError};
 
 use crate::state::ConsoleState;
 
-/// The store's names for it, and for what such accounts may do and spend.
+/// Names of the settings.
 const MODE_SETTING: &str = "signup";
 const ROLE_SETTING: &str = "signup_role";
 const CAP_SETTING: &str = "signup_cap_usd";
 
-/// Who may make an account.
+/// Rule for the creation of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignUpMode {
     /// Anyone with an e-mail address.
     Open,
-    /// Whoever was invited.
+    /// Invited people only.
     Invited,
-    /// Nobody.
+    /// No new accounts.
     Closed,
 }
 
@@ -31,7 +31,7 @@ impl SignUpMode {
         }
     }
 
-    /// What it means, for whoever chooses.
+    /// Label of the choice.
     pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Open => "Open: anyone with an e-mail address",
@@ -44,16 +44,16 @@ impl SignUpMode {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 
-    /// What is set; by invitation, unless somebody chose.
-    pub(crate) async fn load(desk: &ConsoleState) -> Result<Self, StoreError> {
-        let word = desk.store.setting(MODE_SETTING).await?;
+    /// Loads the mode; by invitation if none is set.
+    pub(crate) async fn load(state: &ConsoleState) -> Result<Self, StoreError> {
+        let word = state.store.setting(MODE_SETTING).await?;
         Ok(word.as_deref().and_then(Self::parse).unwrap_or(Self::Invited))
     }
 }
 
-/// The role of whoever signs up by themselves.
-pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, StoreError> {
-    let word = desk.store.setting(ROLE_SETTING).await?;
+/// Role of accounts created without an invitation.
+pub(crate) async fn default_role(state: &ConsoleState) -> Result<AccountRole, StoreError> {
+    let word = state.store.setting(ROLE_SETTING).await?;
     Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) {
         AccountRole::Viewer
     } else {
@@ -61,8 +61,8 @@ pub(crate) async fn default_role(desk: &ConsoleState) -> Result<AccountRole, Sto
     })
 }
 
-/// What an account may spend that somebody makes by themselves.
-pub(crate) async fn default_terms(desk: &ConsoleState) -> Result<AccountTerms, StoreError> {
-    let text = desk.store.setting(CAP_SETTING).await?;
+/// Spending terms of accounts created without an invitation.
+pub(crate) async fn default_terms(state: &ConsoleState) -> Result<AccountTerms, StoreError> {
+    let text = state.store.setting(CAP_SETTING).await?;
     Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), budget: None })
 }

@@ -1,14 +1,14 @@
-//! Examples to paste: one per format, filled with this gateway's address and a model.
+//! Code examples per format, with this gateway's URL and a model.
 
 use catalog::{Model, ModelKind};
 use serde_json::{Value, json};
 
 use crate::urls;
 
-/// How the key stands in an example: a variable the reader has to set.
+/// Placeholder for the key: an environment variable.
 pub(crate) const KEY_VARIABLE: &str = "$PORTUNUS_KEY";
 
-/// A request format with an address of its own.
+/// A request format of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiFormat {
     Chat,
@@ -20,11 +20,11 @@ pub(crate) enum ApiFormat {
 }
 
 impl ApiFormat {
-    /// Every format, in the order they are shown.
+    /// All formats in display order.
     pub(crate) const ALL: [Self; 6] =
         [Self::Chat, Self::Responses, Self::Messages, Self::Native, Self::Images, Self::Embeddings];
 
-    /// The gateway's word for it.
+    /// Name of the format in the configuration and the API.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -36,7 +36,6 @@ impl ApiFormat {
         }
     }
 
-    /// Its name for people.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Chat => "Chat completions",
@@ -48,7 +47,7 @@ impl ApiFormat {
         }
     }
 
-    /// The client libraries that speak it.
+    /// Client libraries that use the format.
     pub(crate) const fn clients(self) -> &'static str {
         match self {
             Self::Chat | Self::Responses | Self::Images | Self::Embeddings => {
@@ -59,7 +58,7 @@ impl ApiFormat {
         }
     }
 
-    /// What its client libraries take as their base address.
+    /// Base URL the client libraries expect.
     pub(crate) fn base_url(self, url: &str) -> String {
         match self {
             Self::Chat | Self::Responses | Self::Images | Self::Embeddings => format!("{url}/v1"),
@@ -67,7 +66,7 @@ impl ApiFormat {
         }
     }
 
-    /// Whether the format has a place for that kind of model.
+    /// Returns true if models of this kind can be called in the format.
     pub(crate) const fn supports(self, kind: ModelKind) -> bool {
         match (self, kind) {
             (Self::Chat | Self::Responses | Self::Messages | Self::Native, ModelKind::Chat)
@@ -82,19 +81,19 @@ impl ApiFormat {
         }
     }
 
-    /// The request as a command.
+    /// Example request as a `curl` command.
     pub(crate) fn curl(self, url: &str, model: &str, key: &str) -> String {
-        let asked = "Say hello.";
+        let prompt = "Say hello.";
         let (path, carrier, body) = match self {
             Self::Chat => (
                 "/v1/chat/completions".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "messages": [{ "role": "user", "content": asked }] }),
+                json!({ "model": model, "messages": [{ "role": "user", "content": prompt }] }),
             ),
             Self::Responses => (
                 "/v1/responses".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "input": asked }),
+                json!({ "model": model, "input": prompt }),
             ),
             Self::Messages => (
                 "/v1/messages".to_owned(),
@@ -102,13 +101,13 @@ impl ApiFormat {
                 json!({
                     "model": model,
                     "max_tokens": 256,
-                    "messages": [{ "role": "user", "content": asked }],
+                    "messages": [{ "role": "user", "content": prompt }],
                 }),
             ),
             Self::Native => (
                 format!("/v1beta/models/{}:generateContent", urls::escape_path(model)),
                 "x-goog-api-key: ",
-                json!({ "contents": [{ "role": "user", "parts": [{ "text": asked }] }] }),
+                json!({ "contents": [{ "role": "user", "parts": [{ "text": prompt }] }] }),
             ),
             Self::Images => (
                 "/v1/images/generations".to_owned(),
@@ -118,7 +117,7 @@ impl ApiFormat {
             Self::Embeddings => (
                 "/v1/embeddings".to_owned(),
                 "Authorization: Bearer ",
-                json!({ "model": model, "input": asked }),
+                json!({ "model": model, "input": prompt }),
             ),
         };
         let version = match self {
@@ -133,7 +132,7 @@ impl ApiFormat {
     }
 }
 
-/// The official Python client of the chat format.
+/// Example for the official Python client of the chat format.
 pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
     format!(
         "from openai import OpenAI\n\n\
@@ -149,7 +148,7 @@ pub(crate) fn python(url: &str, model: &str, key: &str) -> String {
     )
 }
 
-/// The official Node client of the chat format.
+/// Example for the official Node client of the chat format.
 pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
     format!(
         "import OpenAI from \"openai\";\n\n\
@@ -165,7 +164,7 @@ pub(crate) fn node(url: &str, model: &str, key: &str) -> String {
     )
 }
 
-/// What Claude Code wants to know.
+/// Environment of Claude Code (<https://docs.anthropic.com/en/docs/claude-code/llm-gateway>).
 pub(crate) fn claude_code(url: &str, model: &str, key: &str) -> String {
     let model = shell_quoted(model);
     format!(
@@ -179,7 +178,7 @@ pub(crate) fn claude_code(url: &str, model: &str, key: &str) -> String {
     )
 }
 
-/// What Codex wants to know.
+/// Configuration of Codex.
 pub(crate) fn codex(url: &str, model: &str, key: &str) -> String {
     format!(
         "# ~/.codex/config.toml\n\
@@ -199,7 +198,7 @@ pub(crate) fn codex(url: &str, model: &str, key: &str) -> String {
     )
 }
 
-/// What the Gemini CLI wants to know.
+/// Environment of the Gemini CLI.
 pub(crate) fn gemini_cli(url: &str, model: &str, key: &str) -> String {
     format!(
         "export GOOGLE_GEMINI_BASE_URL={}\n\
@@ -211,7 +210,7 @@ pub(crate) fn gemini_cli(url: &str, model: &str, key: &str) -> String {
     )
 }
 
-/// The variables by which client libraries and tools find the gateway.
+/// Environment variables that client libraries and tools read.
 pub(crate) fn environment(url: &str, key: &str, formats: &[ApiFormat]) -> String {
     let mut lines = Vec::new();
     let mut set = |base: &str, name: &str, format: ApiFormat| {
@@ -230,19 +229,19 @@ pub(crate) fn environment(url: &str, key: &str, formats: &[ApiFormat]) -> String
     lines.join("\n")
 }
 
-/// The formats of the list that have a place for the model.
+/// The formats in which the model can be called.
 pub(crate) fn formats_for(formats: &[ApiFormat], model: &Model) -> Vec<ApiFormat> {
     formats.iter().copied().filter(|format| format.supports(model.kind)).collect()
 }
 
-/// One line per field: short enough to read, and what goes in where is plain to see.
+/// Formats a body with one line per field.
 fn pretty_body(body: &Value) -> String {
     let Value::Object(fields) = body else { return body.to_string() };
     let line = |(name, value): (&String, &Value)| format!("    {}: {value}", json!(name));
     format!("{{\n{}\n  }}", fields.iter().map(line).collect::<Vec<_>>().join(",\n"))
 }
 
-/// A word for the shell, in quotes where it needs them.
+/// Quotes a word for the shell if needed.
 fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_odd_model_id_cannot_leave_its_quotes() {
+    fn model_ids_are_shell_quoted() {
         let id = "it's \"odd\"; rm -rf $HOME\n<script>";
         for format in ApiFormat::ALL {
             let curl = format.curl("https://gw.example", id, KEY_VARIABLE);

@@ -1,4 +1,4 @@
-//! What every page may use.
+//! State shared by all pages.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use ledger::Micros;
 use store::Store;
 
 use crate::ConsoleHost;
-use crate::oidc::DiscoveryCache;
+use crate::discovery::DiscoveryCache;
 use crate::password::PasswordWorkers;
 use crate::snippet::ApiFormat;
 use crate::throttle::{self, Throttle};
 
-/// The console's own state and its ways to the store and the gateway.
+/// The console's own state, the store and the gateway around it.
 pub(crate) struct ConsoleState {
     pub(crate) store: Store,
     pub(crate) host: Arc<dyn ConsoleHost>,
     pub(crate) passwords: PasswordWorkers,
-    /// Tries to sign in.
+    /// Limits sign-in attempts.
     pub(crate) sign_in_throttle: Throttle,
-    /// Mails asked for.
+    /// Limits mails that anybody may request.
     pub(crate) mail_throttle: Throttle,
-    /// Codes of second factors.
+    /// Limits attempts at second-factor codes.
     pub(crate) code_throttle: Throttle,
-    /// Names somebody looked up who may not see everyone's.
+    /// Limits account lookups by team managers.
     pub(crate) lookup_throttle: Throttle,
-    /// The providers of identities, as they described themselves.
+    /// Cached discovery documents of the identity providers.
     pub(crate) discovery: DiscoveryCache,
 }
 
@@ -43,7 +43,7 @@ impl ConsoleState {
         }
     }
 
-    /// What `look` sees in the catalog in force.
+    /// Calls `look` with the current catalog and returns its result.
     pub(crate) fn with_catalog<T: Default>(&self, look: impl FnOnce(&Catalog) -> T) -> T {
         let (mut look, mut seen) = (Some(look), T::default());
         self.host.with_catalog(&mut |catalog| {
@@ -58,21 +58,21 @@ impl ConsoleState {
         self.host.now()
     }
 
-    /// The gateway's address, ready to be continued with a path.
+    /// Public URL of the gateway, without a slash at the end.
     pub(crate) fn base_url(&self) -> String {
         self.host.public_url().trim_end_matches('/').to_owned()
     }
 
-    /// The formats served, in the order they are shown.
+    /// Served request formats, in display order.
     pub(crate) fn formats(&self) -> Vec<ApiFormat> {
         let served = self.host.formats();
         ApiFormat::ALL.into_iter().filter(|format| served.contains(&format.as_str())).collect()
     }
 
-    /// Notes who did what. The deed is done: that it could not be noted is told to the log only.
+    /// Writes an audit record. The action itself is already done, so a failure is only logged.
     pub(crate) async fn audit(&self, actor: &str, action: &str, subject: &str, detail: &str) {
         if let Err(error) = self.store.add_audit(self.now(), actor, action, subject, detail).await {
-            tracing::error!(action, subject, "the audit log could not be written: {error}");
+            tracing::error!(action, subject, "cannot write the audit log: {error}");
         }
     }
 }

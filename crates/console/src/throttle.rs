@@ -1,10 +1,10 @@
-//! How often sign-in may be tried and mails may be asked for, counted in the store, so that whoever
-//! asks several nodes in turn gains nothing.
+//! Throttling of sign-in attempts, codes, mails and lookups. Counters are in the store, so
+//! spreading attempts over several nodes gains nothing.
 //!
-//! Three tallies: of one name from one address, of one address, of one name from anywhere. Each
-//! grants some tries for free; behind these every further one doubles the wait. A try is counted
-//! before the password is looked at, so that many at once cannot slip through together, and a
-//! right password clears its name. Nobody is locked out for good: the wait has an upper end.
+//! There are three counters: name and network, network, name. Each has some free attempts; after
+//! these, every further attempt doubles the wait, up to a limit, so that no account is locked out
+//! for good. An attempt is counted before the password is checked, so concurrent attempts cannot
+//! pass together. A correct password clears the counters of its name.
 
 use std::net::IpAddr;
 
@@ -15,24 +15,24 @@ use crate::page_error::PageError;
 use admin::random;
 
 const SECOND: Micros = 1_000_000;
-/// Nothing is remembered for longer than this.
+/// Age at which counters are deleted.
 const COUNTER_RETENTION: Micros = 3_600 * SECOND;
 
-/// How many tries are free, and how long the wait is behind them.
+/// Free attempts, and the waits after them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThrottleLimits {
-    /// What is counted, in a word.
+    /// Namespace of the counters.
     label: &'static str,
     per_name_and_network: i64,
     per_network: i64,
     per_name: i64,
-    /// How long a tally is remembered after the last try.
+    /// Time without attempts after which a counter starts at zero.
     reset_after: Micros,
     first_wait: Micros,
     max_wait: Micros,
 }
 
-/// Tries to sign in.
+/// Limits sign-in attempts.
 pub(crate) const SIGN_IN_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "sign-in",
     per_name_and_network: 10,
@@ -43,7 +43,7 @@ pub(crate) const SIGN_IN_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 300 * SECOND,
 };
 
-/// Mails to one address: three in an hour, whoever asks for them.
+/// Limits mails to one address to three an hour, regardless of the requester.
 pub(crate) const MAIL_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "mails",
     per_name_and_network: 3,
@@ -54,7 +54,7 @@ pub(crate) const MAIL_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 3_600 * SECOND,
 };
 
-/// Codes of a second factor. There are only a million of them.
+/// Limits guesses of second-factor codes; there are only a million codes.
 pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "codes",
     per_name_and_network: 5,
@@ -65,7 +65,7 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     max_wait: 900 * SECOND,
 };
 
-/// Names that somebody who manages a team looks up to add them to it.
+/// Limits lookups of account names by team managers.
 pub(crate) const LOOKUP_LIMITS: ThrottleLimits = ThrottleLimits {
     label: "lookup",
     per_name_and_network: 20,
@@ -83,33 +83,33 @@ enum ThrottleKey<'a> {
 }
 
 impl ThrottleKey<'_> {
-    const fn free_attempts(&self, rates: &ThrottleLimits) -> i64 {
+    const fn free_attempts(&self, limits: &ThrottleLimits) -> i64 {
         match self {
-            Self::NameAndNetwork(..) => rates.per_name_and_network,
-            Self::Network(_) => rates.per_network,
-            Self::Name(_) => rates.per_name,
+            Self::NameAndNetwork(..) => limits.per_name_and_network,
+            Self::Network(_) => limits.per_network,
+            Self::Name(_) => limits.per_name,
         }
     }
 
-    /// What the store knows it by.
-    fn hash(&self, rates: &ThrottleLimits) -> Vec<u8> {
-        let what = rates.label;
-        // Names come last: they may hold anything.
+    /// Digest under which the counter is stored.
+    fn hash(&self, limits: &ThrottleLimits) -> Vec<u8> {
+        let what = limits.label;
+        // The name comes last, because it can contain any text.
         random::digest(&match self {
-            Self::NameAndNetwork(name, place) => format!("{what} both {place:?} {name}"),
-            Self::Network(place) => format!("{what} place {place:?}"),
+            Self::NameAndNetwork(name, network) => format!("{what} both {network:?} {name}"),
+            Self::Network(network) => format!("{what} place {network:?}"),
             Self::Name(name) => format!("{what} name {name}"),
         })
     }
 }
 
-/// Where a try comes from. Who holds one IPv6 address holds the network around it, so that these
-/// count together.
+/// Network of a client. The holder of one IPv6 address usually holds its whole /64 network, so
+/// those addresses count together (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientNetwork {
     V4([u8; 4]),
     V6([u16; 4]),
-    /// No address is known; all such tries share one tally.
+    /// Unknown address; all of these attempts share one counter.
     Unknown,
 }
 
@@ -126,28 +126,28 @@ impl ClientNetwork {
     }
 }
 
-/// What is counted, and how.
+/// Counts attempts against limits.
 pub(crate) struct Throttle(pub(crate) ThrottleLimits);
 
 impl Throttle {
-    /// Counts a try. Who has to wait is told so, and was not counted.
+    /// Counts an attempt. Returns an error, and does not count, while a wait is running.
     pub(crate) async fn admit(
         &self,
         store: &Store,
         name: &str,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
         let all = [
-            ThrottleKey::NameAndNetwork(name, place),
-            ThrottleKey::Network(place),
+            ThrottleKey::NameAndNetwork(name, network),
+            ThrottleKey::Network(network),
             ThrottleKey::Name(name),
         ];
         self.count(store, &all, now).await
     }
 
-    /// Counts a try for a name, wherever it comes from.
+    /// Counts an attempt for a name from any network.
     pub(crate) async fn admit_name(
         &self,
         store: &Store,
@@ -157,24 +157,24 @@ impl Throttle {
         self.count(store, &[ThrottleKey::Name(&name.to_lowercase())], now).await
     }
 
-    /// Counts a try from a place, for no name in particular.
+    /// Counts an attempt from a network without a name.
     pub(crate) async fn admit_network(
         &self,
         store: &Store,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
-        self.count(store, &[ThrottleKey::Network(place)], now).await
+        self.count(store, &[ThrottleKey::Network(network)], now).await
     }
 
-    /// Takes a try from a place back: it ended well.
+    /// Takes back one attempt of a network after a success.
     pub(crate) async fn uncount_network(
         &self,
         store: &Store,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
-        let hash = ThrottleKey::Network(place).hash(&self.0);
+        let hash = ThrottleKey::Network(network).hash(&self.0);
         let less = |tallies: &mut [AttemptCounter]| {
             for tally in tallies {
                 tally.tries = tally.tries.saturating_sub(1).max(0);
@@ -190,38 +190,40 @@ impl Throttle {
         all: &[ThrottleKey<'_>],
         now: Micros,
     ) -> Result<(), PageError> {
-        let Self(rates) = self;
-        let mut counted: Vec<(Vec<u8>, i64)> =
-            all.iter().map(|tallied| (tallied.hash(rates), tallied.free_attempts(rates))).collect();
-        // As the store hands them out.
+        let Self(limits) = self;
+        let mut counted: Vec<(Vec<u8>, i64)> = all
+            .iter()
+            .map(|tallied| (tallied.hash(limits), tallied.free_attempts(limits)))
+            .collect();
+        // The store returns counters in this order.
         counted.sort_unstable();
         let (hashes, free): (Vec<Vec<u8>>, Vec<i64>) = counted.into_iter().unzip();
         let count = |tallies: &mut [AttemptCounter]| {
-            rates.record(tallies, &free, now).map_err(PageError::RateLimited)
+            limits.record(tallies, &free, now).map_err(PageError::RateLimited)
         };
         store.change_attempts(&hashes, now, count).await?;
         store.drop_old_attempts(now.saturating_sub(COUNTER_RETENTION)).await?;
         Ok(())
     }
 
-    /// Forgets what was counted for a name from a place: the password was right. The tally of the
-    /// address stays, or one good account would pay for guessing all others.
+    /// Clears the counters of a name after a success. The network's counter is only reduced by one;
+    /// otherwise one valid account would allow guessing all others.
     pub(crate) async fn clear_name(
         &self,
         store: &Store,
         name: &str,
-        place: ClientNetwork,
+        network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
         let name = &*name.to_lowercase();
-        let both = [ThrottleKey::NameAndNetwork(name, place), ThrottleKey::Name(name)];
+        let both = [ThrottleKey::NameAndNetwork(name, network), ThrottleKey::Name(name)];
         store.drop_attempts(&both.map(|tallied| tallied.hash(&self.0))).await?;
-        self.uncount_network(store, place, now).await
+        self.uncount_network(store, network, now).await
     }
 }
 
 impl ThrottleLimits {
-    /// Counts a try in each tally. The error is how many seconds to wait.
+    /// Counts an attempt in each counter. The error is the wait in seconds.
     fn record(&self, tallies: &mut [AttemptCounter], free: &[i64], now: Micros) -> Result<(), u64> {
         let waits = tallies.iter().map(|tally| tally.closed_until.saturating_sub(now));
         let wait = waits.max().unwrap_or(0);
@@ -251,30 +253,30 @@ mod tests {
     const HOME: ClientNetwork = ClientNetwork::V4([192, 0, 2, 1]);
     const AWAY: ClientNetwork = ClientNetwork::V4([192, 0, 2, 2]);
 
-    /// A throttle, and the store that all nodes count in.
+    /// A throttle with its store.
     struct TestThrottle(Throttle, Store);
 
     impl TestThrottle {
-        async fn of(rates: ThrottleLimits) -> Self {
-            Self(Throttle(rates), Store::open("sqlite::memory:").await.unwrap())
+        async fn of(limits: ThrottleLimits) -> Self {
+            Self(Throttle(limits), Store::open("sqlite::memory:").await.unwrap())
         }
 
-        /// A try; the error is how long to wait.
-        async fn admit(&self, name: &str, place: ClientNetwork, now: Micros) -> Result<(), u64> {
-            match self.0.admit(&self.1, name, place, now).await {
+        /// Counts an attempt; the error is the wait in seconds.
+        async fn admit(&self, name: &str, network: ClientNetwork, now: Micros) -> Result<(), u64> {
+            match self.0.admit(&self.1, name, network, now).await {
                 Ok(()) => Ok(()),
                 Err(PageError::RateLimited(wait)) => Err(wait),
                 Err(other) => panic!("{other:?}"),
             }
         }
 
-        async fn forgive(&self, name: &str, place: ClientNetwork) {
-            self.0.clear_name(&self.1, name, place, 0).await.unwrap();
+        async fn forgive(&self, name: &str, network: ClientNetwork) {
+            self.0.clear_name(&self.1, name, network, 0).await.unwrap();
         }
     }
 
     #[tokio::test]
-    async fn the_eleventh_try_for_a_name_waits_and_each_further_one_longer() {
+    async fn eleventh_attempt_waits_and_waits_grow() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..10 {
             assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_cannot_guess_at_many_names() {
+    async fn network_limit_covers_many_names() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         let mut tries = 0;
         for n in 0..200 {
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_right_password_clears_its_name_and_time_clears_everything() {
+    async fn success_clears_the_name_and_time_clears_all() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..30 {
             assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
@@ -320,12 +322,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn three_mails_an_hour_and_no_more() {
+    async fn at_most_three_mails_an_hour() {
         let nodes = TestThrottle::of(MAIL_LIMITS).await;
         let (minute, mut sent) = (60 * SECOND, 0);
         for n in 0..240 {
-            let place = ClientNetwork::V4([192, 0, 2, n as u8]);
-            let tried = nodes.admit("anna@example.com", place, n * minute).await;
+            let network = ClientNetwork::V4([192, 0, 2, n as u8]);
+            let tried = nodes.admit("anna@example.com", network, n * minute).await;
             sent += usize::from(tried.is_ok());
         }
         assert!(sent <= 12, "{sent} mails in four hours");
@@ -333,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_an_ipv6_network_count_together() {
-        let place = |text: &str| ClientNetwork::of(Some(text.parse().unwrap()));
-        assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:2"));
-        assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));
-        assert_eq!(place("::ffff:192.0.2.1"), HOME);
+    fn ipv6_addresses_count_by_their_64_network() {
+        let network = |text: &str| ClientNetwork::of(Some(text.parse().unwrap()));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), HOME);
     }
 
     #[test]
-    fn what_is_counted_is_told_apart() {
+    fn counters_have_distinct_digests() {
         let all = [
             ThrottleKey::NameAndNetwork("anna", HOME),
             ThrottleKey::NameAndNetwork("anna", AWAY),

@@ -1,4 +1,4 @@
-//! Codes that change every half minute (RFC 6238), and recovery codes on paper.
+//! Time-based one-time passwords (TOTP, RFC 6238) and recovery codes.
 
 use aws_lc_rs::{hmac, rand};
 use ledger::Micros;
@@ -6,28 +6,27 @@ use ledger::Micros;
 use crate::page_error::PageError;
 use admin::random;
 
-/// How long a code is shown, in seconds.
 const STEP_SECONDS: i64 = 30;
-/// How many steps a clock may be off.
+/// Accepted clock difference in steps.
 const MAX_DRIFT_STEPS: i64 = 1;
 const BASE32_ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// How many recovery codes there are.
 pub(crate) const RECOVERY_CODE_COUNT: usize = 10;
 
-/// A new secret, as it is written down.
+/// Creates a secret in base32.
 pub(crate) fn new_secret() -> Result<String, PageError> {
     let mut bytes = [0_u8; 20];
     rand::fill(&mut bytes).map_err(|_| PageError::Internal)?;
     Ok(base32(&bytes))
 }
 
-/// The address that apps read from a picture.
-pub(crate) fn otpauth_uri(username: &str, place: &str, secret: &str) -> String {
-    let (name, place) = (crate::urls::escape_value(username), crate::urls::escape_value(place));
-    format!("otpauth://totp/{place}:{name}?secret={secret}&issuer={place}")
+/// URI for authenticator apps, shown as a QR code:
+/// <https://github.com/google/google-authenticator/wiki/Key-Uri-Format>.
+pub(crate) fn otpauth_uri(username: &str, issuer: &str, secret: &str) -> String {
+    let (name, issuer) = (crate::urls::escape_value(username), crate::urls::escape_value(issuer));
+    format!("otpauth://totp/{issuer}:{name}?secret={secret}&issuer={issuer}")
 }
 
-/// The step a code belongs to, if it is one of now.
+/// Returns the time step of a currently valid code.
 pub(crate) fn step_of(secret: &[u8], code: &str, now: Micros) -> Option<i64> {
     let digits: String = code.chars().filter(|c| !c.is_whitespace()).collect();
     let current = now.div_euclid(1_000_000).div_euclid(STEP_SECONDS);
@@ -46,7 +45,7 @@ fn code_at(secret: &[u8], step: i64) -> String {
     format!("{:06}", number % 1_000_000)
 }
 
-/// Recovery codes, to be shown once.
+/// Creates the recovery codes of an account.
 pub(crate) fn recovery_codes() -> Result<Vec<String>, PageError> {
     let mut codes = Vec::with_capacity(RECOVERY_CODE_COUNT);
     for _ in 0..RECOVERY_CODE_COUNT {
@@ -60,18 +59,18 @@ pub(crate) fn recovery_codes() -> Result<Vec<String>, PageError> {
     Ok(codes)
 }
 
-/// What the store keeps of a recovery code.
+/// Digest of a recovery code, for the store.
 pub(crate) fn recovery_digest(code: &str) -> Vec<u8> {
     let plain: String = code.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     random::digest(&plain.to_lowercase())
 }
 
-/// Whether a code is the one with that digest.
+/// Returns true if the recovery code has this digest.
 pub(crate) fn matches_recovery(digest: &[u8], code: &str) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(digest, &recovery_digest(code)).is_ok()
 }
 
-/// Bytes as letters and digits that are hard to mistake.
+/// Encodes bytes as base32 without padding (RFC 4648, section 6).
 pub(crate) fn base32(bytes: &[u8]) -> String {
     let mut out = String::new();
     let (mut held, mut bits) = (0_u32, 0);
@@ -92,7 +91,7 @@ pub(crate) fn base32(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes behind letters and digits; `None` when they are none of ours.
+/// Decodes base32; `None` for other characters.
 pub(crate) fn from_base32(text: &str) -> Option<Vec<u8>> {
     let (mut out, mut held, mut bits) = (Vec::new(), 0_u32, 0);
     for letter in text.bytes() {
@@ -115,7 +114,7 @@ mod tests {
     const SECRET: &[u8] = b"12345678901234567890";
 
     #[test]
-    fn codes_are_those_of_the_standard() {
+    fn codes_match_rfc_6238() {
         // RFC 6238, appendix B; the last six of its eight digits.
         for (seconds, code) in [
             (59_i64, "287082"),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_good_for_its_time_and_its_neighbours() {
+    fn codes_are_valid_for_one_step_of_drift() {
         let at = |seconds: i64| step_of(SECRET, "287082", seconds * 1_000_000);
         assert_eq!([at(30), at(59), at(89), at(0)], [Some(1); 4]);
         assert_eq!([at(90), at(-1)], [None; 2]);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn base32_goes_both_ways() {
+    fn base32_round_trips() {
         assert_eq!(base32(b"foobar"), "MZXW6YTBOI");
         for n in 0..40 {
             let bytes: Vec<u8> = (0..n).collect();
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_codes_are_read_however_they_are_typed() {
+    fn recovery_codes_ignore_case_and_separators() {
         let codes = recovery_codes().unwrap();
         assert_eq!(codes.len(), RECOVERY_CODE_COUNT);
         for code in &codes {

@@ -1,29 +1,38 @@
-//! Addresses of this gateway's own pages.
+//! Paths of this gateway's own pages, and percent-encoding for them.
 
-/// The page of a model.
+/// Name of the query parameter that holds the team id.
+pub(crate) const TEAM_PARAMETER: &str = "for";
+
+/// Path of a model's page.
 pub(crate) fn model_page(id: &str) -> String {
     format!("/models/{}", escape_path(id))
 }
 
-/// A text as part of a path. Slashes and colons stay readable, since model pages take the rest of
-/// the path as the id; everything that could end or change the path is escaped.
+/// Escapes a text for use in a path. Slashes and colons stay readable, because model pages take the
+/// rest of the path as the id. All characters that could end or change the path are escaped.
 pub(crate) fn escape_path(text: &str) -> String {
     percent_encode(text, b"-._~/:@")
 }
 
-/// A text as the value of a query parameter.
+/// Escapes a text for use as the value of a query parameter.
 pub(crate) fn escape_value(text: &str) -> String {
     percent_encode(text, b"-._~")
 }
 
-/// Where a browser may be sent after a sign-in: a page of the console, and nothing that a browser
-/// could read as another site.
+/// Returns the path if it is a console page a browser may be sent to after a sign-in. Rejects every
+/// text a browser could read as another site (open redirect).
 pub(crate) fn console_path(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("/console")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/?&=%+,:".contains(c);
     let goes_on = rest.is_empty() || rest.starts_with(['/', '?']);
     (goes_on && text.len() <= 512 && text.chars().all(plain) && !text.contains("//"))
         .then_some(text)
+}
+
+/// Appends a team to a path.
+pub(crate) fn with_team(path: &str, team_id: &str) -> String {
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}{TEAM_PARAMETER}={}", escape_value(team_id))
 }
 
 fn percent_encode(text: &str, kept: &[u8]) -> String {
@@ -38,7 +47,8 @@ fn percent_encode(text: &str, kept: &[u8]) -> String {
     out
 }
 
-/// The origin of an address as a browser writes it: `https://example.com`, the usual port left out.
+/// The origin of a URL as browsers write it (`https://example.com`), without the default port. See
+/// <https://html.spec.whatwg.org/multipage/browsers.html#ascii-serialisation-of-an-origin>.
 pub(crate) fn origin(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?.to_ascii_lowercase();
@@ -52,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_cannot_leave_its_place_in_the_path() {
+    fn model_ids_are_escaped_in_paths() {
         assert_eq!(model_page("meta/llama-4:free"), "/models/meta/llama-4:free");
         assert_eq!(model_page("a b?c#d%\"'<é"), "/models/a%20b%3Fc%23d%25%22%27%3C%C3%A9");
         assert_eq!(escape_value("a&b=c/d"), "a%26b%3Dc%2Fd");
     }
 
     #[test]
-    fn nobody_is_sent_off_the_site() {
+    fn redirects_stay_on_the_site() {
         for good in
             ["/console", "/console/keys/abc/edit", "/console?page=2", "/console/usage?a=%2F"]
         {
@@ -88,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_written_as_browsers_write_it() {
+    fn origin_matches_browser_serialization() {
         assert_eq!(origin("https://Example.com:443/gw").as_deref(), Some("https://example.com"));
         assert_eq!(origin("http://127.0.0.1:8080").as_deref(), Some("http://127.0.0.1:8080"));
         assert_eq!(origin("nonsense"), None);

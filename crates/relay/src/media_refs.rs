@@ -289,7 +289,7 @@ fn needs_inlining(
 fn fetch_error(item: &MediaRef, hint: MediaHint, fetcher: &MediaFetcher) -> ApiError {
     let thing = match hint.kind {
         MediaKind::Image => "a picture",
-        MediaKind::Audio => "an audio file",
+        MediaKind::Audio => "sound",
         MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };

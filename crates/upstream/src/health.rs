@@ -108,9 +108,9 @@ impl LaneState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::Probing => "trial",
-            Self::Busy(_) => "pressed",
-            Self::CoolingDown(_) => "resting",
+            Self::Probing => "probing",
+            Self::Busy(_) => "busy",
+            Self::CoolingDown(_) => "cooling_down",
         }
     }
 }

@@ -115,7 +115,7 @@ fn totals_json(used: &ReportTotals) -> Value {
         "output_tokens": used.output,
         "thinking_tokens": used.thinking,
         "cost_usd": used.cost.to_string(),
-        "borne_usd": used.absorbed.to_string(),
+        "absorbed_usd": used.absorbed.to_string(),
     })
 }
 

@@ -1,14 +1,14 @@
-//! The mail that tells somebody that their account was changed.
+//! Mail about a change of the account.
 
 use super::MailDraft;
 use crate::MailMessage;
 
 pub(crate) fn account_changed(to: &str, username: &str, what: &str) -> MailMessage {
-    let says = [format!("The account {username} was changed: {what}.")];
+    let paragraphs = [format!("The account {username} was changed: {what}.")];
     MailDraft {
         to,
         subject: "Your account was changed",
-        paragraphs: &says,
+        paragraphs: &paragraphs,
         button: None,
         footnote: "If it was not you, choose another password and tell an administrator.",
     }

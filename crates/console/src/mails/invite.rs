@@ -1,17 +1,17 @@
-//! The mail with an invitation.
+//! Mail with an invitation.
 
 use super::MailDraft;
 use crate::MailMessage;
 
-pub(crate) fn invite(to: &str, from: &str, place: &str, url: &str) -> MailMessage {
-    let says = [
-        format!("{from} invites you to {place}, a gateway to many models with one key."),
+pub(crate) fn invite(to: &str, from: &str, gateway: &str, url: &str) -> MailMessage {
+    let paragraphs = [
+        format!("{from} invites you to {gateway}, a gateway to many models with one key."),
         "This link lets you make your account. It works once, for a week.".to_owned(),
     ];
     MailDraft {
         to,
         subject: "You are invited",
-        paragraphs: &says,
+        paragraphs: &paragraphs,
         button: Some((url, "Make your account")),
         footnote: "If you do not know what this is, there is nothing to do.",
     }

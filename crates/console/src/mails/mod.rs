@@ -1,7 +1,7 @@
-//! The mails the console sends, one file each, as text and as HTML.
+//! Mails the console sends, one file each, as text and as HTML.
 //!
-//! A mail is handed to the gateway in a task of its own: how long a mail server takes must not tell
-//! whether there was anything to send.
+//! Callers send a mail in a separate task. Otherwise the response time of the mail server would
+//! reveal whether a mail was sent.
 
 mod account_changed;
 mod account_exists;
@@ -23,27 +23,25 @@ use crate::state::ConsoleState;
 use crate::{ConsoleHost, MailMessage};
 use admin::names;
 
-/// A letter before it is a mail.
+/// Content of a mail before rendering.
 struct MailDraft<'a> {
     to: &'a str,
     subject: &'a str,
-    /// What it says, a paragraph each.
     paragraphs: &'a [String],
-    /// Where to go, and what the button says.
+    /// URL and label of the button.
     button: Option<(&'a str, &'a str)>,
-    /// The small print.
     footnote: &'a str,
 }
 
 impl MailDraft<'_> {
     fn render(&self) -> MailMessage {
-        let Self { to, subject, paragraphs: says, button, footnote: small } = self;
-        let mut text = says.join("\n\n");
+        let Self { to, subject, paragraphs, button, footnote } = self;
+        let mut text = paragraphs.join("\n\n");
         if let Some((url, _)) = button {
             text.push_str(&format!("\n\n{url}"));
         }
-        text.push_str(&format!("\n\n{small}\n"));
-        // Mail programs know nothing of stylesheets, so the styles stand in the elements.
+        text.push_str(&format!("\n\n{footnote}\n"));
+        // Mail clients ignore stylesheets, so the styles are inline.
         let html = html! {
             (DOCTYPE)
             html lang="en" {
@@ -51,14 +49,14 @@ impl MailDraft<'_> {
                 body style="margin:0;padding:24px;background:#f6f5f0;color:#1b2427;font:16px/1.55 system-ui,sans-serif" {
                     div style="max-width:30em;margin:0 auto;padding:28px;background:#ffffff;border:1px solid #dedbd1;border-radius:12px" {
                         h1 style="margin:0 0 16px;font-size:20px" { (subject) }
-                        @for says in *says { p style="margin:0 0 16px" { (says) } }
+                        @for paragraph in *paragraphs { p style="margin:0 0 16px" { (paragraph) } }
                         @if let Some((url, label)) = button {
                             p style="margin:0 0 16px" {
                                 a href=(url) style="display:inline-block;padding:12px 20px;border-radius:8px;background:#0b5d66;color:#ffffff;font-weight:600;text-decoration:none" { (label) }
                             }
                             p style="margin:0 0 16px;font-size:13px;color:#566166;word-break:break-all" { (url) }
                         }
-                        p style="margin:0;font-size:13px;color:#566166" { (small) }
+                        p style="margin:0;font-size:13px;color:#566166" { (footnote) }
                     }
                 }
             }
@@ -72,23 +70,22 @@ impl MailDraft<'_> {
     }
 }
 
-/// Sends a mail, below which the gateway's name stands. Whoever waits for it is told nothing; a
-/// failure is in the log.
-pub(crate) async fn send(desk: &ConsoleState, mail: MailMessage) {
-    let name = names::gateway_name(&desk.store).await;
-    send_through(desk.host.as_ref(), &name, mail).await;
+/// Sends a mail signed with the gateway's name. A failure is only logged.
+pub(crate) async fn send(state: &ConsoleState, mail: MailMessage) {
+    let name = names::gateway_name(&state.store).await;
+    send_through(state.host.as_ref(), &name, mail).await;
 }
 
-/// Sends a mail where there is no desk any more.
+/// Sends a mail from a task that holds only the host.
 pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mut mail: MailMessage) {
     mail.text.push_str(&format!("\n{name}\n"));
-    let signed = html! {
+    let signature = html! {
         p style="max-width:30em;margin:16px auto 0;font-size:13px;color:#566166" { (name) }
     };
-    mail.html = mail.html.replacen("</body>", &format!("{}</body>", signed.into_string()), 1);
+    mail.html = mail.html.replacen("</body>", &format!("{}</body>", signature.into_string()), 1);
     let subject = mail.subject.clone();
     match host.send_mail(mail).await {
-        Ok(()) => tracing::info!(subject, "a mail was sent: {subject}"),
-        Err(error) => tracing::error!(subject, "a mail could not be sent: {error}"),
+        Ok(()) => tracing::info!(subject, "sent a mail: {subject}"),
+        Err(error) => tracing::error!(subject, "cannot send a mail: {error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Calls: the newest as they come in, each with its receipt, all of them as a file.
+//! List of calls, receipt of one call, and CSV export.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
 use super::overview::call_table;
-use crate::acting_for::TEAM_PARAMETER;
 use crate::csv::csv_line;
 use crate::display;
 use crate::form::{FormFields, QueryFields};
@@ -23,26 +22,21 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{self, TEAM_PARAMETER};
 
 const PER_PAGE: u32 = 50;
-/// How many calls of an export are read at once.
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 const DAY: Micros = 24 * 3_600 * 1_000_000;
 
-fn filter(
-    asked: &FormFields,
-    signed: &SignedInUser,
-    now: Micros,
-) -> Result<EntryFilter, PageError> {
-    let wish = |name| {
-        let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
+fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
+    let parameter = |name| {
+        let text = query.get_trimmed(name, MAX_PARAMETER_BYTES)?;
         Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
     };
     let account_id =
-        if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
-    let days = match asked.get("range") {
+        if user.sees_all() { parameter("account")? } else { Some(user.owner_id().to_owned()) };
+    let days = match query.get("range") {
         "24h" => Some(1),
         "7d" => Some(7),
         "30d" => Some(30),
@@ -50,14 +44,14 @@ fn filter(
         "1y" => Some(365),
         _ => None,
     };
-    let before = wish("before")?.and_then(|text| {
+    let before = parameter("before")?.and_then(|text| {
         let (ended, id) = text.split_once('~')?;
         Some((ended.parse().ok()?, id.to_owned()))
     });
     Ok(EntryFilter {
         account_id,
-        key_id: wish("key")?,
-        model: wish("model")?,
+        key_id: parameter("key")?,
+        model: parameter("model")?,
         since: days.map(|days| now.saturating_sub(days * DAY)),
         until: None,
         before,
@@ -66,36 +60,36 @@ fn filter(
 
 /// `GET /console/calls`
 pub(crate) async fn list(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let now = desk.now();
-    let filter = filter(&asked, &signed, now)?;
-    let calls = desk.store.entries(&filter, PER_PAGE).await?;
-    let keys = desk.store.keys_of(signed.owner_id()).await?;
+    let now = state.now();
+    let filter = filter(&query, &user, now)?;
+    let calls = state.store.entries(&filter, PER_PAGE).await?;
+    let keys = state.store.keys_of(user.owner_id()).await?;
     let first = filter.before.is_none();
     let next = (calls.len() as u32 == PER_PAGE).then(|| calls.last()).flatten();
     let body = html! {
         div.title {
             h1 { "Calls" }
             div.actions {
-                a.button.quiet href=(signed.path_for("/console/usage")) { "Usage" }
-                a.button.quiet href={ "/console/calls.csv?" (query(&asked, "")) } { "Export CSV" }
+                a.button.quiet href=(user.path_for("/console/usage")) { "Usage" }
+                a.button.quiet href={ "/console/calls.csv?" (list_query(&query, "")) } { "Export CSV" }
             }
         }
         form.filters method="get" action="/console/calls" role="search" {
-            @if let Some(team) = &signed.team { input type="hidden" name=(TEAM_PARAMETER) value=(team.id); }
+            @if let Some(team) = &user.team { input type="hidden" name=(TEAM_PARAMETER) value=(team.id); }
             div.field.grow {
                 label for="model" { "Model" }
-                input id="model" name="model" type="search" value=(asked.get("model")) autocomplete="off";
+                input id="model" name="model" type="search" value=(query.get("model")) autocomplete="off";
             }
             div.field {
                 label for="key" { "Key" }
                 select id="key" name="key" {
                     option value="" { "Any" }
                     @for key in &keys {
-                        option value=(key.id) selected[key.id == asked.get("key")] { (key.name) }
+                        option value=(key.id) selected[key.id == query.get("key")] { (key.name) }
                     }
                 }
             }
@@ -104,31 +98,31 @@ pub(crate) async fn list(
         @if first {
             label.tick hidden data-live="calls" {
                 input type="checkbox";
-                span { "Live" span.help { "New calls appear by themselves." } }
+                span { "Live" span.help { "New calls appear automatically." } }
             }
         }
         div id="calls" {
             @if calls.is_empty() {
                 div.empty { h2 { "No calls" } p { "Calls appear here as soon as they are settled." } }
             } @else {
-                (call_table(&calls, &signed, now))
+                (call_table(&calls, &user, now))
             }
         }
         @if let Some(last) = next {
             nav.pager aria-label="Pages of calls" {
-                a rel="next" href={ "/console/calls?" (query(&asked, &format!("{}~{}", last.ended, last.request_id))) } {
+                a rel="next" href={ "/console/calls?" (list_query(&query, &format!("{}~{}", last.ended, last.request_id))) } {
                     "Older calls →"
                 }
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Calls", &signed).with_nav("/console/calls"), &body))
+    Ok(ok_page(&Layout::signed_in("Calls", &user).with_nav("/console/calls"), &body))
 }
 
-/// The wishes of an address, with another place to begin.
-fn query(asked: &FormFields, before: &str) -> String {
+/// Query string of the list with another start.
+fn list_query(query: &FormFields, before: &str) -> String {
     let kept =
-        [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, asked.get(name)));
+        [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, query.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
@@ -138,25 +132,25 @@ fn query(asked: &FormFields, before: &str) -> String {
 
 /// `GET /console/calls/{id}`
 pub(crate) async fn receipt(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let entry = desk.store.entry(&id).await?.ok_or(PageError::NotFound)?;
-    if !signed.may_see(&entry.account_id) {
+    let entry = state.store.entry(&id).await?.ok_or(PageError::NotFound)?;
+    if !user.may_see(&entry.account_id) {
         return Err(PageError::NotFound);
     }
     let key =
-        desk.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
+        state.store.key(&entry.key_id).await?.map_or_else(|| entry.key_id.clone(), |key| key.name);
     let body = html! {
-        p.crumbs { a href=(signed.path_for("/console/calls")) { "Calls" } " / receipt" }
+        p.crumbs { a href=(user.path_for("/console/calls")) { "Calls" } " / receipt" }
         div.title.close {
             h1.id { bdi id="request-id" { (entry.request_id) } }
             button.copy type="button" hidden data-copy="request-id" { "Copy id" }
         }
         div.columns {
-            section { h2 { "Call" } (facts(&entry, &key, signed.is_administrator())) }
+            section { h2 { "Call" } (facts(&entry, &key, user.is_administrator())) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
         }
         section { h2 { "Tries" } (attempts_table(&entry)) }
@@ -168,7 +162,7 @@ pub(crate) async fn receipt(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Receipt", &signed).with_nav("/console/calls"), &body))
+    Ok(ok_page(&Layout::signed_in("Receipt", &user).with_nav("/console/calls"), &body))
 }
 
 fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
@@ -186,7 +180,7 @@ fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
             div { dt { "Took" } dd { (display::duration(took)) } }
             div { dt { "Cost" } dd { (display::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }
             @if operator && entry.absorbed != canon::Money::ZERO {
-                div { dt { "Borne by the operator" } dd { (display::money(entry.absorbed)) } }
+                div { dt { "Absorbed by the operator" } dd { (display::money(entry.absorbed)) } }
             }
             div { dt { "Prices" } dd { (entry.price_version) @if entry.estimated { ", counts estimated" } } }
         }
@@ -248,17 +242,17 @@ fn attempts_table(entry: &LedgerEntry) -> Markup {
     }
 }
 
-/// `GET /console/calls.csv`: as long as it is, a batch at a time.
+/// `GET /console/calls.csv`: streamed in batches.
 pub(crate) async fn csv(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let filter = filter(&asked, &signed, desk.now())?;
-    let keys = desk.store.keys().await?;
+    let filter = filter(&query, &user, state.now())?;
+    let keys = state.store.keys().await?;
     let names: HashMap<String, String> = keys.into_iter().map(|key| (key.id, key.name)).collect();
     let export =
-        CallExport { store: desk.store.clone(), filter, names, position: ExportPosition::Header };
+        CallExport { store: state.store.clone(), filter, names, position: ExportPosition::Header };
     let rows = stream::try_unfold(export, |mut export| async move {
         let piece = export.next_chunk().await?;
         Ok::<_, std::io::Error>(piece.map(|piece| (piece, export)))
@@ -270,7 +264,7 @@ pub(crate) async fn csv(
     Ok((headers, Body::from_stream(rows)).into_response())
 }
 
-/// Where an export goes on.
+/// Position of an export.
 enum ExportPosition {
     Header,
     Rows(Option<(Micros, String)>),
@@ -295,9 +289,9 @@ impl CallExport {
             ExportPosition::End => return Ok(None),
         };
         let calls = self.store.export_of(&self.filter, after, EXPORT_BATCH_ROWS).await;
-        // Broken off on purpose: a file that ends early must not look whole.
+        // Aborts the transfer on purpose: a truncated file must not look complete.
         let calls = calls.map_err(|error| {
-            tracing::error!("an export of calls broke off: {error}");
+            tracing::error!("an export of calls failed: {error}");
             std::io::Error::other("the calls could not be read")
         })?;
         self.position = match calls.last() {

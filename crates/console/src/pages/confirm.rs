@@ -1,4 +1,4 @@
-//! Proving that an address is the account's.
+//! Confirmation of an e-mail address.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use maud::html;
 use store::{Account, Link, LinkPurpose, StoreError};
 
 use crate::cookies::{self, CookieKind};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::mails;
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::state::ConsoleState;
 
-/// Asks an account to prove an address, in a mail to it. Earlier questions are forgotten.
+/// Mails a confirmation link. Earlier links of the account expire.
 pub(crate) async fn send_confirmation(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     account: &Account,
     email: &str,
 ) -> Result<(), PageError> {
-    desk.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
+    state.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
     let note = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
-    let word =
-        links::create(desk, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email)
+    let token =
+        links::create(state, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email)
             .await?;
-    mails::send(desk, mails::confirm(email, &account.username, &links::url(desk, &word))).await;
+    mails::send(state, mails::confirm(email, &account.username, &links::url(state, &token))).await;
     Ok(())
 }
 
 /// `GET /confirm`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (_, account, email) = opened_confirmation(&desk, &headers).await?;
+    let (_, account, email) = opened_confirmation(&state, &headers).await?;
     let body = html! {
         section.card {
             h1 { "Confirm your address" }
@@ -51,33 +52,33 @@ pub(crate) async fn show(
 
 /// `POST /confirm`
 pub(crate) async fn confirm(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (link, account, email) = opened_confirmation(&desk, &headers).await?;
-    links::consume(&desk, &link).await?;
+    let (link, account, email) = opened_confirmation(&state, &headers).await?;
+    links::consume(&state, &link).await?;
     let Account { id, username, .. } = &account;
-    match desk.store.rename_account(id, username, Some(&email), desk.now()).await {
+    match state.store.rename_account(id, username, Some(&email), state.now()).await {
         Ok(_) => {}
-        // Somebody else proved it in the meantime.
+        // Another account confirmed the address in the meantime.
         Err(StoreError::Conflict(_)) => return Err(PageError::InvalidLink),
         Err(error) => return Err(error.into()),
     }
-    desk.audit(id, "account.email", id, "").await;
-    // The address it had before hears of it too.
-    super::notify_owner(&desk, &account, "it uses another address");
+    state.audit(id, "account.email", id, "").await;
+    // Notifies the previous address.
+    super::notify_owner(&state, &account, "it uses another address");
     let mut response = redirect_to("/console/account?told=email");
-    cookies::clear(&desk, &mut response, CookieKind::Link);
+    cookies::clear(&state, &mut response, CookieKind::Link);
     Ok(response)
 }
 
 async fn opened_confirmation(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
 ) -> Result<(Link, Account, String), PageError> {
-    let link = links::from_cookie(desk, headers, &[LinkPurpose::Email]).await?;
+    let link = links::from_cookie(state, headers, &[LinkPurpose::Email]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
-    let account = desk.store.account(id).await?.filter(|account| !account.disabled);
+    let account = state.store.account(id).await?.filter(|account| !account.disabled);
     let email = links::link_data(&link).email.ok_or(PageError::InvalidLink)?;
     Ok((link, account.ok_or(PageError::InvalidLink)?, email))
 }

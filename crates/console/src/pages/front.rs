@@ -1,4 +1,4 @@
-//! The front page: what this gateway is and how to reach it.
+//! The front page: purpose and base URLs of the gateway.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::layout::{Layout, SiteSection, ok_page, with_revalidation};
 use crate::snippet::{self, ApiFormat};
 use crate::state::ConsoleState;
 
-/// What the front page tells of the catalog.
+/// Catalog figures on the front page.
 #[derive(Default)]
 struct CatalogSummary {
     models: usize,
     providers: usize,
-    /// A model to try.
+    /// Model for the example.
     first: Option<String>,
 }
 
@@ -34,9 +34,9 @@ fn summarize_catalog(catalog: &Catalog) -> CatalogSummary {
 }
 
 /// `GET /`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
-    let (url, formats) = (desk.base_url(), desk.formats());
-    let CatalogSummary { models, providers, first } = desk.with_catalog(summarize_catalog);
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Response {
+    let (url, formats) = (state.base_url(), state.formats());
+    let CatalogSummary { models, providers, first } = state.with_catalog(summarize_catalog);
     let example = formats.iter().find(|format| format.supports(ModelKind::Chat)).zip(first);
     let body = html! {
         section.hero {
@@ -100,7 +100,7 @@ pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
     with_revalidation(ok_page(&Layout::public("Model gateway", SiteSection::Front), &body))
 }
 
-/// The formats by the client libraries that speak them: each family takes one base address.
+/// Groups the formats by client library; each group has one base URL.
 fn client_families(formats: &[ApiFormat]) -> Vec<Vec<ApiFormat>> {
     let mut families: Vec<Vec<ApiFormat>> = Vec::new();
     for format in formats {

@@ -1,4 +1,4 @@
-//! Signing in through a provider of identities: the way out and the way back.
+//! Handlers of the sign-in through an identity provider.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use store::{Account, AccountRole, Identity, StoreError};
 
 use crate::cookies::{self, CookieKind};
 use crate::form::{FormFields, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::links;
 use crate::oidc::{self, IdentityClaims, IdentityReturn};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
@@ -23,43 +24,43 @@ use admin::names;
 
 /// `POST /auth/{identity}`
 pub(crate) async fn begin(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     name: Result<Path<String>, PathRejection>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
     let next = urls::console_path(fields.get("next")).unwrap_or("/console");
-    oidc::begin_sign_in(&desk, &name, None, next).await
+    oidc::begin_sign_in(&state, &name, None, next).await
 }
 
 /// `GET /auth/{identity}/callback`
 pub(crate) async fn callback(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    QueryFields(asked): QueryFields,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
     let IdentityReturn { provider, claims: person, link } =
-        oidc::finish_sign_in(&desk, &name, &headers, &asked).await?;
+        oidc::finish_sign_in(&state, &name, &headers, &query).await?;
     let next = links::link_data(&link).next.unwrap_or_else(|| "/console".to_owned());
     if let Some(account_id) = &link.account_id {
-        return link_identity(&desk, &headers, account_id, &person, &next).await;
+        return link_identity(&state, &headers, account_id, &person, &next).await;
     }
-    let known = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
+    let known = state.store.account_by_identity(&person.issuer, &person.subject).await?;
     if let Some(account) = known {
         if account.disabled {
             return Err(PageError::SignInRefused("This account is locked."));
         }
-        return signin::welcome(&desk, &headers, &account, &provider.name, &next).await;
+        return signin::complete_sign_in(&state, &headers, &account, &provider.name, &next).await;
     }
     if let Some(email) = &person.email
-        && desk.store.account_by_login(email).await?.is_some()
+        && state.store.account_by_login(email).await?.is_some()
     {
         return Ok(address_taken_page(&provider.name));
     }
-    let open = SignUpMode::load(&desk).await? == SignUpMode::Open;
-    let own = crate::signup::default_role(&desk).await?;
+    let open = SignUpMode::load(&state).await? == SignUpMode::Open;
+    let own = crate::signup::default_role(&state).await?;
     let role = provider.default_role.or(open.then_some(own));
     let role = role.ok_or(PageError::SignInRefused(
         "You have no account here yet. Ask an administrator of this gateway for an invitation.",
@@ -69,29 +70,29 @@ pub(crate) async fn callback(
             "The identity provider has not verified your e-mail address. Verify it there first.",
         ));
     }
-    let account = create_account(&desk, &person, role).await?;
-    desk.audit(&account.id, "account.create", &account.id, &provider.name).await;
-    signin::welcome(&desk, &headers, &account, &provider.name, &next).await
+    let account = create_account(&state, &person, role).await?;
+    state.audit(&account.id, "account.create", &account.id, &provider.name).await;
+    signin::complete_sign_in(&state, &headers, &account, &provider.name, &next).await
 }
 
-/// Links an account of ours to who somebody is elsewhere. Whoever left must still be signed in.
+/// Links an identity to an account. The user who started the flow must still be signed in.
 async fn link_identity(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
     account_id: &str,
     person: &IdentityClaims,
     next: &str,
 ) -> Result<Response, PageError> {
-    let signed = session::find_session(desk, headers).await?;
-    if signed.is_none_or(|signed| signed.account.id != account_id) {
+    let user = session::find_session(state, headers).await?;
+    if user.is_none_or(|user| user.account.id != account_id) {
         return Err(PageError::SignInRefused(
             "You were signed out meanwhile. Sign in and try again.",
         ));
     }
-    match desk.store.add_identity(&identity_record(desk, account_id, person)).await {
-        Ok(()) => desk.audit(account_id, "identity.add", account_id, &person.issuer).await,
+    match state.store.add_identity(&identity_record(state, account_id, person)).await {
+        Ok(()) => state.audit(account_id, "identity.add", account_id, &person.issuer).await,
         Err(StoreError::Conflict(_)) => {
-            let owner = desk.store.account_by_identity(&person.issuer, &person.subject).await?;
+            let owner = state.store.account_by_identity(&person.issuer, &person.subject).await?;
             if owner.is_none_or(|owner| owner.id != account_id) {
                 return Err(PageError::SignInRefused(
                     "This identity belongs to another account here.",
@@ -101,24 +102,24 @@ async fn link_identity(
         Err(error) => return Err(error.into()),
     }
     let mut response = redirect_to(next);
-    cookies::clear(desk, &mut response, CookieKind::IdentityFlow);
+    cookies::clear(state, &mut response, CookieKind::IdentityFlow);
     Ok(response)
 }
 
-fn identity_record(desk: &ConsoleState, account_id: &str, person: &IdentityClaims) -> Identity {
+fn identity_record(state: &ConsoleState, account_id: &str, person: &IdentityClaims) -> Identity {
     let label = person.email.as_ref().or(person.name.as_ref()).unwrap_or(&person.subject);
     Identity {
         issuer: person.issuer.clone(),
         subject: person.subject.clone(),
         account_id: account_id.to_owned(),
         label: label.chars().take(254).collect(),
-        created: desk.now(),
+        created: state.now(),
     }
 }
 
-/// Makes an account for somebody a provider vouches for, under a name that is free.
+/// Creates an account for a user of an identity provider, under a free username.
 async fn create_account(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     person: &IdentityClaims,
     role: AccountRole,
 ) -> Result<Account, PageError> {
@@ -129,8 +130,8 @@ async fn create_account(
     let base: String = wished.chars().filter(plain).take(30).collect();
     let base = base.trim_start_matches(['.', '_', '-']);
     let base = if names::new_username_error(base).is_some() { "user" } else { base };
-    let now = desk.now();
-    let terms = crate::signup::default_terms(desk).await?;
+    let now = state.now();
+    let terms = crate::signup::default_terms(state).await?;
     for attempt in 0..20 {
         let word = admin::random::random_token().map_err(|_| PageError::Internal)?;
         let suffix: String = word.chars().take(6).collect();
@@ -145,8 +146,8 @@ async fn create_account(
             created: now,
             changed: now,
         };
-        let identity = identity_record(desk, &account.id, person);
-        match desk.store.add_account_with_identity(&account, &identity, terms).await {
+        let identity = identity_record(state, &account.id, person);
+        match state.store.add_account_with_identity(&account, &identity, terms).await {
             Ok(()) => return Ok(account),
             Err(StoreError::Conflict("username or email")) => {}
             Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! The form of a key: what it may do, read from and shown in fields.
+//! The form of a key.
 
 use canon::Money;
 use config::IpRange;
@@ -20,12 +20,12 @@ const MAX_NAME_CHARS: usize = 60;
 const MAX_LIFETIME_DAYS: i64 = 3_650;
 const MAX_MODELS: usize = 50;
 const MAX_NETWORKS: usize = 50;
-/// Longer than any honest value of a short field.
+/// Upper bound of any short field.
 pub(super) const MAX_FIELD_BYTES: usize = 4_096;
 const MIN_CAP: Money = Money::from_nanos(10_000_000);
 const MAX_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
 
-/// What a key may do.
+/// Terms of a key: scope, cap, expiry, models and limits.
 pub(super) struct KeyTerms {
     pub(super) scope: KeyScope,
     pub(super) name: String,
@@ -38,21 +38,21 @@ pub(super) struct KeyTerms {
 }
 
 impl KeyTerms {
-    /// Reads the form; what is wrong with it goes to `wrongs`. `before` is the key that is edited.
+    /// Reads the form and adds errors to the list. `before` is the edited key.
     pub(super) fn read(
-        desk: &ConsoleState,
+        state: &ConsoleState,
         fields: &FormFields,
         before: Option<&KeyRecord>,
-        wrongs: &mut FieldErrors,
+        errors: &mut FieldErrors,
     ) -> Result<Self, PageError> {
-        let mut heed = |field: &'static str, why: String| wrongs.add(field, why);
+        let mut add_error = |field: &'static str, why: String| errors.add(field, why);
         let name = fields.get_trimmed("name", MAX_FIELD_BYTES)?;
         if name.is_empty() {
-            heed("name", "Give the key a name, so that you know it again.".to_owned());
+            add_error("name", "Give the key a name, so that you know it again.".to_owned());
         } else if name.chars().count() > MAX_NAME_CHARS {
-            heed("name", format!("At most {MAX_NAME_CHARS} characters, please."));
+            add_error("name", format!("At most {MAX_NAME_CHARS} characters, please."));
         } else if has_hidden_characters(name) {
-            heed("name", "This name holds characters that cannot be seen.".to_owned());
+            add_error("name", "This name contains invisible characters.".to_owned());
         }
         let scope = before.map_or_else(|| scope_of(fields), |before| before.scope);
         let cap = match scope {
@@ -63,11 +63,11 @@ impl KeyTerms {
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
-                .map(|days| days.map(|days| desk.now().saturating_add(days.saturating_mul(DAY)))),
+                .map(|days| days.map(|days| state.now().saturating_add(days.saturating_mul(DAY)))),
             Some(before) => parse_expiry(
                 fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
                 before.expires,
-                desk.now(),
+                state.now(),
             ),
         };
         let expires = match (scope, before, expires) {
@@ -82,68 +82,66 @@ impl KeyTerms {
         );
         let models = parse_list(fields.get("models"));
         if models.len() > MAX_MODELS {
-            heed("models", format!("At most {MAX_MODELS} models, please."));
+            add_error("models", format!("At most {MAX_MODELS} models, please."));
         } else {
             let kept = |id: &String| before.is_some_and(|key| key.models.contains(id));
-            let known = |id: &String| desk.with_catalog(|catalog| catalog.get(id).is_some());
+            let known = |id: &String| state.with_catalog(|catalog| catalog.get(id).is_some());
             let unknown = models.iter().filter(|id| !known(id) && !kept(id)).cloned();
             let unknown = unknown.collect::<Vec<_>>().join(", ");
             if !unknown.is_empty() {
                 let shown: String = unknown.chars().take(120).collect();
-                heed("models", format!("This gateway has no model {shown}."));
+                add_error("models", format!("This gateway has no model {shown}."));
             }
         }
         let ips = parse_list(fields.get("ips"));
         if ips.len() > MAX_NETWORKS {
-            heed("ips", format!("At most {MAX_NETWORKS} addresses and networks, please."));
+            add_error("ips", format!("At most {MAX_NETWORKS} addresses and networks, please."));
         }
         for text in &ips {
             if let Err(why) = IpRange::parse(text) {
-                heed("ips", why.chars().take(200).collect());
+                add_error("ips", why.chars().take(200).collect());
             }
         }
-        let mut take = |field: &'static str, why: &str| heed(field, why.to_owned());
+        let mut reject = |field: &'static str, why: &str| add_error(field, why.to_owned());
         Ok(Self {
             scope,
             name: name.to_owned(),
             cap: cap.unwrap_or_else(|why| {
-                take("cap", why);
+                reject("cap", why);
                 None
             }),
             expires: expires.unwrap_or_else(|why| {
-                take(if before.is_some() { "expires" } else { "days" }, why);
+                reject(if before.is_some() { "expires" } else { "days" }, why);
                 None
             }),
             models,
             limits: RateLimits {
                 rpm: limits.0.unwrap_or_else(|why| {
-                    take("rpm", why);
+                    reject("rpm", why);
                     None
                 }),
                 tpm: limits.1.unwrap_or_else(|why| {
-                    take("tpm", why);
+                    reject("tpm", why);
                     None
                 }),
                 concurrency: limits.2.unwrap_or_else(|why| {
-                    take("concurrency", why);
+                    reject("concurrency", why);
                     None
                 }),
             },
             ips,
             budget: budget.unwrap_or_else(|why| {
-                take("budget", why);
+                reject("budget", why);
                 None
             }),
         })
     }
 
-    /// A new key of these terms.
     pub(super) fn into_draft(self) -> KeyDraft {
         let Self { scope, name, cap, expires, models, limits, ips, budget } = self;
         KeyDraft { scope, name, cap, models, expires, limits, ips, budget }
     }
 
-    /// These terms for a key that exists.
     pub(super) fn into_change(self) -> KeyChange {
         let Self { scope: _, name, cap, expires, models, limits, ips, budget } = self;
         KeyChange {
@@ -158,12 +156,12 @@ impl KeyTerms {
     }
 }
 
-/// The scope of the key a form asks for. A form without one asks for calls.
+/// Scope of the requested key; calls by default.
 pub(super) fn scope_of(fields: &FormFields) -> KeyScope {
     KeyScope::by_word(fields.get("scope")).unwrap_or(KeyScope::Call)
 }
 
-/// The fields as they are for a key.
+/// Form fields of an existing key.
 pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
     let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
     let mut fields = vec![
@@ -184,7 +182,7 @@ pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// An amount as somebody would type it.
+/// Formats an amount without trailing zeros.
 pub(super) fn plain_amount(amount: Money) -> String {
     let text = amount.to_string();
     let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
@@ -196,7 +194,7 @@ fn date_text(at: Micros) -> String {
         .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string())
 }
 
-/// The end of a day in UTC; the day a key has already keeps its very time.
+/// Reads a date as the end of that day in UTC. An unchanged date keeps the stored time.
 fn parse_expiry(
     text: &str,
     before: Option<Micros>,
@@ -265,7 +263,7 @@ fn parse_days(text: &str) -> Result<Option<i64>, &'static str> {
     }
 }
 
-/// The words of a list, each once, in order.
+/// Splits a list, without duplicates and in order.
 fn parse_list(text: &str) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     for id in text.split([',', '\n', '\r']).map(str::trim).filter(|id| !id.is_empty()) {
@@ -276,21 +274,21 @@ fn parse_list(text: &str) -> Vec<String> {
     ids
 }
 
-/// The fields of the form.
+/// Renders the form.
 pub(super) fn render(
     scope: KeyScope,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
     editing: bool,
 ) -> Markup {
     match scope {
-        KeyScope::Call => render_call(fields, wrongs, editing),
-        KeyScope::Admin => render_admin(fields, wrongs, editing),
+        KeyScope::Call => render_call(fields, errors, editing),
+        KeyScope::Admin => render_admin(fields, errors, editing),
     }
 }
 
-/// The fields of an admin key, which spends nothing.
-fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+/// Renders the form of an admin key, which cannot spend.
+fn render_admin(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Markup {
     html! {
         input type="hidden" name="scope" value=(KeyScope::Admin.word());
         p.muted { "Scope " strong { "admin" } ": it opens /api/admin and /metrics with the rights of \
@@ -303,16 +301,16 @@ fn render_admin(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mar
             autofocus: true,
             help: Some("Where it is used, for example: provisioning, monitoring."),
             ..FormInput::default()
-        }.render(wrongs))
-        (expiry_field(fields, wrongs, editing, ["A day in UTC.", "Leave empty for 30 days."]))
-        (address_field(fields, wrongs))
+        }.render(errors))
+        (expiry_field(fields, errors, editing, ["A day in UTC.", "Leave empty for 30 days."]))
+        (address_field(fields, errors))
     }
 }
 
-/// The field that says when a key ends, with its help in an edit and for a new key.
+/// Expiry field; `help` holds the texts for an edit and for a new key.
 fn expiry_field(
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
     editing: bool,
     help: [&'static str; 2],
 ) -> Markup {
@@ -326,7 +324,7 @@ fn expiry_field(
                 value: fields.get("expires"),
                 help: Some(edit_help),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         } @else {
             (FormInput {
                 name: "days",
@@ -335,24 +333,24 @@ fn expiry_field(
                 input_mode: Some("numeric"),
                 help: Some(new_help),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         }
     }
 }
 
-fn address_field(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn address_field(fields: &FormFields, errors: &FieldErrors) -> Markup {
     list_field(
         "ips",
         "Allowed addresses",
         "One address or network per line, such as 10.0.0.0/8. Leave empty for anywhere.",
         fields,
-        wrongs,
+        errors,
     )
 }
 
-fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Markup {
+fn render_call(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Markup {
     let further = ["rpm", "tpm", "concurrency", "budget", "ips"];
-    let open = further.iter().any(|f| wrongs.get(f).is_some() || !fields.get(f).is_empty());
+    let open = further.iter().any(|f| errors.get(f).is_some() || !fields.get(f).is_empty());
     html! {
         (FormInput {
             name: "name",
@@ -362,7 +360,7 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
             autofocus: true,
             help: Some("Where it is used, for example: website, nightly report."),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         fieldset {
             legend { "Quota" }
             label.tick {
@@ -381,25 +379,25 @@ fn render_call(fields: &FormFields, wrongs: &FieldErrors, editing: bool) -> Mark
                 mark_optional: false,
                 help: Some("Calls that would pass it are refused."),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
         }
-        (expiry_field(fields, wrongs, editing, [
+        (expiry_field(fields, errors, editing, [
             "A day in UTC. Leave empty for a key that does not expire.",
             "Leave empty for a key that does not expire.",
         ]))
-        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, wrongs))
+        (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, errors))
         details open[open] {
             summary { "Limits, budget and addresses" }
             div.further {
-                (limit_fields(fields, wrongs))
-                (address_field(fields, wrongs))
+                (limit_fields(fields, errors))
+                (address_field(fields, errors))
             }
         }
     }
 }
 
-/// How fast, and how much in a period: the fields a key and a team share.
-pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+/// Rate limits and budget, shared by keys and teams.
+pub(super) fn limit_fields(fields: &FormFields, errors: &FieldErrors) -> Markup {
     let number = |name: &'static str, label: &'static str| {
         FormInput {
             name,
@@ -408,7 +406,7 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
             input_mode: Some("numeric"),
             ..FormInput::default()
         }
-        .render(wrongs)
+        .render(errors)
     };
     html! {
         div.row {
@@ -423,7 +421,7 @@ pub(super) fn limit_fields(fields: &FormFields, wrongs: &FieldErrors) -> Markup 
                 value: fields.get("budget"),
                 input_mode: Some("decimal"),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             div.field {
                 label for="budget_period" { "for every" }
                 select #budget_period name="budget_period" {
@@ -444,9 +442,9 @@ fn list_field(
     label: &str,
     help: &str,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
-    let wrong = wrongs.get(name);
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) span.optional { " optional" } }
@@ -465,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cap_is_an_honest_amount_or_unlimited() {
+    fn cap_is_a_valid_amount_or_unlimited() {
         assert_eq!(parse_cap("", true), Ok(None));
         assert_eq!(parse_cap("$2.50", false), Ok(Some(Money::from_nanos(2_500_000_000))));
         for bad in ["", "0", "-1", "0.000000001", "1e18", "NaN", "ten", "1000001", "1,5", "5 USD"] {
@@ -475,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_whole_and_few() {
+    fn days_are_whole_and_limited() {
         assert_eq!(parse_days(""), Ok(None));
         assert_eq!(parse_days("30"), Ok(Some(30)));
         for bad in ["0", "-1", "1.5", "3651", "99999999999999999999", "x"] {
@@ -484,13 +482,13 @@ mod tests {
     }
 
     #[test]
-    fn model_lists_may_be_written_with_commas_or_lines() {
+    fn lists_accept_commas_and_lines() {
         assert_eq!(parse_list(" a, b\r\nc/d:e\n\na "), ["a", "b", "c/d:e"]);
         assert!(parse_list(" ,\n").is_empty());
     }
 
     #[test]
-    fn days_of_an_edit_lie_ahead_or_stay() {
+    fn expiry_is_in_the_future_or_unchanged() {
         let now = 1_800_000_000_000_000;
         assert_eq!(parse_expiry("", Some(5), now), Ok(None));
         assert_eq!(parse_expiry("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
@@ -501,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_budgets_are_above_nothing() {
+    fn limits_and_budgets_are_positive() {
         assert_eq!(parse_limit(""), Ok(None));
         assert_eq!(parse_limit("60"), Ok(Some(60)));
         for bad in ["0", "-1", "1.5", "4294967296", "x"] {

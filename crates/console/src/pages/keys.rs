@@ -1,4 +1,4 @@
-//! Making, changing, rotating and revoking keys.
+//! Creation, change, rotation and revocation of keys.
 
 use std::sync::Arc;
 
@@ -16,18 +16,17 @@ use super::key_form::{self, KeyTerms};
 use super::new_key_page::render_new_key;
 use super::overview::KeyState;
 use crate::form::{FieldErrors, FormFields, QueryFields};
-use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use crate::{acting_for, display, urls};
+use crate::{display, urls};
 
-/// The form of a new admin key.
 const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
 const HOUR: Micros = 3_600 * 1_000_000;
-/// How long an old value may work on after a rotation: the word in the form, what it says, and how
-/// long it is.
+/// Grace periods of the old value after a rotation: form value, label, duration.
 const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("day", "for a day", 24 * HOUR),
     ("hour", "for an hour", HOUR),
@@ -35,49 +34,49 @@ const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("none", "not at all", 0),
 ];
 
-/// `GET /console/keys`: where a browser lands that reloads a sent form.
-pub(crate) async fn list(signed: SignedInUser) -> Response {
-    redirect_to(&signed.path_for("/console"))
+/// `GET /console/keys`, for browsers that reload a submitted form.
+pub(crate) async fn list(user: SignedInUser) -> Response {
+    redirect_to(&user.path_for("/console"))
 }
 
-/// `GET /console/keys/new`, with `?scope=admin` for one that administrates.
+/// `GET /console/keys/new`, with `?scope=admin` for an admin key.
 pub(crate) async fn new_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&asked)).await? {
-        return Ok(way);
+    if let Some(redirect) = check_may_create(&state, &user, key_form::scope_of(&query)).await? {
+        return Ok(redirect);
     }
     let fields =
-        FormFields::prefilled(vec![("scope", key_form::scope_of(&asked).word().to_owned())]);
-    Ok(form(StatusCode::OK, &signed, &fields, &FieldErrors::default()))
+        FormFields::prefilled(vec![("scope", key_form::scope_of(&query).word().to_owned())]);
+    Ok(form(StatusCode::OK, &user, &fields, &FieldErrors::default()))
 }
 
-/// Refuses those who may not make a key of that scope, and sends those who are to make an admin key
-/// by the page where they prove who they are. A team does not administrate.
+/// Checks the right to create a key of this scope. Admin keys also need a recent proof, which the
+/// returned redirect asks for. A team cannot have admin keys.
 async fn check_may_create(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     scope: KeyScope,
 ) -> Result<Option<Response>, PageError> {
     match scope {
-        KeyScope::Call if signed.may_create_keys() => Ok(None),
-        KeyScope::Admin if may_make_admin_keys(signed) => {
-            prove::require_proof(desk, signed, NEW_ADMIN_KEY_PATH).await
+        KeyScope::Call if user.may_create_keys() => Ok(None),
+        KeyScope::Admin if may_make_admin_keys(user) => {
+            prove::require_proof(state, user, NEW_ADMIN_KEY_PATH).await
         }
         KeyScope::Call | KeyScope::Admin => Err(PageError::Forbidden),
     }
 }
 
-const fn may_make_admin_keys(signed: &SignedInUser) -> bool {
-    signed.is_administrator() && signed.team.is_none()
+const fn may_make_admin_keys(user: &SignedInUser) -> bool {
+    user.is_administrator() && user.team.is_none()
 }
 
-/// Sends those who are to change an admin key by the page where they prove who they are.
+/// Changes of admin keys need a recent proof, which the returned redirect asks for.
 async fn check_may_change(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     key: &KeyRecord,
     page: &str,
 ) -> Result<Option<Response>, PageError> {
@@ -85,46 +84,46 @@ async fn check_may_change(
         KeyScope::Call => Ok(None),
         KeyScope::Admin => {
             let next = format!("/console/keys/{}/{page}", urls::escape_value(&key.id));
-            prove::require_proof(desk, signed, &next).await
+            prove::require_proof(state, user, &next).await
         }
     }
 }
 
 /// `POST /console/keys`
 pub(crate) async fn create(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(way) = check_may_create(&desk, &signed, key_form::scope_of(&fields)).await? {
-        return Ok(way);
+    if let Some(redirect) = check_may_create(&state, &user, key_form::scope_of(&fields)).await? {
+        return Ok(redirect);
     }
-    let mut wrongs = FieldErrors::default();
-    let terms = KeyTerms::read(&desk, &fields, None, &mut wrongs)?;
-    if !wrongs.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
+    let mut errors = FieldErrors::default();
+    let terms = KeyTerms::read(&state, &fields, None, &mut errors)?;
+    if !errors.is_empty() {
+        return Ok(form(StatusCode::BAD_REQUEST, &user, &fields, &errors));
     }
-    let owner = desk.store.owner(signed.owner_id()).await?.ok_or(PageError::NotFound)?;
-    let made = desk.host.accounts().create_key(&signed.actor(), &owner, terms.into_draft()).await;
+    let owner = state.store.owner(user.owner_id()).await?.ok_or(PageError::NotFound)?;
+    let made = state.host.accounts().create_key(&user.actor(), &owner, terms.into_draft()).await;
     let IssuedKey { record, secret: text } = match made {
         Ok(made) => made,
         Err(AdminError::Invalid { field, message }) => {
-            wrongs.add_api_field(&field, message);
-            return Ok(form(StatusCode::BAD_REQUEST, &signed, &fields, &wrongs));
+            errors.add_api_field(&field, message);
+            return Ok(form(StatusCode::BAD_REQUEST, &user, &fields, &errors));
         }
         Err(error) => return Err(error.into()),
     };
-    let body = render_new_key(&desk, &record, &text, "Your new key", &signed.path_for("/console"));
-    Ok(ok_page(&Layout::signed_in("Your new key", &signed), &body))
+    let body = render_new_key(&state, &record, &text, "Your new key", &user.path_for("/console"));
+    Ok(ok_page(&Layout::signed_in("Your new key", &user), &body))
 }
 
 fn form(
     status: StatusCode,
-    signed: &SignedInUser,
+    user: &SignedInUser,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
-    let home = signed.path_for("/console");
+    let home = user.path_for("/console");
     let scope = key_form::scope_of(fields);
     let title = match scope {
         KeyScope::Call => "New key",
@@ -133,68 +132,68 @@ fn form(
     let body = html! {
         section.card {
             p.crumbs { a href=(home) { "Console" } " / Keys" }
-            h1 { (title) @if let Some(team) = &signed.team { " of " bdi { (team.name) } } }
-            (error_summary(wrongs))
-            form method="post" action=(signed.path_for("/console/keys")) {
-                (key_form::render(scope, fields, wrongs, false))
+            h1 { (title) @if let Some(team) = &user.team { " of " bdi { (team.name) } } }
+            (error_summary(errors))
+            form method="post" action=(user.path_for("/console/keys")) {
+                (key_form::render(scope, fields, errors, false))
                 div.actions {
                     button.button type="submit" { "Create key" }
                     a.button.quiet href=(home) { "Cancel" }
                 }
             }
-            @if may_make_admin_keys(signed) && scope == KeyScope::Call {
+            @if may_make_admin_keys(user) && scope == KeyScope::Call {
                 p.beside { a href=(NEW_ADMIN_KEY_PATH) { "Make an admin key instead" } }
             }
         }
     };
-    page(status, &Layout::signed_in("New key", signed), &body)
+    page(status, &Layout::signed_in("New key", user), &body)
 }
 
 /// `GET /console/keys/{id}/edit`
 pub(crate) async fn edit(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
+    let (key, home) = find(&state, &user, id).await?;
     if key.revoked.is_some() {
         return Ok(redirect_to(&home));
     }
-    if let Some(way) = check_may_change(&desk, &signed, &key, "edit").await? {
-        return Ok(way);
+    if let Some(redirect) = check_may_change(&state, &user, &key, "edit").await? {
+        return Ok(redirect);
     }
     let fields = key_form::fields_of(&key);
-    Ok(edit_form(StatusCode::OK, &signed, (&key, &home), &fields, &FieldErrors::default()))
+    Ok(edit_form(StatusCode::OK, &user, (&key, &home), &fields, &FieldErrors::default()))
 }
 
 /// `POST /console/keys/{id}/edit`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
+    let (key, home) = find(&state, &user, id).await?;
     if key.revoked.is_some() {
         return Ok(redirect_to(&home));
     }
-    if let Some(way) = check_may_change(&desk, &signed, &key, "edit").await? {
-        return Ok(way);
+    if let Some(redirect) = check_may_change(&state, &user, &key, "edit").await? {
+        return Ok(redirect);
     }
-    let mut wrongs = FieldErrors::default();
-    let terms = KeyTerms::read(&desk, &fields, Some(&key), &mut wrongs)?;
-    if !wrongs.is_empty() {
+    let mut errors = FieldErrors::default();
+    let terms = KeyTerms::read(&state, &fields, Some(&key), &mut errors)?;
+    if !errors.is_empty() {
         let status = StatusCode::BAD_REQUEST;
-        return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
+        return Ok(edit_form(status, &user, (&key, &home), &fields, &errors));
     }
-    let accounts = desk.host.accounts();
+    let accounts = state.host.accounts();
     let change = terms.into_change();
-    match accounts.change_key(&signed.actor(), &key.id, ReadVersion::default(), change).await {
+    match accounts.change_key(&user.actor(), &key.id, ReadVersion::default(), change).await {
         Ok(_) => {}
         Err(AdminError::Invalid { field, message }) => {
-            wrongs.add_api_field(&field, message);
+            errors.add_api_field(&field, message);
             let status = StatusCode::BAD_REQUEST;
-            return Ok(edit_form(status, &signed, (&key, &home), &fields, &wrongs));
+            return Ok(edit_form(status, &user, (&key, &home), &fields, &errors));
         }
         Err(error) => return Err(error.into()),
     }
@@ -203,10 +202,10 @@ pub(crate) async fn change(
 
 fn edit_form(
     status: StatusCode,
-    signed: &SignedInUser,
+    user: &SignedInUser,
     (key, home): (&KeyRecord, &str),
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let here = format!("/console/keys/{}", urls::escape_value(&key.id));
     let body = html! {
@@ -214,9 +213,9 @@ fn edit_form(
             p.crumbs { a href=(home) { "Console" } " / Keys" }
             h1 { "Edit " bdi { (key.name) } }
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (display::money(key.spent)) }
-            (error_summary(wrongs))
+            (error_summary(errors))
             form method="post" action={ (here) "/edit" } {
-                (key_form::render(key.scope, fields, wrongs, true))
+                (key_form::render(key.scope, fields, errors, true))
                 div.actions {
                     button.button type="submit" { "Save" }
                     a.button.quiet href=(home) { "Cancel" }
@@ -228,21 +227,21 @@ fn edit_form(
             }
         }
     };
-    page(status, &Layout::signed_in("Edit a key", signed), &body)
+    page(status, &Layout::signed_in("Edit a key", user), &body)
 }
 
 /// `GET /console/keys/{id}/rotate`
 pub(crate) async fn rotate_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
+    let (key, home) = find(&state, &user, id).await?;
     if key.revoked.is_some() {
         return Ok(redirect_to(&home));
     }
-    if let Some(way) = check_may_change(&desk, &signed, &key, "rotate").await? {
-        return Ok(way);
+    if let Some(redirect) = check_may_change(&state, &user, &key, "rotate").await? {
+        return Ok(redirect);
     }
     let body = html! {
         section.card {
@@ -250,7 +249,7 @@ pub(crate) async fn rotate_form(
             h1 { "Rotate this key?" }
             p { strong { bdi { (key.name) } } " gets a new value. What it may do and what it has "
                 "spent stay as they are." }
-            @if key.old_until.is_some_and(|until| until > desk.now()) {
+            @if key.old_until.is_some_and(|until| until > state.now()) {
                 p.objection { "It was rotated not long ago: the value before that one ends now." }
             }
             form method="post"
@@ -258,7 +257,7 @@ pub(crate) async fn rotate_form(
                 div.field {
                     label for="overlap" { "The old value works on" }
                     select #overlap name="overlap" {
-                        @for (word, says, _) in OVERLAP_CHOICES { option value=(word) { (says) } }
+                        @for (word, label, _) in OVERLAP_CHOICES { option value=(word) { (label) } }
                     }
                 }
                 div.actions {
@@ -268,19 +267,19 @@ pub(crate) async fn rotate_form(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Rotate a key", &signed), &body))
+    Ok(ok_page(&Layout::signed_in("Rotate a key", &user), &body))
 }
 
 /// `POST /console/keys/{id}/rotate`
 pub(crate) async fn rotate(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
-    if let Some(way) = check_may_change(&desk, &signed, &key, "rotate").await? {
-        return Ok(way);
+    let (key, home) = find(&state, &user, id).await?;
+    if let Some(redirect) = check_may_change(&state, &user, &key, "rotate").await? {
+        return Ok(redirect);
     }
     let wanted = fields.get("overlap");
     let overlap = OVERLAP_CHOICES.iter().find(|(word, _, _)| *word == wanted);
@@ -289,49 +288,49 @@ pub(crate) async fn rotate(
     if key.revoked.is_some() {
         return Ok(redirect_to(&home));
     }
-    let until = desk.now().saturating_add(*overlap);
-    let rotated = desk.host.accounts().rotate_key(&signed.actor(), &key.id, until).await;
+    let until = state.now().saturating_add(*overlap);
+    let rotated = state.host.accounts().rotate_key(&user.actor(), &key.id, until).await;
     let IssuedKey { record: key, secret: text } = match rotated {
         Ok(rotated) => rotated,
-        // It was revoked at this very moment.
+        // The key was revoked concurrently.
         Err(AdminError::Invalid { .. }) => return Ok(redirect_to(&home)),
         Err(error) => return Err(error.into()),
     };
-    let body = render_new_key(&desk, &key, &text, "The new value", &home);
-    Ok(ok_page(&Layout::signed_in("The new value", &signed), &body))
+    let body = render_new_key(&state, &key, &text, "The new value", &home);
+    Ok(ok_page(&Layout::signed_in("The new value", &user), &body))
 }
 
-/// The key with that id, if the account may see and change it, and where it is listed. To others it
-/// does not exist.
+/// Returns the key and the page that lists it, if the user may change it. A key the user may not
+/// see counts as not found.
 async fn find(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<(KeyRecord, String), PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let key = desk.store.key(&id).await?.ok_or(PageError::NotFound)?;
-    if !signed.may_see(&key.account_id) {
+    let key = state.store.key(&id).await?.ok_or(PageError::NotFound)?;
+    if !user.may_see(&key.account_id) {
         return Err(PageError::NotFound);
     }
-    let owner = desk.store.owner(&key.account_id).await?.ok_or(PageError::NotFound)?;
-    if !signed.may_change_key(&key, &owner) {
+    let owner = state.store.owner(&key.account_id).await?.ok_or(PageError::NotFound)?;
+    if !user.may_change_key(&key, &owner) {
         return Err(PageError::Forbidden);
     }
     let home = match owner {
         KeyOwner::Person(_) => "/console".to_owned(),
-        KeyOwner::Team(team) => acting_for::with_team("/console", &team.id),
+        KeyOwner::Team(team) => urls::with_team("/console", &team.id),
     };
     Ok((key, home))
 }
 
 /// `GET /console/keys/{id}/revoke`
 pub(crate) async fn revoke_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
-    let now = desk.now();
+    let (key, home) = find(&state, &user, id).await?;
+    let now = state.now();
     if KeyState::of(&key, now) == KeyState::Revoked {
         return Ok(redirect_to(&home));
     }
@@ -360,27 +359,27 @@ pub(crate) async fn revoke_form(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Revoke a key", &signed), &body))
+    Ok(ok_page(&Layout::signed_in("Revoke a key", &user), &body))
 }
 
 /// `POST /console/keys/{id}/revoke`
 pub(crate) async fn revoke(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    let (key, home) = find(&desk, &signed, id).await?;
-    revoke_key(&desk, &signed, &key).await?;
+    let (key, home) = find(&state, &user, id).await?;
+    revoke_key(&state, &user, &key).await?;
     Ok(redirect_to(&home))
 }
 
-/// Revokes a key, of which was checked before that it may be.
+/// Revokes a key. The caller has checked the rights.
 pub(super) async fn revoke_key(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     key: &KeyRecord,
 ) -> Result<(), PageError> {
-    let accounts = desk.host.accounts();
-    accounts.revoke_key(&signed.actor(), &key.id, ReadVersion::default()).await?;
+    let accounts = state.host.accounts();
+    accounts.revoke_key(&user.actor(), &key.id, ReadVersion::default()).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use maud::{Markup, html};
 use store::Account;
 
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, see_other};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::{self, SignedInUser};
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
@@ -20,7 +21,7 @@ use crate::{password, signin, urls};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
-/// What the page was asked for, or what was entered.
+/// Values and message shown in the form.
 #[derive(Default)]
 struct LoginInput<'a> {
     login: &'a str,
@@ -30,20 +31,20 @@ struct LoginInput<'a> {
 
 /// `GET /login`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
-    QueryFields(asked): QueryFields,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    if session::find_session(&desk, &headers).await?.is_some() {
+    if session::find_session(&state, &headers).await?.is_some() {
         return Ok(see_other("/console"));
     }
-    let next = urls::console_path(asked.get("next")).unwrap_or_default();
-    form(&desk, StatusCode::OK, &LoginInput { next, ..LoginInput::default() }).await
+    let next = urls::console_path(query.get("next")).unwrap_or_default();
+    form(&state, StatusCode::OK, &LoginInput { next, ..LoginInput::default() }).await
 }
 
 /// `POST /login`
 pub(crate) async fn sign_in(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
@@ -52,62 +53,62 @@ pub(crate) async fn sign_in(
     let next = urls::console_path(fields.get("next")).unwrap_or_default();
     let password = fields.get("password");
     if password.len() > admin::password::MAX_PASSWORD_BYTES {
-        return Err(PageError::BadRequest("A field holds far more text than it can take."));
+        return Err(PageError::BadRequest("The text of a field is too long."));
     }
     if login.is_empty() || password.is_empty() {
         let why = Some("Enter your username or e-mail address and your password.");
-        return form(&desk, StatusCode::BAD_REQUEST, &LoginInput { login, next, why }).await;
+        return form(&state, StatusCode::BAD_REQUEST, &LoginInput { login, next, why }).await;
     }
-    let place = client_network(&extensions);
-    desk.sign_in_throttle.admit(&desk.store, login, place, desk.now()).await?;
-    match authenticate(&desk, login, password).await? {
+    let network = client_network(&extensions);
+    state.sign_in_throttle.admit(&state.store, login, network, state.now()).await?;
+    match authenticate(&state, login, password).await? {
         Some(account) => {
-            desk.sign_in_throttle.clear_name(&desk.store, login, place, desk.now()).await?;
+            state.sign_in_throttle.clear_name(&state.store, login, network, state.now()).await?;
             let next = if next.is_empty() { "/console" } else { next };
-            signin::after_password(&desk, &headers, &account, next).await
+            signin::after_password(&state, &headers, &account, next).await
         }
         None => {
             tracing::info!("a sign-in was refused");
             let why = Some("This username and this password do not go together.");
-            form(&desk, StatusCode::UNAUTHORIZED, &LoginInput { login, next, why }).await
+            form(&state, StatusCode::UNAUTHORIZED, &LoginInput { login, next, why }).await
         }
     }
 }
 
-/// Where a request comes from, as far as tries are counted.
+/// Client network of a request, for throttling.
 pub(crate) fn client_network(extensions: &Extensions) -> ClientNetwork {
     ClientNetwork::of(extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
 }
 
-/// The account that this login and password open. Whether the account is missing, locked out or
-/// has no password, the work is the same.
+/// Returns the account for a login and password. The work is the same whether the account is
+/// missing, disabled or has no password, so the response time reveals nothing.
 async fn authenticate(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     login: &str,
     password: &str,
 ) -> Result<Option<Account>, PageError> {
-    let account = desk.store.account_by_login(login).await?;
+    let account = state.store.account_by_login(login).await?;
     let hash = account.as_ref().and_then(|account| account.password_hash.clone());
-    let fits = desk.passwords.verify(password, hash).await?;
+    let fits = state.passwords.verify(password, hash).await?;
     Ok(account.filter(|account| fits && !account.disabled))
 }
 
 /// `POST /logout`
 pub(crate) async fn sign_out(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    signed.end_session(&desk).await
+    user.end_session(&state).await
 }
 
 async fn form(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     status: StatusCode,
     entered: &LoginInput<'_>,
 ) -> Result<Response, PageError> {
     let LoginInput { login, next, why } = entered;
     let none = FieldErrors::default();
-    let open = SignUpMode::load(desk).await? == SignUpMode::Open && desk.host.can_mail();
+    let open = SignUpMode::load(state).await? == SignUpMode::Open && state.host.can_mail();
     let body = html! {
         section.card {
             h1 { "Sign in" }
@@ -134,7 +135,7 @@ async fn form(
                 @if !next.is_empty() { input type="hidden" name="next" value=(next); }
                 button.button.wide type="submit" { "Sign in" }
             }
-            (other_sign_in_methods(desk, next))
+            (other_sign_in_methods(state, next))
             p.beside {
                 a href="/reset" { "Reset Password" }
                 @if open { a href="/signup" { "Create an account" } }
@@ -144,8 +145,8 @@ async fn form(
     Ok(page(status, &Layout::signed_out("Sign in"), &body))
 }
 
-/// Passkeys, which need the script, and the providers of identities.
-fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
+/// Passkeys (which need the script) and identity providers.
+fn other_sign_in_methods(state: &ConsoleState, next: &str) -> Markup {
     html! {
         div.ways {
             form hidden method="post" action="/login/passkey" data-passkey="get"
@@ -155,7 +156,7 @@ fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
                 button.button.quiet.wide type="submit" { "Sign in with a passkey" }
                 p.objection role="alert" hidden {}
             }
-            @for provider in desk.host.identity_providers() {
+            @for provider in state.host.identity_providers() {
                 form method="post" action={ "/auth/" (urls::escape_value(&provider.name)) } {
                     @if !next.is_empty() { input type="hidden" name="next" value=(next); }
                     button.button.quiet.wide type="submit" {
@@ -167,7 +168,7 @@ fn other_sign_in_methods(desk: &ConsoleState, next: &str) -> Markup {
     }
 }
 
-/// What the script fills with a passkey's answer.
+/// Hidden fields the script fills with the passkey's response.
 pub(crate) fn passkey_fields() -> Markup {
     html! {
         @for name in ["id", "client", "authenticator", "signature"] {

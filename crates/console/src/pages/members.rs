@@ -1,4 +1,4 @@
-//! Who belongs to a team: adding somebody, giving another role, taking somebody out.
+//! Members of a team: adding, changing the role, removing.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use store::{AccountRole, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
 
 use super::{notify_owner, people, team, teams};
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
@@ -22,121 +23,121 @@ use admin::TeamAction;
 use admin::names;
 
 const MAX_FIELD_BYTES: usize = 4_096;
-/// How many may belong to one team.
 const MAX_MEMBERS: usize = 500;
 const LAST_MANAGER: &str = "The team would have no manager. Make somebody else one first.";
 
-/// A team and one of its members, as an address names them.
+/// Team id and account id in a path.
 type MemberPath = Result<Path<(String, String)>, PathRejection>;
 
 /// `POST /console/teams/{id}/members`
 ///
-/// Whoever manages a team learns here whether there is somebody of a name, for else they could add
-/// nobody. They learn no more than that (an account that is locked is as good as none), of nobody
-/// whose name they do not know in full, and only a few times in an hour.
+/// A team manager learns here whether an account exists, which cannot be avoided. The answer
+/// reveals nothing more: a disabled account counts as missing, the full name is needed, and lookups
+/// are limited per hour.
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let team = team::find(&desk, &signed, id).await?;
-    if !signed.may_in(&team, TeamAction::ManageMembers) {
+    let team = team::find(&state, &user, id).await?;
+    if !user.may_in(&team, TeamAction::ManageMembers) {
         return Err(PageError::Forbidden);
     }
     let login = fields.get_single("login", MAX_FIELD_BYTES)?;
-    let mut wrongs = FieldErrors::default();
-    let role = parse_role(&fields, &mut wrongs);
-    if !signed.is_administrator() {
-        desk.lookup_throttle.admit_name(&desk.store, &signed.account.id, desk.now()).await?;
+    let mut errors = FieldErrors::default();
+    let role = parse_role(&fields, &mut errors);
+    if !user.is_administrator() {
+        state.lookup_throttle.admit_name(&state.store, &user.account.id, state.now()).await?;
     }
-    let known = desk.store.account_by_login(login).await?;
-    // Those who may invite people may invite them to a team.
-    let invites = known.is_none() && signed.may_invite() && names::is_email_address(login);
-    if invites && let Some(why) = people::invite_limit_error(&desk).await? {
-        wrongs.add("login", why);
+    let known = state.store.account_by_login(login).await?;
+    // Users who may invite people may invite them to a team.
+    let invites = known.is_none() && user.may_invite() && names::is_email_address(login);
+    if invites && let Some(why) = people::invite_limit_error(&state).await? {
+        errors.add("login", why);
     }
-    if let (Some(role), true, true) = (role, invites, wrongs.is_empty()) {
-        let place = Some((team.id, role.word().to_owned()));
-        return people::create_invitation(&desk, &signed, login, AccountRole::Member, place).await;
+    if let (Some(role), true, true) = (role, invites, errors.is_empty()) {
+        let invited_team = Some((team.id, role.word().to_owned()));
+        return people::create_invitation(&state, &user, login, AccountRole::Member, invited_team)
+            .await;
     }
     let found = known.filter(|account| !account.disabled);
-    let members = desk.store.members(&team.id).await?;
+    let members = state.store.members(&team.id).await?;
     match &found {
-        None => wrongs.add("login", "There is nobody with this username or address."),
+        None => errors.add("login", "There is nobody with this username or address."),
         Some(account) if members.iter().any(|member| member.account.id == account.id) => {
-            wrongs.add("login", "They belong to the team already; change their role above.");
+            errors.add("login", "They belong to the team already; change their role above.");
         }
         Some(_) if members.len() >= MAX_MEMBERS => {
-            wrongs.add("login", format!("A team may have {MAX_MEMBERS} members."));
+            errors.add("login", format!("A team may have {MAX_MEMBERS} members."));
         }
         Some(_) => {}
     }
-    let (Some(account), Some(role), true) = (found, role, wrongs.is_empty()) else {
+    let (Some(account), Some(role), true) = (found, role, errors.is_empty()) else {
         let status = StatusCode::BAD_REQUEST;
-        return team::render_page(&desk, signed, team, status, &fields, &wrongs).await;
+        return team::render_page(&state, user, team, status, &fields, &errors).await;
     };
-    set_role(&desk, &signed, &team, &account.id, Some(role)).await?;
-    notify_owner(&desk, &account, &format!("it belongs to the team {} now", team.name));
+    set_role(&state, &user, &team, &account.id, Some(role)).await?;
+    notify_owner(&state, &account, &format!("it belongs to the team {} now", team.name));
     Ok(redirect_to(&team::page_path(&team)))
 }
 
-fn parse_role(fields: &FormFields, wrongs: &mut FieldErrors) -> Option<TeamRole> {
+fn parse_role(fields: &FormFields, errors: &mut FieldErrors) -> Option<TeamRole> {
     let role = TeamRole::by_word(fields.get("role"));
     if role.is_none() {
-        wrongs.add("role", "Choose a role.");
+        errors.add("role", "Choose a role.");
     }
     role
 }
 
-/// Gives somebody a role in a team, or takes them out, and notes it.
+/// Sets or removes an account's role in a team and audits the change.
 async fn set_role(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     team: &Team,
     who: &str,
     role: Option<TeamRole>,
 ) -> Result<MemberChange, PageError> {
-    let by_hand = signed.is_administrator();
-    let seated = desk.store.set_member(&team.id, who, role, by_hand, desk.now()).await?;
-    if seated == MemberChange::Done {
+    let by_hand = user.is_administrator();
+    let change = state.store.set_member(&team.id, who, role, by_hand, state.now()).await?;
+    if change == MemberChange::Done {
         let (action, detail) = match role {
             Some(role) => ("team.member", format!("{who} {}", role.word())),
             None => ("team.remove_member", who.to_owned()),
         };
-        desk.audit(&signed.account.id, action, &team.id, &detail).await;
+        state.audit(&user.account.id, action, &team.id, &detail).await;
     }
-    Ok(seated)
+    Ok(change)
 }
 
-/// A team somebody may see, and one of its members.
+/// Returns the team and the member named in the path, if the user may see the team.
 async fn find(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     both: MemberPath,
 ) -> Result<(Team, TeamMember), PageError> {
     let Path((id, who)) = both.map_err(|_| PageError::NotFound)?;
-    let team = signed.find_team(desk, &id).await?;
-    let members = desk.store.members(&team.id).await?;
+    let team = user.find_team(state, &id).await?;
+    let members = state.store.members(&team.id).await?;
     let member = members.into_iter().find(|member| member.account.id == who);
     Ok((team, member.ok_or(PageError::NotFound)?))
 }
 
-/// `POST /console/teams/{id}/members/{member}`: another role.
+/// `POST /console/teams/{id}/members/{member}`: changes the role.
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     both: MemberPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let (team, member) = find(&desk, &signed, both).await?;
-    if !signed.may_in(&team, TeamAction::ManageMembers) {
+    let (team, member) = find(&state, &user, both).await?;
+    if !user.may_in(&team, TeamAction::ManageMembers) {
         return Err(PageError::Forbidden);
     }
     let role = TeamRole::by_word(fields.get("role"));
     let role = role.ok_or(PageError::BadRequest("`role` is one of: manager, member, viewer."))?;
     if role != member.role {
-        match set_role(&desk, &signed, &team, &member.account.id, Some(role)).await? {
+        match set_role(&state, &user, &team, &member.account.id, Some(role)).await? {
             MemberChange::Done => {}
             MemberChange::Missing => return Err(PageError::NotFound),
             MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
@@ -145,38 +146,38 @@ pub(crate) async fn change(
     Ok(redirect_to(&team::page_path(&team)))
 }
 
-/// Whether somebody may take a member out: who manages the team, and everyone themselves.
-fn may_remove(signed: &SignedInUser, team: &Team, member: &TeamMember) -> bool {
-    signed.may_in(team, TeamAction::ManageMembers) || member.account.id == signed.account.id
+/// Returns true if the user may remove the member: managers may, and all members may leave.
+fn may_remove(user: &SignedInUser, team: &Team, member: &TeamMember) -> bool {
+    user.may_in(team, TeamAction::ManageMembers) || member.account.id == user.account.id
 }
 
-/// The keys of a team that somebody made and that work, if whoever asks may revoke them.
+/// Active keys of the team that the member created, if the user may revoke them.
 async fn revocable_keys(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     team: &Team,
     member: &TeamMember,
 ) -> Result<Vec<KeyRecord>, PageError> {
-    let mut keys = desk.store.keys_created_by(&member.account.id).await?;
+    let mut keys = state.store.keys_created_by(&member.account.id).await?;
     keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
-    let own = member.account.id == signed.account.id;
-    let may = signed
-        .may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
+    let own = member.account.id == user.account.id;
+    let may =
+        user.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
     Ok(if may { keys } else { Vec::new() })
 }
 
 /// `GET /console/teams/{id}/members/{member}/remove`
 pub(crate) async fn remove_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     both: MemberPath,
 ) -> Result<Response, PageError> {
-    let (team, member) = find(&desk, &signed, both).await?;
-    if !may_remove(&signed, &team, &member) {
+    let (team, member) = find(&state, &user, both).await?;
+    if !may_remove(&user, &team, &member) {
         return Err(PageError::Forbidden);
     }
-    let keys = revocable_keys(&desk, &signed, &team, &member).await?;
-    let own = member.account.id == signed.account.id;
+    let keys = revocable_keys(&state, &user, &team, &member).await?;
+    let own = member.account.id == user.account.id;
     let (title, button) = if own {
         ("Leave this team?", "Leave the team")
     } else {
@@ -223,32 +224,32 @@ pub(crate) async fn remove_form(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in(title, &signed.account).with_nav(teams::PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in(title, &user.account).with_nav(teams::PAGE_PATH), &body))
 }
 
 /// `POST /console/teams/{id}/members/{member}/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     both: MemberPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let (team, member) = find(&desk, &signed, both).await?;
-    if !may_remove(&signed, &team, &member) {
+    let (team, member) = find(&state, &user, both).await?;
+    if !may_remove(&user, &team, &member) {
         return Err(PageError::Forbidden);
     }
-    let keys = revocable_keys(&desk, &signed, &team, &member).await?;
-    match set_role(&desk, &signed, &team, &member.account.id, None).await? {
+    let keys = revocable_keys(&state, &user, &team, &member).await?;
+    match set_role(&state, &user, &team, &member.account.id, None).await? {
         MemberChange::Done => {}
         MemberChange::Missing => return Err(PageError::NotFound),
         MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
     }
     if fields.contains("revoke") {
         for key in &keys {
-            super::keys::revoke_key(&desk, &signed, key).await?;
+            super::keys::revoke_key(&state, &user, key).await?;
         }
     }
-    let stays = member.account.id != signed.account.id || signed.is_administrator();
+    let stays = member.account.id != user.account.id || user.is_administrator();
     Ok(redirect_to(&if stays { team::page_path(&team) } else { teams::PAGE_PATH.to_owned() }))
 }
 
@@ -256,15 +257,15 @@ fn member_path(team: &Team, member: &TeamMember) -> String {
     format!("{}/members/{}", team::page_path(team), urls::escape_value(&member.account.id))
 }
 
-/// Who belongs to a team.
+/// Table of members.
 pub(super) fn table(
     team: &Team,
     members: &[TeamMember],
     keys: &[KeyRecord],
-    signed: &SignedInUser,
+    user: &SignedInUser,
     now: Micros,
 ) -> Markup {
-    let manages = signed.may_in(team, TeamAction::ManageMembers);
+    let manages = user.may_in(team, TeamAction::ManageMembers);
     let made = |member: &TeamMember| {
         keys.iter().filter(|key| key.created_by.as_ref() == Some(&member.account.id)).count()
     };
@@ -286,7 +287,7 @@ pub(super) fn table(
                             tr.off[member.account.disabled] {
                                 th scope="row" {
                                     bdi { (member.account.username) }
-                                    @if member.account.id == signed.account.id {
+                                    @if member.account.id == user.account.id {
                                         span.muted { " · you" }
                                     }
                                     @if member.account.disabled { " " span.badge.off { "Locked" } }
@@ -298,9 +299,9 @@ pub(super) fn table(
                                 td data-label="Since" { (display::relative_time(member.since, now)) }
                                 td.num data-label="Keys made" { (made(member)) }
                                 td.act {
-                                    @if may_remove(signed, team, member) {
+                                    @if may_remove(user, team, member) {
                                         a.danger href={ (member_path(team, member)) "/remove" } {
-                                            @if member.account.id == signed.account.id { "Leave" }
+                                            @if member.account.id == user.account.id { "Leave" }
                                             @else { "Take out" }
                                             span.unseen { " " (member.account.username) }
                                         }
@@ -333,14 +334,14 @@ fn role_options(chosen: TeamRole) -> Markup {
     }
 }
 
-/// The form that adds somebody.
+/// Form that adds a member.
 pub(super) fn add_form(
     team: &Team,
-    signed: &SignedInUser,
+    user: &SignedInUser,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
-    let help = if signed.may_invite() {
+    let help = if user.may_invite() {
         "In full. An address without an account here is invited."
     } else {
         "Of somebody who has an account here, in full."
@@ -348,7 +349,7 @@ pub(super) fn add_form(
     let chosen = TeamRole::by_word(fields.get("role")).unwrap_or(TeamRole::Member);
     html! {
         h2 { "Add somebody" }
-        @if fields.contains("login") { (error_summary(wrongs)) }
+        @if fields.contains("login") { (error_summary(errors)) }
         form method="post" action={ (team::page_path(team)) "/members" } {
             (FormInput {
                 name: "login",
@@ -357,7 +358,7 @@ pub(super) fn add_form(
                 required: true,
                 help: Some(help),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             div.field {
                 label for="role" { "Role" }
                 select #role name="role" { (role_options(chosen)) }

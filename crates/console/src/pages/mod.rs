@@ -1,4 +1,4 @@
-//! The pages, one file per part of the site.
+//! Pages, one file per part of the site.
 
 pub(crate) mod account;
 pub(crate) mod admin;
@@ -35,27 +35,27 @@ use crate::layout::{self, Layout, ok_page};
 use crate::mails;
 use crate::state::ConsoleState;
 
-/// A page that says one thing.
-fn message_page(title: &str, says: &str) -> Response {
+/// A page with one message.
+fn message_page(title: &str, message: &str) -> Response {
     let body = html! {
         section.card {
             h1 { (title) }
-            p { (says) }
+            p { (message) }
             p.beside { a href="/login" { "Back to sign in" } }
         }
     };
     ok_page(&Layout::signed_out(title), &body)
 }
 
-/// Tells the owner of an account what happened to it, where there is an address and mail.
-fn notify_owner(desk: &ConsoleState, account: &Account, what: &str) {
-    let Some(to) = account.email.as_deref().filter(|_| desk.host.can_mail()) else { return };
+/// Notifies the owner of an account by mail, if the account has an address and mail is configured.
+fn notify_owner(state: &ConsoleState, account: &Account, what: &str) {
+    let Some(to) = account.email.as_deref().filter(|_| state.host.can_mail()) else { return };
     let mail = mails::account_changed(to, &account.username, what);
-    let (host, name) = (Arc::clone(&desk.host), layout::gateway_name());
+    let (host, name) = (Arc::clone(&state.host), layout::gateway_name());
     tokio::spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
 }
 
-/// Text to copy, with a button that the script brings to life.
+/// Text with a copy button, which the script activates.
 fn copy_block(id: &str, what: &str, text: &str) -> Markup {
     html! {
         div.snippet {
@@ -68,19 +68,19 @@ fn copy_block(id: &str, what: &str, text: &str) -> Markup {
     }
 }
 
-/// One tab of several: its title and what it shows.
+/// One tab of several.
 struct TabPanel {
     id: String,
     title: &'static str,
     body: Markup,
 }
 
-/// Tabs that work without a script: radio buttons, and a stylesheet that shows the chosen panel.
+/// Tabs that work without a script: radio buttons, and CSS that shows the chosen panel.
 fn tabs(name: &str, tabs: &[TabPanel]) -> Markup {
     html! {
         div.tabs {
-            @for (place, tab) in tabs.iter().enumerate() {
-                input type="radio" name=(name) id={ "tab-" (tab.id) } checked[place == 0];
+            @for (index, tab) in tabs.iter().enumerate() {
+                input type="radio" name=(name) id={ "tab-" (tab.id) } checked[index == 0];
                 label for={ "tab-" (tab.id) } { (tab.title) }
             }
             @for tab in tabs {

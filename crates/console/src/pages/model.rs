@@ -1,4 +1,4 @@
-//! The page of one model: what it can do, what it costs, how to call it.
+//! The page of one model: facts, prices, examples.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::{display, urls};
 
 /// `GET /models/{*id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
     let model =
-        desk.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
-    let url = desk.base_url();
-    let formats = formats_for(&desk.formats(), &model);
+        state.with_catalog(|catalog| catalog.get(&id).cloned()).ok_or(PageError::NotFound)?;
+    let url = state.base_url();
+    let formats = formats_for(&state.formats(), &model);
     let body = html! {
         p.crumbs { a href="/models" { "Models" } " / " bdi { (model.provider) } }
         div.title.close {

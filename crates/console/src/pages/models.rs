@@ -1,4 +1,4 @@
-//! The model directory: search, filters, pages.
+//! The model directory with search, filters and paging.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{display, urls};
 const PER_PAGE: usize = 25;
 const MAX_QUERY_BYTES: usize = 200;
 
-/// What of the catalog the page shows.
+/// Part of the catalog the page shows.
 #[derive(Default)]
 struct DirectoryView {
     page: Option<CatalogPage>,
@@ -37,13 +37,13 @@ fn view_of(catalog: &Catalog, filter: &ModelFilter, page: usize) -> DirectoryVie
 
 /// `GET /models`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let filter = filter(&asked)?;
-    let wanted = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
+    let filter = filter(&query)?;
+    let wanted = query.get("page").parse::<usize>().unwrap_or(1).max(1);
     let DirectoryView { page, providers, tags } =
-        desk.with_catalog(|catalog| view_of(catalog, &filter, wanted));
+        state.with_catalog(|catalog| view_of(catalog, &filter, wanted));
     let page =
         page.unwrap_or(CatalogPage { page: 1, page_size: PER_PAGE, total: 0, models: vec![] });
     let filtered = filter != ModelFilter::default();
@@ -87,22 +87,22 @@ pub(crate) async fn show(
     Ok(with_revalidation(ok_page(&Layout::public("Models", SiteSection::Models), &body)))
 }
 
-fn filter(asked: &FormFields) -> Result<ModelFilter, PageError> {
-    let wish = |name| {
-        asked
+fn filter(query: &FormFields) -> Result<ModelFilter, PageError> {
+    let parameter = |name| {
+        query
             .get_trimmed(name, MAX_QUERY_BYTES)
             .map(|text| (!text.is_empty()).then(|| text.to_owned()))
     };
     Ok(ModelFilter {
-        provider: wish("provider")?,
-        model_type: wish("model_type")?,
-        feature: wish("feature")?,
-        text: wish("q")?,
-        max_input_price: wish("price")?.and_then(|text| Price::parse_per_million(&text).ok()),
+        provider: parameter("provider")?,
+        model_type: parameter("model_type")?,
+        feature: parameter("feature")?,
+        text: parameter("q")?,
+        max_input_price: parameter("price")?.and_then(|text| Price::parse_per_million(&text).ok()),
     })
 }
 
-/// What a million tokens of input may cost, to choose from.
+/// Choices of the price filter: dollars per million input tokens, and label.
 const PRICE_CHOICES: [(&str, &str); 6] = [
     ("0", "Free"),
     ("0.25", "Up to $0.25"),
@@ -215,11 +215,11 @@ fn pager(page: &CatalogPage, filter: &ModelFilter) -> Markup {
         if let Some(most) = input_at_most {
             link.push_str(&format!("&price={}", most.to_per_million()));
         }
-        let wishes =
+        let parameters =
             [("q", q), ("provider", provider), ("model_type", model_type), ("feature", feature)];
-        for (name, wish) in wishes {
-            if let Some(wish) = wish {
-                link.push_str(&format!("&{name}={}", urls::escape_value(wish)));
+        for (name, parameter) in parameters {
+            if let Some(parameter) = parameter {
+                link.push_str(&format!("&{name}={}", urls::escape_value(parameter)));
             }
         }
         link

@@ -1,4 +1,4 @@
-//! The page that shows a key's value, with what to paste where.
+//! The page that shows a new key with examples.
 
 use catalog::ModelKind;
 use maud::{Markup, html};
@@ -8,22 +8,22 @@ use super::{TabPanel, copy_block, tabs};
 use crate::snippet::{self, ApiFormat};
 use crate::state::ConsoleState;
 
-/// The page that shows a key's text, the only time it is shown.
+/// Renders the page that shows a key's text, once.
 pub(super) fn render_new_key(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     record: &KeyRecord,
     text: &str,
     title: &str,
     home: &str,
 ) -> Markup {
-    let (url, formats) = (desk.base_url(), desk.formats());
-    let model = desk.with_catalog(|catalog| {
+    let (url, formats) = (state.base_url(), state.formats());
+    let model = state.with_catalog(|catalog| {
         let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
         let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
         chats.find(|model| allowed(&model.id)).map(|model| model.id.clone())
     });
     let mut shown = Vec::new();
-    // An admin key makes no calls, so that no client's example fits it.
+    // An admin key makes no calls, so the examples do not apply.
     let model = model.filter(|_| record.scope == KeyScope::Call);
     if let Some(model) = &model {
         let format = formats.iter().find(|format| format.supports(ModelKind::Chat));

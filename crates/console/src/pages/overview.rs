@@ -1,4 +1,4 @@
-//! The console's first page: what was spent, the keys, the latest calls.
+//! The console's first page: spend, keys, recent calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,12 @@ use crate::state::ConsoleState;
 use crate::urls;
 
 const DAY: Micros = 24 * 3_600 * 1_000_000;
-/// How many keys a page shows.
 const KEYS_PER_PAGE: usize = 25;
-/// How many of the latest calls are shown.
 const MAX_RECENT_CALLS: u32 = 20;
-/// How many calls of a day are added up; beyond that the page says "more than".
+/// Limit of calls added up for the day; above it the page shows "more than".
 const MAX_COUNTED_CALLS: u32 = 1_000;
 
-/// Whether a key works.
+/// State of a key. The order is the display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyState {
     Active,
@@ -61,31 +59,31 @@ impl KeyState {
 
 /// `GET /console`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let now = desk.now();
-    let all = signed.sees_all();
-    let mine = signed.owner_id();
-    let mut keys = if all { desk.store.keys().await? } else { desk.store.keys_of(mine).await? };
-    // What works comes first, and of that the newest.
+    let now = state.now();
+    let all = user.sees_all();
+    let mine = user.owner_id();
+    let mut keys = if all { state.store.keys().await? } else { state.store.keys_of(mine).await? };
+    // Active keys first, newest first.
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
-    let whose = KeyOwners::load(&desk, &signed).await?;
+    let key_owners = KeyOwners::load(&state, &user).await?;
     let account_id = (!all).then(|| mine.to_owned());
     let filter = EntryFilter { account_id, ..EntryFilter::default() };
-    let latest = desk.store.entries(&filter, MAX_RECENT_CALLS).await?;
+    let latest = state.store.entries(&filter, MAX_RECENT_CALLS).await?;
     let today = EntryFilter { since: Some(now.saturating_sub(DAY)), ..filter };
-    let today = desk.store.entries(&today, MAX_COUNTED_CALLS).await?;
-    let page = asked.get("page").parse::<usize>().unwrap_or(1).max(1);
+    let today = state.store.entries(&today, MAX_COUNTED_CALLS).await?;
+    let page = query.get("page").parse::<usize>().unwrap_or(1).max(1);
     let body = html! {
         div.title {
             h1 { "Overview" }
-            @if signed.may_create_keys() {
-                a.button href=(signed.path_for("/console/keys/new")) { "New key" }
+            @if user.may_create_keys() {
+                a.button href=(user.path_for("/console/keys/new")) { "New key" }
             }
         }
-        @if let Some(team) = &signed.team { (team_notice(team)) }
+        @if let Some(team) = &user.team { (team_notice(team)) }
         (figures(&keys, &today, now))
         section {
             h2 { "Keys" }
@@ -94,15 +92,15 @@ pub(crate) async fn show(
                     h3 { "No keys yet" }
                     p {
                         "A key lets a program call the models of this gateway. "
-                        @if signed.may_create_keys() {
-                            a href=(signed.path_for("/console/keys/new")) { "Make the first one" } "."
+                        @if user.may_create_keys() {
+                            a href=(user.path_for("/console/keys/new")) { "Make the first one" } "."
                         } @else {
                             "You may look at keys here, but not make them."
                         }
                     }
                 }
             } @else {
-                (key_table(&keys, &signed, &whose, now, page))
+                (key_table(&keys, &user, &key_owners, now, page))
             }
         }
         section {
@@ -113,11 +111,11 @@ pub(crate) async fn show(
                     p { "Calls appear here as soon as they are settled." }
                 }
             } @else {
-                (call_table(&latest, &signed, now))
+                (call_table(&latest, &user, now))
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Overview", &signed).with_nav("/console"), &body))
+    Ok(ok_page(&Layout::signed_in("Overview", &user).with_nav("/console"), &body))
 }
 
 fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
@@ -141,25 +139,22 @@ fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
     }
 }
 
-/// Whom keys belong to, and who made them.
+/// Owners and creators of keys.
 pub(super) struct KeyOwners {
     owners: HashMap<String, KeyOwner>,
     creators: HashMap<String, String>,
 }
 
 impl KeyOwners {
-    /// What has to be known to tell of the keys that a page shows.
-    pub(super) async fn load(
-        desk: &ConsoleState,
-        signed: &SignedInUser,
-    ) -> Result<Self, PageError> {
-        let owners = match &signed.team {
+    /// Loads the names needed for the keys on a page.
+    pub(super) async fn load(state: &ConsoleState, user: &SignedInUser) -> Result<Self, PageError> {
+        let owners = match &user.team {
             Some(team) => vec![KeyOwner::Team(team.clone())],
-            None if signed.sees_all() => desk.store.owners().await?,
-            None => vec![KeyOwner::Person(signed.account.clone())],
+            None if user.sees_all() => state.store.owners().await?,
+            None => vec![KeyOwner::Person(user.account.clone())],
         };
-        let makers = match &signed.team {
-            Some(team) => desk.store.creators_of(&team.id).await?,
+        let makers = match &user.team {
+            Some(team) => state.store.creators_of(&team.id).await?,
             None => owners.iter().map(|o| (o.id().to_owned(), o.name().to_owned())).collect(),
         };
         let owners = owners.into_iter().map(|owner| (owner.id().to_owned(), owner));
@@ -167,7 +162,7 @@ impl KeyOwners {
     }
 }
 
-/// Where a team's own page is.
+/// Line with the link to the team's page.
 fn team_notice(team: &Team) -> Markup {
     html! {
         p.muted {
@@ -179,8 +174,8 @@ fn team_notice(team: &Team) -> Markup {
 
 pub(super) fn key_table(
     keys: &[KeyRecord],
-    signed: &SignedInUser,
-    whose: &KeyOwners,
+    user: &SignedInUser,
+    key_owners: &KeyOwners,
     now: Micros,
     page: usize,
 ) -> Markup {
@@ -200,28 +195,28 @@ pub(super) fn key_table(
                 } }
                 tbody {
                     @for key in shown {
-                        (key_row(key, whose, signed, now))
+                        (key_row(key, key_owners, user, now))
                     }
                 }
             }
         }
         @if last > 1 {
             nav.pager aria-label="Pages of keys" {
-                @if page > 1 { a rel="prev" href=(signed.path_for(&format!("/console?page={}", page - 1))) { "← Previous" } }
+                @if page > 1 { a rel="prev" href=(user.path_for(&format!("/console?page={}", page - 1))) { "← Previous" } }
                 span.muted { "Page " (page) " of " (last) }
-                @if page < last { a rel="next" href=(signed.path_for(&format!("/console?page={}", page + 1))) { "Next →" } }
+                @if page < last { a rel="next" href=(user.path_for(&format!("/console?page={}", page + 1))) { "Next →" } }
             }
         }
     }
 }
 
-fn key_row(key: &KeyRecord, whose: &KeyOwners, signed: &SignedInUser, now: Micros) -> Markup {
+fn key_row(key: &KeyRecord, key_owners: &KeyOwners, user: &SignedInUser, now: Micros) -> Markup {
     let state = KeyState::of(key, now);
-    let owner = whose.owners.get(&key.account_id);
-    let other = owner.filter(|owner| owner.id() != signed.owner_id());
+    let owner = key_owners.owners.get(&key.account_id);
+    let other = owner.filter(|owner| owner.id() != user.owner_id());
     let maker = key.created_by.as_ref().filter(|maker| **maker != key.account_id);
-    let maker = maker.and_then(|maker| whose.creators.get(maker));
-    let may = owner.is_some_and(|owner| signed.may_change_key(key, owner));
+    let maker = maker.and_then(|maker| key_owners.creators.get(maker));
+    let may = owner.is_some_and(|owner| user.may_change_key(key, owner));
     html! {
         tr.off[state >= KeyState::Expired] {
             th scope="row" {
@@ -261,10 +256,10 @@ fn key_row(key: &KeyRecord, whose: &KeyOwners, signed: &SignedInUser, now: Micro
             td.act {
                 @if state != KeyState::Revoked && may {
                     @let here = format!("/console/keys/{}", urls::escape_value(&key.id));
-                    a href=(signed.path_for(&format!("{here}/edit"))) {
+                    a href=(user.path_for(&format!("{here}/edit"))) {
                         "Edit" span.unseen { " " (key.name) }
                     }
-                    a.danger href=(signed.path_for(&format!("{here}/revoke"))) {
+                    a.danger href=(user.path_for(&format!("{here}/revoke"))) {
                         "Revoke" span.unseen { " " (key.name) }
                     }
                 }
@@ -273,12 +268,12 @@ fn key_row(key: &KeyRecord, whose: &KeyOwners, signed: &SignedInUser, now: Micro
     }
 }
 
-/// What was spent, of what may be.
+/// Renders the spend in relation to the cap.
 pub(super) fn spent_of_cap(spent: Money, cap: Option<Money>) -> Markup {
     let Some(cap) = cap else {
         return html! { (display::money(spent)) span.muted { " · unlimited" } };
     };
-    // Thousandths are fine enough for a bar and keep its numbers small.
+    // A thousandth is precise enough for a bar.
     let part = i128::from(spent.as_nanos().max(0)) * 1_000;
     let part = (part / i128::from(cap.as_nanos().max(1))).min(1_000);
     html! {
@@ -289,7 +284,7 @@ pub(super) fn spent_of_cap(spent: Money, cap: Option<Money>) -> Markup {
     }
 }
 
-pub(super) fn call_table(calls: &[LedgerEntry], signed: &SignedInUser, now: Micros) -> Markup {
+pub(super) fn call_table(calls: &[LedgerEntry], user: &SignedInUser, now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list.calls {
@@ -301,13 +296,13 @@ pub(super) fn call_table(calls: &[LedgerEntry], signed: &SignedInUser, now: Micr
                     th.num scope="col" { "Tokens" }
                     th.num scope="col" { "Cost" }
                 } }
-                tbody { @for call in calls { (call_row(call, signed, now)) } }
+                tbody { @for call in calls { (call_row(call, user, now)) } }
             }
         }
     }
 }
 
-fn call_row(call: &LedgerEntry, signed: &SignedInUser, now: Micros) -> Markup {
+fn call_row(call: &LedgerEntry, user: &SignedInUser, now: Micros) -> Markup {
     let tokens = format!(
         "{} in, {} out{}",
         display::count(call.usage.input),
@@ -319,7 +314,7 @@ fn call_row(call: &LedgerEntry, signed: &SignedInUser, now: Micros) -> Markup {
             td data-label="Time" { (display::relative_time(call.ended, now)) }
             td data-label="Model" title={ "Request " (call.request_id) } {
                 @let receipt = format!("/console/calls/{}", urls::escape_value(&call.request_id));
-                a.id href=(signed.path_for(&receipt)) {
+                a.id href=(user.path_for(&receipt)) {
                     bdi { (call.model) }
                 }
             }

@@ -1,4 +1,4 @@
-//! Who has an account, who is invited, and who may sign up.
+//! Accounts, invitations and the sign-up mode.
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use store::{Account, AccountRole, Link, LinkPurpose};
 
 use super::copy_block;
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, page, see_other};
+use crate::layout::{Layout, ok_page, page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
@@ -23,67 +24,66 @@ use admin::{names, random};
 
 const PAGE_PATH: &str = "/console/people";
 const MAX_FIELD_BYTES: usize = 4_096;
-/// How many invitations may be open.
 const MAX_INVITES: usize = 100;
 
-/// What to say when as many are invited as may be.
-pub(super) async fn invite_limit_error(desk: &ConsoleState) -> Result<Option<String>, PageError> {
-    let full = desk.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES;
+/// Error message if the limit of open invitations is reached.
+pub(super) async fn invite_limit_error(state: &ConsoleState) -> Result<Option<String>, PageError> {
+    let full = state.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES;
     Ok(full.then(|| format!("There may be {MAX_INVITES} open invitations.")))
 }
 
 /// `GET /console/people`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if !signed.may_invite() {
+    if !user.may_invite() {
         return Err(PageError::Forbidden);
     }
-    list(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
+    list(&state, &user, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
 }
 
 /// `POST /console/people/invites`
 pub(crate) async fn invite(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if !signed.may_invite() {
+    if !user.may_invite() {
         return Err(PageError::Forbidden);
     }
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     let email = fields.get_single("email", MAX_FIELD_BYTES)?;
     if !email.is_empty() && !names::is_email_address(email) {
-        wrongs.add("email", "This does not look like one e-mail address.");
-    } else if !email.is_empty() && desk.store.account_by_login(email).await?.is_some() {
-        wrongs.add("email", "This address has an account already.");
+        errors.add("email", "This does not look like one e-mail address.");
+    } else if !email.is_empty() && state.store.account_by_login(email).await?.is_some() {
+        errors.add("email", "This address has an account already.");
     }
     let role = AccountRole::by_word(fields.get("role"));
     if role.is_none() {
-        wrongs.add("role", "Choose a role.");
+        errors.add("role", "Choose a role.");
     }
-    if role.is_some_and(|role| !may_grant_role(signed.account.role, role)) {
+    if role.is_some_and(|role| !may_grant_role(user.account.role, role)) {
         return Err(PageError::Forbidden);
     }
-    if let Some(why) = invite_limit_error(&desk).await? {
-        wrongs.add("email", why);
+    if let Some(why) = invite_limit_error(&state).await? {
+        errors.add("email", why);
     }
-    let (Some(role), true) = (role, wrongs.is_empty()) else {
-        return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
+    let (Some(role), true) = (role, errors.is_empty()) else {
+        return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
     };
-    create_invitation(&desk, &signed, email, role, None).await
+    create_invitation(&state, &user, email, role, None).await
 }
 
-/// Makes an invitation to an account of that role, and to a team if there is one, and shows it.
+/// Creates an invitation with a role, and optionally a team, and shows its link.
 pub(super) async fn create_invitation(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     email: &str,
     role: AccountRole,
     team: Option<(String, String)>,
 ) -> Result<Response, PageError> {
-    let maker = &signed.account;
+    let maker = &user.account;
     let note = LinkData {
         email: (!email.is_empty()).then(|| email.to_owned()),
         role: Some(role.word().to_owned()),
@@ -91,18 +91,19 @@ pub(super) async fn create_invitation(
         maker: Some(maker.id.clone()),
         ..LinkData::default()
     };
-    let word = links::create(desk, LinkPurpose::Invite, None, &note, LINK_LIFETIMES.invite).await?;
-    let url = links::url(desk, &word);
-    desk.audit(&maker.id, "account.invite", email, role.word()).await;
-    let mailed = !email.is_empty() && desk.host.can_mail();
+    let token =
+        links::create(state, LinkPurpose::Invite, None, &note, LINK_LIFETIMES.invite).await?;
+    let url = links::url(state, &token);
+    state.audit(&maker.id, "account.invite", email, role.word()).await;
+    let mailed = !email.is_empty() && state.host.can_mail();
     if mailed {
-        mails::send(desk, mails::invite(email, &maker.username, &desk.base_url(), &url)).await;
+        mails::send(state, mails::invite(email, &maker.username, &state.base_url(), &url)).await;
     }
     let body = html! {
         section.card.broad {
             h1 { "The invitation" }
             @if mailed { p { "It was sent to " strong { bdi { (email) } } ". This is its link:" } }
-            @else { p { "Hand this link to whoever is invited. It is shown this once, works once, "
+            @else { p { "Give this link to the invited person. It is shown once, works once, "
                 "and for a week." } }
             (copy_block("invite", "Link", &url))
             p.actions { a.button href=(PAGE_PATH) { "Done" } }
@@ -113,55 +114,55 @@ pub(super) async fn create_invitation(
 
 /// `POST /console/people/invites/{id}/revoke`
 pub(crate) async fn revoke(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    if !signed.may_invite() {
+    if !user.may_invite() {
         return Err(PageError::Forbidden);
     }
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let invites = desk.store.links_for(LinkPurpose::Invite).await?;
+    let invites = state.store.links_for(LinkPurpose::Invite).await?;
     let found = invites.into_iter().find(|link| random::hex(&link.hash) == id);
     let link = found.ok_or(PageError::NotFound)?;
     let role = links::link_data(&link).role.as_deref().and_then(AccountRole::by_word);
-    if role.is_none_or(|role| !may_grant_role(signed.account.role, role)) {
+    if role.is_none_or(|role| !may_grant_role(user.account.role, role)) {
         return Err(PageError::Forbidden);
     }
-    desk.store.take_link(&link.hash, LinkPurpose::Invite).await?;
+    state.store.take_link(&link.hash, LinkPurpose::Invite).await?;
     let email = links::link_data(&link).email.unwrap_or_default();
-    desk.audit(&signed.account.id, "account.uninvite", &email, "").await;
+    state.audit(&user.account.id, "account.uninvite", &email, "").await;
     Ok(see_other(PAGE_PATH))
 }
 
 async fn list(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     status: StatusCode,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Result<Response, PageError> {
-    let accounts = desk.store.accounts().await?;
-    let mut invites = desk.store.links_for(LinkPurpose::Invite).await?;
-    invites.retain(|link| links::is_valid(desk, link));
-    let mode = SignUpMode::load(desk).await?;
-    let now = desk.now();
+    let accounts = state.store.accounts().await?;
+    let mut invites = state.store.links_for(LinkPurpose::Invite).await?;
+    invites.retain(|link| links::is_valid(state, link));
+    let mode = SignUpMode::load(state).await?;
+    let now = state.now();
     let body = html! {
         div.title { h1 { "People" } }
         section {
             h2 { "Accounts" }
-            (account_table(&accounts, signed))
+            (account_table(&accounts, user))
         }
         section {
             h2 { "Invitations" }
             @if invites.is_empty() {
                 div.empty { h3 { "Nobody is invited" } p { "Invitations wait here until they are used." } }
             } @else {
-                (invite_table(&invites, signed, now))
+                (invite_table(&invites, user, now))
             }
         }
         div.columns {
-            section.card { (invite_form(signed, fields, wrongs)) }
+            section.card { (invite_form(user, fields, errors)) }
             section.card {
                 h2 { "Who may sign up" }
                 p { (mode.description()) "." }
@@ -169,10 +170,10 @@ async fn list(
             }
         }
     };
-    Ok(page(status, &Layout::signed_in("People", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(page(status, &Layout::signed_in("People", &user.account).with_nav(PAGE_PATH), &body))
 }
 
-fn account_table(accounts: &[Account], signed: &SignedInUser) -> Markup {
+fn account_table(accounts: &[Account], user: &SignedInUser) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -189,7 +190,7 @@ fn account_table(accounts: &[Account], signed: &SignedInUser) -> Markup {
                                 a href={ (PAGE_PATH) "/" (urls::escape_value(&account.id)) } {
                                     bdi { (account.username) }
                                 }
-                                @if account.id == signed.account.id { span.muted { " · you" } }
+                                @if account.id == user.account.id { span.muted { " · you" } }
                             }
                             td data-label="E-mail" {
                                 @match &account.email {
@@ -210,7 +211,7 @@ fn account_table(accounts: &[Account], signed: &SignedInUser) -> Markup {
     }
 }
 
-fn invite_table(invites: &[Link], signed: &SignedInUser, now: i64) -> Markup {
+fn invite_table(invites: &[Link], user: &SignedInUser, now: i64) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -228,13 +229,13 @@ fn invite_table(invites: &[Link], signed: &SignedInUser, now: i64) -> Markup {
                             th scope="row" {
                                 @match &note.email {
                                     Some(email) => bdi { (email) },
-                                    None => "Whoever has the link",
+                                    None => "Anyone with the link",
                                 }
                             }
                             td data-label="Role" { (role.map_or("", AccountRole::word)) }
                             td data-label="Ends" { (display::relative_time(link.expires, now)) }
                             td.act {
-                                @if role.is_some_and(|role| may_grant_role(signed.account.role, role)) {
+                                @if role.is_some_and(|role| may_grant_role(user.account.role, role)) {
                                     form.inline method="post" action={
                                         (PAGE_PATH) "/invites/" (random::hex(&link.hash)) "/revoke"
                                     } {
@@ -250,11 +251,11 @@ fn invite_table(invites: &[Link], signed: &SignedInUser, now: i64) -> Markup {
     }
 }
 
-fn invite_form(signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn invite_form(user: &SignedInUser, fields: &FormFields, errors: &FieldErrors) -> Markup {
     let chosen = AccountRole::by_word(fields.get("role")).unwrap_or(AccountRole::Member);
     html! {
         h2 { "Invite somebody" }
-        (shared_fields::error_summary(wrongs))
+        (shared_fields::error_summary(errors))
         form method="post" action={ (PAGE_PATH) "/invites" } {
             (FormInput {
                 name: "email",
@@ -263,12 +264,12 @@ fn invite_form(signed: &SignedInUser, fields: &FormFields, wrongs: &FieldErrors)
                 value: fields.get("email"),
                 help: Some("With an address the link is sent there; without, you hand it over."),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             div.field {
                 label for="role" { "Role" }
                 select #role name="role" {
                     @for role in AccountRole::ALL {
-                        @if may_grant_role(signed.account.role, role) {
+                        @if may_grant_role(user.account.role, role) {
                             option value=(role.word()) selected[role == chosen] { (role_description(role)) }
                         }
                     }
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gives_more_than_they_have() {
+    fn roles_can_give_only_lesser_roles() {
         for own in AccountRole::ALL {
             let given: Vec<AccountRole> =
                 AccountRole::ALL.into_iter().filter(|role| may_grant_role(own, *role)).collect();

@@ -1,7 +1,8 @@
-//! The playground: any model, any format, two side by side, at the price of a call.
+//! The playground: calls to any model in any format, two models side by side.
 //!
-//! Its calls are ordinary ones, paid by a key the person picks: the page sends them here, and they
-//! go on as if that key had sent them. So every limit of the key holds, and no key is in the page.
+//! Calls are ordinary calls paid by a key the user chooses. The page sends them here, and they are
+//! forwarded as if that key had sent them. All limits of the key apply, and the page never holds a
+//! key.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 
-/// The header that says which key pays, by its public id.
+/// Header with the public id of the paying key.
 const KEY_HEADER: &str = "x-playground-key";
-/// What of the API the page uses.
+/// API paths the page may call.
 const ALLOWED_PATHS: [&str; 6] = [
     "v1/chat/completions",
     "v1/responses",
@@ -33,7 +34,6 @@ const ALLOWED_PATHS: [&str; 6] = [
     "v1/usage/",
 ];
 
-/// A model to choose.
 struct ModelChoice {
     id: String,
     kind: ModelKind,
@@ -41,49 +41,49 @@ struct ModelChoice {
 
 /// `GET /console/playground`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    if !signed.may_create_keys() {
+    if !user.may_create_keys() {
         return Err(PageError::Forbidden);
     }
-    let now = desk.now();
-    let owner = match &signed.team {
+    let now = state.now();
+    let owner = match &user.team {
         Some(team) => KeyOwner::Team(team.clone()),
-        None => KeyOwner::Person(signed.account.clone()),
+        None => KeyOwner::Person(user.account.clone()),
     };
-    let mut keys = desk.store.keys_of(owner.id()).await?;
+    let mut keys = state.store.keys_of(owner.id()).await?;
     let usable =
         |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
-    keys.retain(|key| usable(key) && signed.may_change_key(key, &owner));
-    let models: Vec<ModelChoice> = desk.with_catalog(|catalog| {
+    keys.retain(|key| usable(key) && user.may_change_key(key, &owner));
+    let models: Vec<ModelChoice> = state.with_catalog(|catalog| {
         let served = catalog.iter().filter(|model| model.kind != ModelKind::Embedding);
         served.map(|model| ModelChoice { id: model.id.clone(), kind: model.kind }).collect()
     });
-    let wanted = asked.get("model");
+    let wanted = query.get("model");
     let body = html! {
         div.title { h1 { "Playground" } }
         @if keys.is_empty() {
             div.empty {
                 h2 { "A key pays for what you try here" }
-                p { "You have none that works. " a href=(signed.path_for("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
+                p { "You have none that works. " a href=(user.path_for("/console/keys/new")) { "Make one" } ", with a small cap if you like." }
             }
         } @else if models.is_empty() {
             div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
         } @else {
             noscript { p.objection { "The playground needs a script, which your browser does not run." } }
-            (page(&desk, &keys, &models, wanted))
+            (page(&state, &keys, &models, wanted))
             script src=(assets::playground().path()) defer {}
         }
     };
-    Ok(ok_page(&Layout::signed_in("Playground", &signed).with_nav("/console/playground"), &body))
+    Ok(ok_page(&Layout::signed_in("Playground", &user).with_nav("/console/playground"), &body))
 }
 
-fn page(desk: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
+fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
     html! {
-        form.playground #play data-url=(desk.base_url()) autocomplete="off" {
-            div.settings { (settings(desk, keys)) }
+        form.playground #play data-url=(state.base_url()) autocomplete="off" {
+            div.settings { (settings(state, keys)) }
             div.stage {
                 div.columns-two {
                     (column("model-one", "Model", models, wanted, false))
@@ -119,8 +119,8 @@ fn page(desk: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted:
     }
 }
 
-fn settings(desk: &ConsoleState, keys: &[KeyRecord]) -> Markup {
-    let formats = desk.formats();
+fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
+    let formats = state.formats();
     let talking = formats.iter().filter(|format| format.supports(ModelKind::Chat));
     html! {
         div.field {
@@ -141,7 +141,7 @@ fn settings(desk: &ConsoleState, keys: &[KeyRecord]) -> Markup {
         }
         div.pair {
             div.field {
-                label for="limit" { "Most tokens" }
+                label for="limit" { "Max tokens" }
                 input id="limit" name="limit" type="number" min="1" step="1" value="1024";
             }
             div.field {
@@ -187,12 +187,12 @@ fn column(id: &str, label: &str, models: &[ModelChoice], wanted: &str, hidden: b
 
 /// `GET` and `POST /console/playground/call/{*path}`
 pub(crate) async fn call(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     Path(path): Path<String>,
     mut request: Request,
 ) -> Result<Response, PageError> {
-    if !signed.may_create_keys() {
+    if !user.may_create_keys() {
         return Err(PageError::Forbidden);
     }
     if !ALLOWED_PATHS.iter().any(|start| path.starts_with(start)) {
@@ -201,39 +201,39 @@ pub(crate) async fn call(
     let key =
         request.headers().get(KEY_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = key.ok_or(PageError::BadRequest("The call does not say which key pays for it."))?;
-    let key = desk.store.key(&key).await?.ok_or(PageError::NotFound)?;
-    if !may_spend(&desk, &signed, &key).await? {
+    let key = state.store.key(&key).await?.ok_or(PageError::NotFound)?;
+    if !may_spend(&state, &user, &key).await? {
         return Err(PageError::NotFound);
     }
-    // A request that came through no socket comes from nowhere, which no allowlist has.
+    // A request without a socket gets an address that is on no allowlist.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     *request.uri_mut() = api_uri(request.uri()).ok_or(PageError::NotFound)?;
     strip_credentials(request.headers_mut());
-    Ok(Arc::clone(&desk.host).call_api(key.id, peer, request).await)
+    Ok(Arc::clone(&state.host).call_api(key.id, peer, request).await)
 }
 
-/// Whether somebody may spend by a key here: one of their own, or one of a team's that they may
-/// change. Administration alone lets nobody spend what is another person's.
+/// Returns true if the user may spend with a key: their own, or a team key they may change. The
+/// administrator role alone gives no right to spend another person's money.
 async fn may_spend(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     key: &KeyRecord,
 ) -> Result<bool, PageError> {
-    Ok(match desk.store.owner(&key.account_id).await? {
-        Some(KeyOwner::Person(account)) => account.id == signed.account.id,
-        Some(owner @ KeyOwner::Team(_)) => signed.may_change_key(key, &owner),
+    Ok(match state.store.owner(&key.account_id).await? {
+        Some(KeyOwner::Person(account)) => account.id == user.account.id,
+        Some(owner @ KeyOwner::Team(_)) => user.may_change_key(key, &owner),
         None => false,
     })
 }
 
-/// The address the call is meant for.
+/// URI of the API call behind the prefix.
 fn api_uri(uri: &Uri) -> Option<Uri> {
     let path = uri.path_and_query()?.as_str();
     path.strip_prefix("/console/playground/call")?.parse().ok()
 }
 
-/// The session stays here, and so does whatever else would carry a key.
+/// Removes the session cookie and every header that carries a key.
 fn strip_credentials(headers: &mut HeaderMap) {
     for name in [KEY_HEADER, "x-api-key", "x-goog-api-key", "x-vendor-api-key"] {
         headers.remove(name);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_goes_on_to_the_address_behind_the_prefix() {
+    fn calls_are_forwarded_to_the_path_after_the_prefix() {
         let uri: Uri = "/console/playground/call/v1beta/models/a%2Fb:x?alt=sse".parse().unwrap();
         assert_eq!(api_uri(&uri).unwrap(), "/v1beta/models/a%2Fb:x?alt=sse");
         assert_eq!(api_uri(&"/console/keys".parse().unwrap()), None);

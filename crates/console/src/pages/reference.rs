@@ -1,4 +1,4 @@
-//! `/docs`: the API for people, drawn from the same description that `/openapi.json` gives machines.
+//! `/docs`: API reference rendered from the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::state::ConsoleState;
 
 type JsonObject = Map<String, Value>;
 
-/// The methods of a path's operations, in the order they are shown.
+/// Methods in display order.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-/// One operation with the address it is at.
+/// One operation and its path.
 struct Operation<'a> {
     method: &'static str,
     path: &'a str,
     own: &'a JsonObject,
-    /// Parameters of the path, shared by all its operations.
+    /// Parameters shared by all operations of the path.
     shared: &'a [Value],
 }
 
 /// `GET /docs`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
-    let document = Value::Object(desk.host.openapi());
-    let url = desk.base_url();
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
+    let document = Value::Object(state.host.openapi());
+    let url = state.base_url();
     let operations = operations(&document);
     let tags = list(document.get("tags"));
     let of = |tag: &str| -> Vec<&Operation<'_>> {
@@ -108,12 +108,12 @@ fn operation_entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
 
 fn parameter_table(parameters: &[&Value]) -> Markup {
     let row = |one: &Value| {
-        let place = text(one.get("in"));
+        let location = text(one.get("in"));
         let required = one.get("required") == Some(&Value::Bool(true));
         html! {
             tr {
                 th scope="row" { code { (text(one.get("name"))) } @if required { (required_badge()) } }
-                td.muted { (place) }
+                td.muted { (location) }
                 td { (inline_code(text(one.get("description")))) }
             }
         }
@@ -124,7 +124,7 @@ fn parameter_table(parameters: &[&Value]) -> Markup {
     }
 }
 
-/// The fields of a body; a body that is described elsewhere has none here.
+/// Table of body fields; empty for bodies without a schema.
 fn field_table(schema: &Value) -> Markup {
     let fields = schema.get("properties").and_then(Value::as_object);
     let required = list(schema.get("required"));
@@ -153,7 +153,7 @@ fn required_badge() -> Markup {
     html! { " " span.badge.off { "required" } }
 }
 
-/// What a field is, in a word.
+/// Type of a field.
 fn type_name(field: &Value) -> String {
     let plain = |word: &str| (word != "null").then(|| word.to_owned());
     match field.get("type") {
@@ -172,13 +172,13 @@ fn type_name(field: &Value) -> String {
     }
 }
 
-/// What values a field takes.
+/// Allowed values of a field.
 fn value_range(field: &Value) -> Markup {
     let words: Vec<&str> = list(field.get("enum")).iter().filter_map(Value::as_str).collect();
     let number = |name| field.get(name).map(Value::to_string);
     html! {
         @if !words.is_empty() {
-            " " @for (place, word) in words.iter().enumerate() { @if place > 0 { ", " } code { (word) } }
+            " " @for (index, word) in words.iter().enumerate() { @if index > 0 { ", " } code { (word) } }
         }
         @match (number("minimum"), number("maximum")) {
             (Some(least), Some(most)) => { " " (least) " to " (most) "." },
@@ -198,18 +198,18 @@ fn curl(url: &str, path: &str, example: &Value) -> String {
     )
 }
 
-/// What is meant where the description refers to another place in itself.
+/// Resolves a `$ref` within the document.
 fn resolve_ref<'a>(document: &'a Value, given: &'a Value) -> &'a Value {
     let to = given.get("$ref").and_then(Value::as_str);
     let to = to.and_then(|to| document.pointer(to.trim_start_matches('#')));
     to.unwrap_or(given)
 }
 
-/// Text in which what stands between backquotes is code.
+/// Renders text in backquotes as code.
 fn inline_code(text: &str) -> Markup {
     html! {
-        @for (place, piece) in text.split('`').enumerate() {
-            @if place % 2 == 1 { code { (piece) } } @else { (piece) }
+        @for (index, piece) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (piece) } } @else { (piece) }
         }
     }
 }

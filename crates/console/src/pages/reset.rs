@@ -1,4 +1,4 @@
-//! Choosing another password by a link in a mail.
+//! Password reset by a mailed link.
 
 use std::sync::Arc;
 
@@ -20,34 +20,37 @@ use admin::names;
 const MAX_LOGIN_BYTES: usize = 320;
 
 /// `GET /reset`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Response {
-    login_form(&desk, StatusCode::OK, "", &FieldErrors::default())
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Response {
+    login_form(&state, StatusCode::OK, "", &FieldErrors::default())
 }
 
-/// `POST /reset`: whether there is such an account or not, the answer is the same, and it comes
-/// before anything was looked up.
+/// `POST /reset`: the answer is the same for known and unknown accounts, and it is sent before the
+/// lookup, so its time reveals nothing.
 pub(crate) async fn send(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let login = fields.get_single("login", MAX_LOGIN_BYTES)?;
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     if login.is_empty() {
-        wrongs.add("login", "Enter your username or e-mail address.");
+        errors.add("login", "Enter your username or e-mail address.");
     } else if names::username_error(login).is_some() && !names::is_email_address(login) {
-        wrongs.add("login", "This is neither a username nor an e-mail address.");
+        errors.add("login", "This is neither a username nor an e-mail address.");
     }
-    if !wrongs.is_empty() || !desk.host.can_mail() {
+    if !errors.is_empty() || !state.host.can_mail() {
         let status =
-            if desk.host.can_mail() { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
-        return Ok(login_form(&desk, status, login, &wrongs));
+            if state.host.can_mail() { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
+        return Ok(login_form(&state, status, login, &errors));
     }
-    desk.mail_throttle.admit(&desk.store, login, client_network(&extensions), desk.now()).await?;
+    state
+        .mail_throttle
+        .admit(&state.store, login, client_network(&extensions), state.now())
+        .await?;
     let login = login.to_owned();
     tokio::spawn(async move {
-        if let Err(trouble) = send_mail(&desk, &login).await {
-            tracing::error!("a mail to reset a password could not be written: {trouble:?}");
+        if let Err(error) = send_mail(&state, &login).await {
+            tracing::error!("cannot send a password reset mail: {error:?}");
         }
     });
     Ok(super::message_page(
@@ -57,47 +60,47 @@ pub(crate) async fn send(
     ))
 }
 
-async fn send_mail(desk: &ConsoleState, login: &str) -> Result<(), PageError> {
-    let Some(account) = desk.store.account_by_login(login).await? else { return Ok(()) };
+async fn send_mail(state: &ConsoleState, login: &str) -> Result<(), PageError> {
+    let Some(account) = state.store.account_by_login(login).await? else { return Ok(()) };
     let Some(to) = account.email.as_deref() else { return Ok(()) };
-    // Who comes in by a provider of identities has no password that could be forgotten.
-    let passwordless =
-        account.password_hash.is_none() && !desk.store.identities_of(&account.id).await?.is_empty();
+    // Users of an identity provider have no password to reset.
+    let passwordless = account.password_hash.is_none()
+        && !state.store.identities_of(&account.id).await?.is_empty();
     if account.disabled || passwordless {
         return Ok(());
     }
-    match desk.mail_throttle.admit_name(&desk.store, &account.id, desk.now()).await {
+    match state.mail_throttle.admit_name(&state.store, &account.id, state.now()).await {
         Ok(()) => {}
         Err(PageError::RateLimited(_)) => return Ok(()),
-        Err(trouble) => return Err(trouble),
+        Err(error) => return Err(error),
     }
-    mail_link(desk, &account, to).await
+    mail_link(state, &account, to).await
 }
 
-/// Sends the link to choose a password.
+/// Mails the link to choose a password.
 pub(crate) async fn mail_link(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     account: &Account,
     to: &str,
 ) -> Result<(), PageError> {
     let id = Some(account.id.as_str());
-    let word =
-        links::create(desk, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset)
+    let token =
+        links::create(state, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset)
             .await?;
-    mails::send(desk, mails::reset(to, &account.username, &links::url(desk, &word))).await;
+    mails::send(state, mails::reset(to, &account.username, &links::url(state, &token))).await;
     Ok(())
 }
 
 fn login_form(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     status: StatusCode,
     login: &str,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let body = html! {
         section.card {
             h1 { "Reset Password" }
-            @if desk.host.can_mail() {
+            @if state.host.can_mail() {
                 p.muted { "We send a link to your account’s address; with it you choose another "
                     "password." }
                 form method="post" action="/reset" {
@@ -109,7 +112,7 @@ fn login_form(
                         required: true,
                         autofocus: true,
                         ..FormInput::default()
-                    }.render(wrongs))
+                    }.render(errors))
                     button.button.wide type="submit" { "Send me the link" }
                 }
             } @else {
@@ -124,57 +127,57 @@ fn login_form(
 
 /// `GET /reset/new`
 pub(crate) async fn new_password_page(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (_, account) = opened_reset(&desk, &headers).await?;
+    let (_, account) = opened_reset(&state, &headers).await?;
     Ok(form(StatusCode::OK, &account, &FieldErrors::default()))
 }
 
 /// `POST /reset/new`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let (link, account) = opened_reset(&desk, &headers).await?;
+    let (link, account) = opened_reset(&state, &headers).await?;
     let (password, again) = (fields.get("password"), fields.get("again"));
     let known = [account.username.as_str(), account.email.as_deref().unwrap_or_default()];
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     if let Some((field, why)) = names::password_form_error(password, again, &known) {
-        wrongs.add(field, why);
-        return Ok(form(StatusCode::BAD_REQUEST, &account, &wrongs));
+        errors.add(field, why);
+        return Ok(form(StatusCode::BAD_REQUEST, &account, &errors));
     }
-    let hash = desk.passwords.hash(password).await?;
-    links::consume(&desk, &link).await?;
-    desk.store.set_password(&account.id, Some(&hash), desk.now()).await?;
-    desk.audit(&account.id, "account.password", &account.id, "by link").await;
-    super::notify_owner(&desk, &account, "it has another password");
-    signin::after_password(&desk, &headers, &account, "/console").await
+    let hash = state.passwords.hash(password).await?;
+    links::consume(&state, &link).await?;
+    state.store.set_password(&account.id, Some(&hash), state.now()).await?;
+    state.audit(&account.id, "account.password", &account.id, "by link").await;
+    super::notify_owner(&state, &account, "it has another password");
+    signin::after_password(&state, &headers, &account, "/console").await
 }
 
 async fn opened_reset(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
 ) -> Result<(Link, Account), PageError> {
-    let link = links::from_cookie(desk, headers, &[LinkPurpose::Reset]).await?;
+    let link = links::from_cookie(state, headers, &[LinkPurpose::Reset]).await?;
     let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
-    let account = desk.store.account(id).await?.filter(|account| !account.disabled);
+    let account = state.store.account(id).await?.filter(|account| !account.disabled);
     Ok((link, account.ok_or(PageError::InvalidLink)?))
 }
 
-fn form(status: StatusCode, account: &Account, wrongs: &FieldErrors) -> Response {
+fn form(status: StatusCode, account: &Account, errors: &FieldErrors) -> Response {
     let body = html! {
         section.card {
             h1 { "Choose another password" }
-            p.muted { "For the account " strong { bdi { (account.username) } } ". Whoever is "
-                "signed in with it anywhere is signed out." }
-            (shared_fields::error_summary(wrongs))
+            p.muted { "For the account " strong { bdi { (account.username) } } ". All its "
+                "sessions end." }
+            (shared_fields::error_summary(errors))
             form method="post" action="/reset/new" {
                 // Tells password managers whose password this is.
                 input type="hidden" name="username" autocomplete="username"
                     value=(account.username);
-                (shared_fields::new_password(wrongs, true))
+                (shared_fields::new_password(errors, true))
                 button.button.wide type="submit" { "Set the password" }
             }
         }

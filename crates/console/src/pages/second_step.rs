@@ -1,4 +1,4 @@
-//! The second step of a sign-in: a code, a passkey, or a recovery code.
+//! Second step of a sign-in: TOTP code, passkey or recovery code.
 
 use std::sync::Arc;
 
@@ -21,70 +21,70 @@ use crate::{totp, totp_secrets, urls};
 
 /// `GET /login/second`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    Ok(form(StatusCode::OK, &pending_sign_in(&desk, &headers).await?, None))
+    Ok(form(StatusCode::OK, &pending_sign_in(&state, &headers).await?, None))
 }
 
-/// Who passed the first step in this browser.
+/// Returns the pending sign-in of this browser.
 async fn pending_sign_in(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     headers: &HeaderMap,
 ) -> Result<PendingSignIn, PageError> {
-    PendingSignIn::from_request(desk, headers).await?.ok_or(PageError::BadRequest(
+    PendingSignIn::from_request(state, headers).await?.ok_or(PageError::BadRequest(
         "This sign-in began elsewhere, or too long ago. Go to the sign-in page and begin again.",
     ))
 }
 
 /// `POST /login/second`
 pub(crate) async fn submit_code(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let halfway = pending_sign_in(&desk, &headers).await?;
+    let pending = pending_sign_in(&state, &headers).await?;
     let code = fields.get_trimmed("code", 64)?;
     if code.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, &halfway, Some("Enter the code.")));
+        return Ok(form(StatusCode::BAD_REQUEST, &pending, Some("Enter the code.")));
     }
-    let place = client_network(&extensions);
-    let id = halfway.account.id.clone();
-    desk.code_throttle.admit(&desk.store, &id, place, desk.now()).await?;
-    match accept_code(&desk, &halfway, code).await? {
+    let network = client_network(&extensions);
+    let id = pending.account.id.clone();
+    state.code_throttle.admit(&state.store, &id, network, state.now()).await?;
+    match accept_code(&state, &pending, code).await? {
         Some(how) => {
-            desk.code_throttle.clear_name(&desk.store, &id, place, desk.now()).await?;
-            halfway.complete(&desk, &headers, how).await
+            state.code_throttle.clear_name(&state.store, &id, network, state.now()).await?;
+            pending.complete(&state, &headers, how).await
         }
         None => {
-            tracing::info!("a second step of a sign-in was refused");
+            tracing::info!("a second factor was refused");
             let why = "This code is not right, or it was used before.";
-            Ok(form(StatusCode::UNAUTHORIZED, &halfway, Some(why)))
+            Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
     }
 }
 
-/// What a code is worth: one of the generator's, or one of the paper's, each good once.
+/// Accepts a TOTP code or a recovery code, each only once. Returns the method for the audit log.
 pub(crate) async fn accept_code(
-    desk: &ConsoleState,
-    halfway: &PendingSignIn,
+    state: &ConsoleState,
+    pending: &PendingSignIn,
     code: &str,
 ) -> Result<Option<&'static str>, PageError> {
-    for factor in &halfway.factors {
+    for factor in &pending.factors {
         match factor.kind {
             FactorKind::Totp => {
-                if let Some(secret) = totp_secrets::open_secret(desk, factor)
-                    && let Some(step) = totp::step_of(&secret, code, desk.now())
-                    && desk.store.use_factor(&factor.id, step, desk.now()).await?
+                if let Some(secret) = totp_secrets::open_secret(state, factor)
+                    && let Some(step) = totp::step_of(&secret, code, state.now())
+                    && state.store.use_factor(&factor.id, step, state.now()).await?
                 {
-                    totp_secrets::seal_if_plain(desk, factor).await;
+                    totp_secrets::seal_if_plain(state, factor).await;
                     return Ok(Some("password and code"));
                 }
             }
             FactorKind::Recovery => {
                 if totp::matches_recovery(&factor.secret, code)
-                    && desk.store.drop_factor(&halfway.account.id, &factor.id).await?
+                    && state.store.drop_factor(&pending.account.id, &factor.id).await?
                 {
                     return Ok(Some("password and recovery code"));
                 }
@@ -95,19 +95,19 @@ pub(crate) async fn accept_code(
     Ok(None)
 }
 
-/// `POST /login/second/passkey/begin`: what a passkey of this account is to sign.
+/// `POST /login/second/passkey/begin`: challenge for a passkey of this account.
 pub(crate) async fn begin_passkey(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let halfway = pending_sign_in(&desk, &headers).await?;
-    let passkeys = halfway.factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
+    let pending = pending_sign_in(&state, &headers).await?;
+    let passkeys = pending.factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
     let challenge =
-        passkey::challenge(&desk, Some(&halfway.account.id), passkey::GET_CEREMONY).await?;
+        passkey::challenge(&state, Some(&pending.account.id), passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::relying_party_id(&desk),
+        "rpId": passkey::relying_party_id(&state),
         "userVerification": "preferred",
         "allow": allowed,
     }))
@@ -116,59 +116,61 @@ pub(crate) async fn begin_passkey(
 
 /// `POST /login/second/passkey`
 pub(crate) async fn submit_passkey(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let halfway = pending_sign_in(&desk, &headers).await?;
-    let id = halfway.account.id.clone();
-    desk.code_throttle.admit(&desk.store, &id, client_network(&extensions), desk.now()).await?;
+    let pending = pending_sign_in(&state, &headers).await?;
+    let id = pending.account.id.clone();
+    state.code_throttle.admit(&state.store, &id, client_network(&extensions), state.now()).await?;
     let shown = PasskeyResponse::read(&fields);
-    match passkey::verify_assertion(&desk, &shown, Some(&id), false).await? {
+    match passkey::verify_assertion(&state, &shown, Some(&id), false).await? {
         Some(account) if account == id => {
-            desk.code_throttle
-                .clear_name(&desk.store, &id, client_network(&extensions), desk.now())
+            state
+                .code_throttle
+                .clear_name(&state.store, &id, client_network(&extensions), state.now())
                 .await?;
-            halfway.complete(&desk, &headers, "password and passkey").await
+            pending.complete(&state, &headers, "password and passkey").await
         }
         Some(_) | None => {
             let why = "This passkey was not accepted. Try again, or use a code.";
-            Ok(form(StatusCode::UNAUTHORIZED, &halfway, Some(why)))
+            Ok(form(StatusCode::UNAUTHORIZED, &pending, Some(why)))
         }
     }
 }
 
-/// `POST /login/passkey/begin`: what any passkey of this gateway is to sign.
+/// `POST /login/passkey/begin`: challenge for any passkey of this gateway.
 pub(crate) async fn begin_passkey_sign_in(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
 ) -> Result<Response, PageError> {
-    desk.sign_in_throttle
-        .admit_network(&desk.store, client_network(&extensions), desk.now())
+    state
+        .sign_in_throttle
+        .admit_network(&state.store, client_network(&extensions), state.now())
         .await?;
-    let challenge = passkey::challenge(&desk, None, passkey::GET_CEREMONY).await?;
+    let challenge = passkey::challenge(&state, None, passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::relying_party_id(&desk),
+        "rpId": passkey::relying_party_id(&state),
         "userVerification": "required",
         "allow": [],
     }))
     .into_response())
 }
 
-/// `POST /login/passkey`: in without a password. The device has asked for a finger or a number.
+/// `POST /login/passkey`: sign-in without a password. The device has verified the user.
 pub(crate) async fn passkey_sign_in(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let next = urls::console_path(fields.get("next")).unwrap_or("/console");
     let found =
-        passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), None, true).await?;
+        passkey::verify_assertion(&state, &PasskeyResponse::read(&fields), None, true).await?;
     let account = match found {
-        Some(id) => desk.store.account(&id).await?.filter(|account| !account.disabled),
+        Some(id) => state.store.account(&id).await?.filter(|account| !account.disabled),
         None => None,
     };
     let Some(account) = account else {
@@ -177,17 +179,18 @@ pub(crate) async fn passkey_sign_in(
             "This passkey was not accepted. Sign in another way.",
         ));
     };
-    // Counted when it was begun.
-    desk.sign_in_throttle
-        .uncount_network(&desk.store, client_network(&extensions), desk.now())
+    // The attempt was counted when the challenge was issued.
+    state
+        .sign_in_throttle
+        .uncount_network(&state.store, client_network(&extensions), state.now())
         .await?;
-    // Challenges that were not used end by themselves; those of this account can go now.
-    desk.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
-    signin::welcome(&desk, &headers, &account, "passkey", next).await
+    // Unused challenges expire; those of this account can be dropped now.
+    state.store.drop_links_of(&account.id, LinkPurpose::Challenge).await?;
+    signin::complete_sign_in(&state, &headers, &account, "passkey", next).await
 }
 
-fn form(status: StatusCode, halfway: &PendingSignIn, why: Option<&str>) -> Response {
-    let has = |kind| halfway.factors.iter().any(|factor| factor.kind == kind);
+fn form(status: StatusCode, pending: &PendingSignIn, why: Option<&str>) -> Response {
+    let has = |kind| pending.factors.iter().any(|factor| factor.kind == kind);
     let body = html! {
         section.card {
             h1 { "One more step" }

@@ -1,4 +1,4 @@
-//! The one-time set-up: whoever holds the word printed at the first start becomes the owner.
+//! One-time setup: the holder of the token printed at the first start becomes the owner.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use admin::{names, random};
 
 const MAX_FIELD_BYTES: usize = 4_096;
 
-/// What was entered.
+/// Submitted values.
 struct SetupInput<'a> {
     username: &'a str,
     email: &'a str,
@@ -34,7 +34,7 @@ pub(crate) async fn show(Path(token): Path<String>) -> Response {
 
 /// `POST /console/setup/{token}`
 pub(crate) async fn claim(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     Path(token): Path<String>,
     headers: HeaderMap,
     fields: FormFields,
@@ -45,75 +45,75 @@ pub(crate) async fn claim(
         password: fields.get("password"),
         again: fields.get("again"),
     };
-    let mut wrongs = validate(&entered);
-    let owner = unclaimed_owner(&desk).await?;
+    let mut errors = validate(&entered);
+    let owner = unclaimed_owner(&state).await?;
     for (field, login) in [("username", entered.username), ("email", entered.email)] {
-        let taken = desk.store.account_by_login(login).await?;
+        let taken = state.store.account_by_login(login).await?;
         if !login.is_empty() && taken.is_some_and(|account| account.id != owner.id) {
-            wrongs.add(field, "This is taken by another account.");
+            errors.add(field, "This is taken by another account.");
         }
     }
-    if !wrongs.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &wrongs));
+    if !errors.is_empty() {
+        return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &errors));
     }
-    let hash = desk.passwords.hash(entered.password).await?;
-    consume_token(&desk, &token).await?;
-    let made = claim_owner(&desk, owner, &entered, &hash).await;
+    let hash = state.passwords.hash(entered.password).await?;
+    consume_token(&state, &token).await?;
+    let made = claim_owner(&state, owner, &entered, &hash).await;
     let account = match made {
         Ok(account) => account,
         Err(error) => {
-            // Nobody owns the gateway yet: the link must go on working.
-            desk.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
+            // The gateway has no owner yet, so the link must keep working.
+            state.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
             let StoreError::Conflict(_) = error else { return Err(error.into()) };
-            wrongs.add("username", "This username or e-mail address is taken.");
-            return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &wrongs));
+            errors.add("username", "This username or e-mail address is taken.");
+            return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &errors));
         }
     };
-    desk.audit(&account.id, "account.setup", &account.id, "").await;
-    let (email, host) = (entered.email.to_owned(), Arc::clone(&desk));
+    state.audit(&account.id, "account.setup", &account.id, "").await;
+    let (email, host) = (entered.email.to_owned(), Arc::clone(&state));
     if !email.is_empty() && account.email.is_none() {
         let account = account.clone();
         tokio::spawn(async move {
-            if let Err(trouble) = super::confirm::send_confirmation(&host, &account, &email).await {
-                tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
+            if let Err(error) = super::confirm::send_confirmation(&host, &account, &email).await {
+                tracing::error!("cannot send a confirmation mail: {error:?}");
             }
         });
     }
-    session::start_session(&desk, &headers, &account, "/console").await
+    session::start_session(&state, &headers, &account, "/console").await
 }
 
-/// Takes the word out of the store; of all who try at once, one gets it.
-async fn consume_token(desk: &ConsoleState, token: &str) -> Result<(), PageError> {
-    match desk.store.take_setting(SETUP_TOKEN_SETTING).await? {
+/// Removes the token from the store. Only one of several concurrent requests succeeds.
+async fn consume_token(state: &ConsoleState, token: &str) -> Result<(), PageError> {
+    match state.store.take_setting(SETUP_TOKEN_SETTING).await? {
         Some(word) if random::constant_time_eq(&word, token) => Ok(()),
         Some(other) => {
-            // Another word was put there since the guard looked. It is not this request's to use.
-            desk.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
+            // The token changed after the guard's check. This request must not use the new one.
+            state.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
             Err(PageError::NotFound)
         }
         None => Err(PageError::NotFound),
     }
 }
 
-/// The account made at the first start, which has no password until somebody claims it.
-async fn unclaimed_owner(desk: &ConsoleState) -> Result<Account, PageError> {
-    let accounts = desk.store.accounts().await?;
+/// Returns the account created at the first start; it has no password until it is claimed.
+async fn unclaimed_owner(state: &ConsoleState) -> Result<Account, PageError> {
+    let accounts = state.store.accounts().await?;
     let unclaimed =
         |account: &Account| account.role == AccountRole::Owner && account.password_hash.is_none();
     accounts.into_iter().find(unclaimed).ok_or(PageError::NotFound)
 }
 
 async fn claim_owner(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     owner: Account,
     entered: &SetupInput<'_>,
     hash: &str,
 ) -> Result<Account, StoreError> {
-    // Where mail can be sent, an address counts once it is confirmed.
-    let email = (!entered.email.is_empty() && !desk.host.can_mail()).then_some(entered.email);
-    let now = desk.now();
-    let renamed = desk.store.rename_account(&owner.id, entered.username, email, now).await?;
-    if !renamed || !desk.store.set_password(&owner.id, Some(hash), now).await? {
+    // If mail is configured, the address must be confirmed first.
+    let email = (!entered.email.is_empty() && !state.host.can_mail()).then_some(entered.email);
+    let now = state.now();
+    let renamed = state.store.rename_account(&owner.id, entered.username, email, now).await?;
+    if !renamed || !state.store.set_password(&owner.id, Some(hash), now).await? {
         return Err(StoreError::Missing("account"));
     }
     Ok(Account { username: entered.username.to_owned(), email: email.map(str::to_owned), ..owner })
@@ -121,24 +121,24 @@ async fn claim_owner(
 
 fn validate(entered: &SetupInput<'_>) -> FieldErrors {
     let SetupInput { username, email, password, again } = entered;
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     if let Some(why) = names::username_error(username) {
-        wrongs.add("username", why);
+        errors.add("username", why);
     }
     if !email.is_empty() && !names::is_email_address(email) {
-        wrongs.add("email", "This does not look like an e-mail address.");
+        errors.add("email", "This does not look like an e-mail address.");
     }
     if let Some((field, why)) = names::password_form_error(password, again, &[username, email]) {
-        wrongs.add(field, why);
+        errors.add(field, why);
     }
-    wrongs
+    errors
 }
 
 fn form(
     status: StatusCode,
     token: &str,
     entered: &SetupInput<'_>,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let body = html! {
         section.card {
@@ -147,7 +147,7 @@ fn form(
                 "Make the account that owns this gateway. This page works once; afterwards you "
                 "sign in with what you choose here."
             }
-            (shared_fields::error_summary(wrongs))
+            (shared_fields::error_summary(errors))
             form method="post" action={ "/console/setup/" (urls::escape_value(token)) } {
                 (FormInput {
                     name: "username",
@@ -157,7 +157,7 @@ fn form(
                     required: true,
                     autofocus: true,
                     ..FormInput::default()
-                }.render(wrongs))
+                }.render(errors))
                 (FormInput {
                     name: "email",
                     label: "E-mail",
@@ -166,8 +166,8 @@ fn form(
                     autocomplete: "email",
                     help: Some("You can sign in with it, too."),
                     ..FormInput::default()
-                }.render(wrongs))
-                (shared_fields::new_password(wrongs, false))
+                }.render(errors))
+                (shared_fields::new_password(errors, false))
                 button.button.wide type="submit" { "Create the owner" }
             }
         }

@@ -1,4 +1,4 @@
-//! Making an account: by an address that is proved to be one's own, or by an invitation.
+//! Sign-up with a confirmed e-mail address or an invitation.
 
 use std::sync::Arc;
 
@@ -24,33 +24,36 @@ const MAX_FIELD_BYTES: usize = 4_096;
 const SIGNUP_PURPOSES: [LinkPurpose; 2] = [LinkPurpose::SignUp, LinkPurpose::Invite];
 
 /// `GET /signup`
-pub(crate) async fn show(State(desk): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
-    Ok(match closed_reason(&desk).await? {
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Result<Response, PageError> {
+    Ok(match closed_reason(&state).await? {
         Some(why) => closed_page(why),
         None => email_form(StatusCode::OK, "", &FieldErrors::default()),
     })
 }
 
-/// `POST /signup`: whether the address is known or not, the answer is the same.
+/// `POST /signup`: the answer is the same for known and unknown addresses.
 pub(crate) async fn send(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     extensions: Extensions,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(why) = closed_reason(&desk).await? {
+    if let Some(why) = closed_reason(&state).await? {
         return Ok(closed_page(why));
     }
     let email = fields.get_single("email", MAX_FIELD_BYTES)?;
     if !names::is_email_address(email) {
-        let mut wrongs = FieldErrors::default();
-        wrongs.add("email", "This does not look like an e-mail address.");
-        return Ok(email_form(StatusCode::BAD_REQUEST, email, &wrongs));
+        let mut errors = FieldErrors::default();
+        errors.add("email", "This does not look like an e-mail address.");
+        return Ok(email_form(StatusCode::BAD_REQUEST, email, &errors));
     }
-    desk.mail_throttle.admit(&desk.store, email, client_network(&extensions), desk.now()).await?;
+    state
+        .mail_throttle
+        .admit(&state.store, email, client_network(&extensions), state.now())
+        .await?;
     let to = email.to_owned();
     tokio::spawn(async move {
-        if let Err(trouble) = send_mail(&desk, &to).await {
-            tracing::error!("a mail to sign up could not be written: {trouble:?}");
+        if let Err(error) = send_mail(&state, &to).await {
+            tracing::error!("cannot send a sign-up mail: {error:?}");
         }
     });
     Ok(super::message_page(
@@ -60,28 +63,28 @@ pub(crate) async fn send(
     ))
 }
 
-async fn send_mail(desk: &ConsoleState, to: &str) -> Result<(), PageError> {
-    let mail = match desk.store.account_by_login(to).await? {
+async fn send_mail(state: &ConsoleState, to: &str) -> Result<(), PageError> {
+    let mail = match state.store.account_by_login(to).await? {
         Some(account) if account.disabled => return Ok(()),
         Some(account) => {
-            mails::account_exists(to, &account.username, &format!("{}/login", desk.base_url()))
+            mails::account_exists(to, &account.username, &format!("{}/login", state.base_url()))
         }
         None => {
             let note = LinkData { email: Some(to.to_owned()), ..LinkData::default() };
             let word =
-                links::create(desk, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up)
+                links::create(state, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up)
                     .await?;
-            mails::signup(to, &desk.base_url(), &links::url(desk, &word))
+            mails::signup(to, &state.base_url(), &links::url(state, &word))
         }
     };
-    mails::send(desk, mail).await;
+    mails::send(state, mail).await;
     Ok(())
 }
 
-/// Why nobody can sign up by an address, if so.
-async fn closed_reason(desk: &ConsoleState) -> Result<Option<&'static str>, PageError> {
-    Ok(match SignUpMode::load(desk).await? {
-        SignUpMode::Open if desk.host.can_mail() => None,
+/// Reason why sign-up is closed, if it is.
+async fn closed_reason(state: &ConsoleState) -> Result<Option<&'static str>, PageError> {
+    Ok(match SignUpMode::load(state).await? {
+        SignUpMode::Open if state.host.can_mail() => None,
         SignUpMode::Open => {
             Some("This gateway cannot send mail yet, so that nobody can prove an address.")
         }
@@ -103,7 +106,7 @@ fn closed_page(why: &'static str) -> Response {
     page(StatusCode::FORBIDDEN, &Layout::signed_out("Sign up"), &body)
 }
 
-fn email_form(status: StatusCode, email: &str, wrongs: &FieldErrors) -> Response {
+fn email_form(status: StatusCode, email: &str, errors: &FieldErrors) -> Response {
     let body = html! {
         section.card {
             h1 { "Create an account" }
@@ -118,7 +121,7 @@ fn email_form(status: StatusCode, email: &str, wrongs: &FieldErrors) -> Response
                     required: true,
                     autofocus: true,
                     ..FormInput::default()
-                }.render(wrongs))
+                }.render(errors))
                 button.button.wide type="submit" { "Send me the link" }
             }
             p.beside { a href="/login" { "I have an account" } }
@@ -129,45 +132,45 @@ fn email_form(status: StatusCode, email: &str, wrongs: &FieldErrors) -> Response
 
 /// `GET /signup/new`
 pub(crate) async fn new_account_page(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let link = links::from_cookie(&desk, &headers, &SIGNUP_PURPOSES).await?;
-    permitted_role(&desk, &link).await?;
+    let link = links::from_cookie(&state, &headers, &SIGNUP_PURPOSES).await?;
+    permitted_role(&state, &link).await?;
     Ok(form(StatusCode::OK, &link, "", &FieldErrors::default()))
 }
 
 /// `POST /signup/new`
 pub(crate) async fn create(
-    State(desk): State<Arc<ConsoleState>>,
+    State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let link = links::from_cookie(&desk, &headers, &SIGNUP_PURPOSES).await?;
-    let role = permitted_role(&desk, &link).await?;
+    let link = links::from_cookie(&state, &headers, &SIGNUP_PURPOSES).await?;
+    let role = permitted_role(&state, &link).await?;
     let email = links::link_data(&link).email;
     let username = fields.get_trimmed("username", MAX_FIELD_BYTES)?;
     let (password, again) = (fields.get("password"), fields.get("again"));
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     if let Some(why) = names::new_username_error(username) {
-        wrongs.add("username", why);
-    } else if desk.store.account_by_login(username).await?.is_some() {
-        wrongs.add("username", "This username is taken. Choose another.");
+        errors.add("username", why);
+    } else if state.store.account_by_login(username).await?.is_some() {
+        errors.add("username", "This username is taken. Choose another.");
     }
     let known = [username, email.as_deref().unwrap_or_default()];
     if let Some((field, why)) = names::password_form_error(password, again, &known) {
-        wrongs.add(field, why);
+        errors.add(field, why);
     }
-    if !wrongs.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, &link, username, &wrongs));
+    if !errors.is_empty() {
+        return Ok(form(StatusCode::BAD_REQUEST, &link, username, &errors));
     }
-    let hash = desk.passwords.hash(password).await?;
+    let hash = state.passwords.hash(password).await?;
     let terms = match link.purpose == LinkPurpose::SignUp {
-        true => crate::signup::default_terms(&desk).await?,
+        true => crate::signup::default_terms(&state).await?,
         false => AccountTerms::default(),
     };
-    links::consume(&desk, &link).await?;
-    let now = desk.now();
+    links::consume(&state, &link).await?;
+    let now = state.now();
     let account = Account {
         id: uuid::Uuid::now_v7().to_string(),
         username: username.to_owned(),
@@ -178,47 +181,49 @@ pub(crate) async fn create(
         created: now,
         changed: now,
     };
-    match desk.store.add_account_with_terms(&account, terms).await {
+    match state.store.add_account_with_terms(&account, terms).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
-            links::restore(&desk, &link).await?;
-            wrongs.add("username", "This username or the address is taken.");
-            return Ok(form(StatusCode::BAD_REQUEST, &link, username, &wrongs));
+            links::restore(&state, &link).await?;
+            errors.add("username", "This username or the address is taken.");
+            return Ok(form(StatusCode::BAD_REQUEST, &link, username, &errors));
         }
         Err(error) => {
-            links::restore(&desk, &link).await?;
+            links::restore(&state, &link).await?;
             return Err(error.into());
         }
     }
     let maker = links::link_data(&link).maker.unwrap_or_else(|| account.id.clone());
-    desk.audit(&maker, "account.create", &account.id, account.role.word()).await;
+    state.audit(&maker, "account.create", &account.id, account.role.word()).await;
     if let Some((team, word)) = links::link_data(&link).team {
-        join_team(&desk, &maker, &team, &word, &account).await;
+        join_team(&state, &maker, &team, &word, &account).await;
     }
-    signin::welcome(&desk, &headers, &account, link.purpose.word(), "/console").await
+    signin::complete_sign_in(&state, &headers, &account, link.purpose.word(), "/console").await
 }
 
-/// Takes somebody who was invited to a team into it. Their account is made; what goes wrong here an
-/// administrator can do again.
-async fn join_team(desk: &ConsoleState, maker: &str, team: &str, word: &str, account: &Account) {
+/// Adds an invited account to its team. The account exists already, so a failure is only logged and
+/// an administrator can repeat the step.
+async fn join_team(state: &ConsoleState, maker: &str, team: &str, word: &str, account: &Account) {
     let role = TeamRole::by_word(word);
-    let seated = desk.store.set_member(team, &account.id, role, true, desk.now()).await;
-    match (seated, role) {
+    let change = state.store.set_member(team, &account.id, role, true, state.now()).await;
+    match (change, role) {
         (Ok(MemberChange::Done), Some(role)) => {
             let detail = format!("{} {}", account.id, role.word());
-            desk.audit(maker, "team.member", team, &detail).await;
+            state.audit(maker, "team.member", team, &detail).await;
         }
-        (seated, _) => tracing::error!(team, "an invited account did not join: {seated:?}"),
+        (change, _) => {
+            tracing::error!(team, "cannot add an invited account to its team: {change:?}")
+        }
     }
 }
 
-/// The role of an account made with this link, if such accounts are made here at the moment. An
-/// invitation is worth what whoever made it may still give.
-async fn permitted_role(desk: &ConsoleState, link: &Link) -> Result<AccountRole, PageError> {
-    let mode = SignUpMode::load(desk).await?;
+/// Returns the role of an account created with this link, if the sign-up mode allows it. An
+/// invitation gives only what its creator may still give.
+async fn permitted_role(state: &ConsoleState, link: &Link) -> Result<AccountRole, PageError> {
+    let mode = SignUpMode::load(state).await?;
     let note = links::link_data(link);
     if link.purpose == LinkPurpose::SignUp {
-        let role = crate::signup::default_role(desk).await?;
+        let role = crate::signup::default_role(state).await?;
         return if mode == SignUpMode::Open { Ok(role) } else { Err(PageError::InvalidLink) };
     }
     let role = note.role.as_deref().and_then(AccountRole::by_word).ok_or(PageError::InvalidLink)?;
@@ -226,12 +231,12 @@ async fn permitted_role(desk: &ConsoleState, link: &Link) -> Result<AccountRole,
         return Err(PageError::InvalidLink);
     }
     let Some(maker) = note.maker else { return Ok(role) };
-    let maker = desk.store.account(&maker).await?.filter(|maker| !maker.disabled);
+    let maker = state.store.account(&maker).await?.filter(|maker| !maker.disabled);
     let gives = maker.is_some_and(|maker| admin::may_grant_role(maker.role, role));
     if gives { Ok(role) } else { Err(PageError::InvalidLink) }
 }
 
-fn form(status: StatusCode, link: &Link, username: &str, wrongs: &FieldErrors) -> Response {
+fn form(status: StatusCode, link: &Link, username: &str, errors: &FieldErrors) -> Response {
     let email = links::link_data(link).email;
     let body = html! {
         section.card {
@@ -239,7 +244,7 @@ fn form(status: StatusCode, link: &Link, username: &str, wrongs: &FieldErrors) -
             @if let Some(email) = &email {
                 p.muted { "For " strong { bdi { (email) } } "." }
             }
-            (shared_fields::error_summary(wrongs))
+            (shared_fields::error_summary(errors))
             form method="post" action="/signup/new" {
                 (FormInput {
                     name: "username",
@@ -249,8 +254,8 @@ fn form(status: StatusCode, link: &Link, username: &str, wrongs: &FieldErrors) -
                     required: true,
                     autofocus: true,
                     ..FormInput::default()
-                }.render(wrongs))
-                (shared_fields::new_password(wrongs, false))
+                }.render(errors))
+                (shared_fields::new_password(errors, false))
                 button.button.wide type="submit" { "Create the account" }
             }
         }

@@ -1,4 +1,4 @@
-//! One team: who belongs to it, its keys, and what it may spend.
+//! One team: members, keys, spending terms.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use super::overview::{KeyOwners, KeyState, key_table, spent_of_cap};
 use super::{members, teams};
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
@@ -26,12 +27,11 @@ use admin::names;
 
 pub(super) const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
 
-/// Where the page of a team is.
 pub(super) fn page_path(team: &Team) -> String {
     format!("{}/{}", teams::PAGE_PATH, crate::urls::escape_value(&team.id))
 }
 
-/// Whether a team is open.
+/// Badge with the team's state.
 pub(super) fn state_badge(team: &Team) -> Markup {
     html! {
         @if team.disabled { span.badge.off { "Closed" } }
@@ -39,7 +39,7 @@ pub(super) fn state_badge(team: &Team) -> Markup {
     }
 }
 
-/// What a team is called and may spend.
+/// Name, spending terms and limits of a team.
 pub(super) struct TeamTerms {
     pub(super) name: String,
     spending: AccountTerms,
@@ -47,12 +47,12 @@ pub(super) struct TeamTerms {
 }
 
 impl TeamTerms {
-    /// Reads the form; what is wrong with it goes to `wrongs`.
-    pub(super) fn read(fields: &FormFields, wrongs: &mut FieldErrors) -> Result<Self, PageError> {
+    /// Reads the form and adds errors to the list.
+    pub(super) fn read(fields: &FormFields, errors: &mut FieldErrors) -> Result<Self, PageError> {
         let text = |field| fields.get_single(field, MAX_FIELD_BYTES);
         let name = text("name")?.to_owned();
         if let Some(why) = names::team_name_error(&name) {
-            wrongs.add("name", why);
+            errors.add("name", why);
         }
         let cap = text("cap")?;
         let cap = key_form::parse_cap(cap, cap.is_empty());
@@ -62,21 +62,21 @@ impl TeamTerms {
         Ok(Self {
             name,
             spending: AccountTerms {
-                cap: ok_or_error("cap", cap, wrongs),
-                budget: ok_or_error("budget", budget, wrongs),
+                cap: ok_or_error("cap", cap, errors),
+                budget: ok_or_error("budget", budget, errors),
             },
             limits: RateLimits {
-                rpm: ok_or_error("rpm", rpm, wrongs),
-                tpm: ok_or_error("tpm", tpm, wrongs),
-                concurrency: ok_or_error("concurrency", concurrency, wrongs),
+                rpm: ok_or_error("rpm", rpm, errors),
+                tpm: ok_or_error("tpm", tpm, errors),
+                concurrency: ok_or_error("concurrency", concurrency, errors),
             },
         })
     }
 
-    /// The terms a team has.
-    async fn load(desk: &ConsoleState, team: &Team) -> Result<Self, PageError> {
-        let money = desk.store.account_terms().await?;
-        let limits = desk.store.account_limits().await?;
+    /// Loads the current terms of a team.
+    async fn load(state: &ConsoleState, team: &Team) -> Result<Self, PageError> {
+        let money = state.store.account_terms().await?;
+        let limits = state.store.account_limits().await?;
         let own = |id: &String| *id == team.id;
         Ok(Self {
             name: team.name.clone(),
@@ -85,25 +85,25 @@ impl TeamTerms {
         })
     }
 
-    /// Gives a team what of these terms is new to it.
+    /// Stores the terms that differ from the current ones.
     pub(super) async fn apply(
         &self,
-        desk: &ConsoleState,
-        signed: &SignedInUser,
+        state: &ConsoleState,
+        user: &SignedInUser,
         team: &Team,
     ) -> Result<(), PageError> {
-        let before = Self::load(desk, team).await?;
+        let before = Self::load(state, team).await?;
         let mut what = Vec::new();
         if self.spending != before.spending {
-            desk.store.set_account_terms(&team.id, self.spending).await?;
+            state.store.set_account_terms(&team.id, self.spending).await?;
             what.push(self.spending.to_string());
         }
         if self.limits != before.limits {
-            desk.store.set_account_limits(&team.id, self.limits).await?;
+            state.store.set_account_limits(&team.id, self.limits).await?;
             what.push("limits".to_owned());
         }
         if !what.is_empty() {
-            desk.audit(&signed.account.id, "team.terms", &team.id, &what.join(", ")).await;
+            state.audit(&user.account.id, "team.terms", &team.id, &what.join(", ")).await;
         }
         Ok(())
     }
@@ -127,16 +127,16 @@ impl TeamTerms {
 fn ok_or_error<T>(
     field: &'static str,
     read: Result<Option<T>, &'static str>,
-    wrongs: &mut FieldErrors,
+    errors: &mut FieldErrors,
 ) -> Option<T> {
     read.unwrap_or_else(|why| {
-        wrongs.add(field, why);
+        errors.add(field, why);
         None
     })
 }
 
-/// The fields of a team's terms.
-pub(super) fn terms_form(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+/// Form of a team's terms.
+pub(super) fn terms_form(fields: &FormFields, errors: &FieldErrors) -> Markup {
     html! {
         (FormInput {
             name: "name",
@@ -144,7 +144,7 @@ pub(super) fn terms_form(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
             value: fields.get("name"),
             required: true,
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         (FormInput {
             name: "cap",
             label: "Spending cap in US dollars",
@@ -152,124 +152,124 @@ pub(super) fn terms_form(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
             input_mode: Some("decimal"),
             help: Some("All keys of the team together never pass it. Leave empty for no cap."),
             ..FormInput::default()
-        }.render(wrongs))
-        (key_form::limit_fields(fields, wrongs))
+        }.render(errors))
+        (key_form::limit_fields(fields, errors))
     }
 }
 
-/// The team of an address, if somebody may see it.
+/// Returns the team named in the path, if the user may see it.
 pub(super) async fn find(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Team, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    signed.find_team(desk, &id).await
+    user.find_team(state, &id).await
 }
 
 /// `GET /console/teams/{id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    let team = find(&desk, &signed, id).await?;
-    let (fields, wrongs) = (FormFields::default(), FieldErrors::default());
-    render_page(&desk, signed, team, StatusCode::OK, &fields, &wrongs).await
+    let team = find(&state, &user, id).await?;
+    let (fields, errors) = (FormFields::default(), FieldErrors::default());
+    render_page(&state, user, team, StatusCode::OK, &fields, &errors).await
 }
 
-/// `POST /console/teams/{id}`: what it is called and may spend.
+/// `POST /console/teams/{id}`: changes name and terms.
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let team = find(&desk, &signed, id).await?;
-    if !signed.may_in(&team, TeamAction::ManageTerms) {
+    let team = find(&state, &user, id).await?;
+    if !user.may_in(&team, TeamAction::ManageTerms) {
         return Err(PageError::Forbidden);
     }
-    let mut wrongs = FieldErrors::default();
-    let terms = TeamTerms::read(&fields, &mut wrongs)?;
-    if wrongs.is_empty() && terms.name != team.name {
-        match desk.store.rename_account(&team.id, &terms.name, None, desk.now()).await {
-            Ok(_) => desk.audit(&signed.account.id, "team.rename", &team.id, &terms.name).await,
-            Err(StoreError::Conflict(_)) => wrongs.add("name", NAME_TAKEN),
+    let mut errors = FieldErrors::default();
+    let terms = TeamTerms::read(&fields, &mut errors)?;
+    if errors.is_empty() && terms.name != team.name {
+        match state.store.rename_account(&team.id, &terms.name, None, state.now()).await {
+            Ok(_) => state.audit(&user.account.id, "team.rename", &team.id, &terms.name).await,
+            Err(StoreError::Conflict(_)) => errors.add("name", NAME_TAKEN),
             Err(error) => return Err(error.into()),
         }
     }
-    if !wrongs.is_empty() {
-        return render_page(&desk, signed, team, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
+    if !errors.is_empty() {
+        return render_page(&state, user, team, StatusCode::BAD_REQUEST, &fields, &errors).await;
     }
-    terms.apply(&desk, &signed, &team).await?;
+    terms.apply(&state, &user, &team).await?;
     Ok(redirect_to(&page_path(&team)))
 }
 
 /// `POST /console/teams/{id}/close`
 pub(crate) async fn close(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    set_disabled(&desk, &signed, id, true).await
+    set_disabled(&state, &user, id, true).await
 }
 
 /// `POST /console/teams/{id}/open`
 pub(crate) async fn open(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    set_disabled(&desk, &signed, id, false).await
+    set_disabled(&state, &user, id, false).await
 }
 
 async fn set_disabled(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     id: Result<Path<String>, PathRejection>,
     disabled: bool,
 ) -> Result<Response, PageError> {
-    let team = find(desk, signed, id).await?;
-    if !signed.may_in(&team, TeamAction::ManageTerms) {
+    let team = find(state, user, id).await?;
+    if !user.may_in(&team, TeamAction::ManageTerms) {
         return Err(PageError::Forbidden);
     }
     if team.disabled != disabled {
-        desk.store.set_disabled(&team.id, disabled, desk.now()).await?;
+        state.store.set_disabled(&team.id, disabled, state.now()).await?;
         let action = if disabled { "team.disable" } else { "team.enable" };
-        desk.audit(&signed.account.id, action, &team.id, &team.name).await;
-        // Calls learn of it at once, and not only when the nodes next look.
-        for key in desk.store.keys_of(&team.id).await? {
-            desk.host.accounts().key_changed(key);
+        state.audit(&user.account.id, action, &team.id, &team.name).await;
+        // Updates the key cache now instead of at the next refresh.
+        for key in state.store.keys_of(&team.id).await? {
+            state.host.accounts().key_changed(key);
         }
     }
     Ok(redirect_to(&page_path(&team)))
 }
 
-/// The whole page, with what was wrong with a form of it.
+/// Renders the page, with the errors of a rejected form.
 pub(super) async fn render_page(
-    desk: &ConsoleState,
-    mut signed: SignedInUser,
+    state: &ConsoleState,
+    mut user: SignedInUser,
     team: Team,
     status: StatusCode,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Result<Response, PageError> {
-    // The page of a team acts for it, whatever its address says besides.
-    signed.team = Some(team.clone());
-    let now = desk.now();
-    let all = desk.store.members(&team.id).await?;
-    let mut keys = desk.store.keys_of(&team.id).await?;
+    // A team's page always acts for that team.
+    user.team = Some(team.clone());
+    let now = state.now();
+    let all = state.store.members(&team.id).await?;
+    let mut keys = state.store.keys_of(&team.id).await?;
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
-    let terms = TeamTerms::load(desk, &team).await?;
-    let (total, _) = desk.store.account_spending(&team.id).await?;
+    let terms = TeamTerms::load(state, &team).await?;
+    let (total, _) = state.store.account_spending(&team.id).await?;
     let lately = match terms.spending.budget {
         Some(budget) => {
-            let (_, sum) = desk.store.account_spent_in(&team.id, budget.period, now).await?;
+            let (_, sum) = state.store.account_spent_in(&team.id, budget.period, now).await?;
             Some((sum, budget))
         }
         None => None,
     };
-    let whose = KeyOwners::load(desk, &signed).await?;
+    let key_owners = KeyOwners::load(state, &user).await?;
     let own = terms.fields();
     let filled = if fields.contains("cap") { fields } else { &own };
     let body = html! {
@@ -277,36 +277,36 @@ pub(super) async fn render_page(
         div.title {
             h1 { bdi { (team.name) } " " (state_badge(&team)) }
             div.actions {
-                a.button.quiet href=(signed.path_for("/console/usage")) { "Usage" }
-                a.button.quiet href=(signed.path_for("/console/calls")) { "Calls" }
-                @if signed.may_create_keys() {
-                    a.button href=(signed.path_for("/console/keys/new")) { "New key" }
+                a.button.quiet href=(user.path_for("/console/usage")) { "Usage" }
+                a.button.quiet href=(user.path_for("/console/calls")) { "Calls" }
+                @if user.may_create_keys() {
+                    a.button href=(user.path_for("/console/keys/new")) { "New key" }
                 }
             }
         }
         (spend_figures(total, terms.spending.cap, lately, terms.limits))
         section {
             h2 { "Members" }
-            (members::table(&team, &all, &keys, &signed, now))
+            (members::table(&team, &all, &keys, &user, now))
         }
         section {
             h2 { "Keys" }
             @if keys.is_empty() {
                 div.empty { h3 { "No keys yet" } p { "Keys made for the team are listed here." } }
             } @else {
-                (key_table(&keys, &signed, &whose, now, 1))
+                (key_table(&keys, &user, &key_owners, now, 1))
             }
         }
         div.columns {
-            @if signed.may_in(&team, TeamAction::ManageMembers) {
-                section.card { (members::add_form(&team, &signed, fields, wrongs)) }
+            @if user.may_in(&team, TeamAction::ManageMembers) {
+                section.card { (members::add_form(&team, &user, fields, errors)) }
             }
-            @if signed.may_in(&team, TeamAction::ManageTerms) {
+            @if user.may_in(&team, TeamAction::ManageTerms) {
                 section.card {
                     h2 { "Name, cap and limits" }
-                    @if fields.contains("cap") { (error_summary(wrongs)) }
+                    @if fields.contains("cap") { (error_summary(errors)) }
                     form method="post" action=(page_path(&team)) {
-                        (terms_form(filled, wrongs))
+                        (terms_form(filled, errors))
                         button.button type="submit" { "Save" }
                     }
                     (close_or_open_form(&team))
@@ -314,7 +314,7 @@ pub(super) async fn render_page(
             }
         }
     };
-    Ok(page(status, &Layout::signed_in(&team.name, &signed).with_nav(teams::PAGE_PATH), &body))
+    Ok(page(status, &Layout::signed_in(&team.name, &user).with_nav(teams::PAGE_PATH), &body))
 }
 
 fn spend_figures(
@@ -349,7 +349,7 @@ const fn period_label(period: BudgetPeriod) -> &'static str {
     }
 }
 
-/// What closes a team, or opens it again.
+/// Form that closes or reopens a team.
 fn close_or_open_form(team: &Team) -> Markup {
     html! {
         @if team.disabled {

@@ -1,4 +1,4 @@
-//! The teams somebody belongs to, or all of them, and making one.
+//! List of teams, and creation of a team.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use store::{AccountTerms, StoreError, Team, TeamTotal};
 use super::overview::spent_of_cap;
 use super::team::{self, TeamTerms};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
@@ -22,28 +23,28 @@ pub(super) const PAGE_PATH: &str = "/console/teams";
 
 /// `GET /console/teams`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    list(&desk, &signed, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
+    list(&state, &user, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
 }
 
 /// `POST /console/teams`
 pub(crate) async fn create(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    // A team has money of its own: whoever could make one would have no cap.
-    if !signed.is_administrator() {
+    // A team has its own cap, so creating teams would bypass the user's cap.
+    if !user.is_administrator() {
         return Err(PageError::Forbidden);
     }
-    let mut wrongs = FieldErrors::default();
-    let terms = TeamTerms::read(&fields, &mut wrongs)?;
-    if !wrongs.is_empty() {
-        return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
+    let mut errors = FieldErrors::default();
+    let terms = TeamTerms::read(&fields, &mut errors)?;
+    if !errors.is_empty() {
+        return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
     }
-    let now = desk.now();
+    let now = state.now();
     let made = Team {
         id: uuid::Uuid::now_v7().to_string(),
         name: terms.name.clone(),
@@ -51,59 +52,59 @@ pub(crate) async fn create(
         created: now,
         changed: now,
     };
-    match desk.store.add_team(&made).await {
+    match state.store.add_team(&made).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
-            wrongs.add("name", team::NAME_TAKEN);
-            return list(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs).await;
+            errors.add("name", team::NAME_TAKEN);
+            return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
         }
         Err(error) => return Err(error.into()),
     }
-    desk.audit(&signed.account.id, "team.create", &made.id, &made.name).await;
-    terms.apply(&desk, &signed, &made).await?;
+    state.audit(&user.account.id, "team.create", &made.id, &made.name).await;
+    terms.apply(&state, &user, &made).await?;
     Ok(redirect_to(&team::page_path(&made)))
 }
 
 async fn list(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     status: StatusCode,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Result<Response, PageError> {
-    let mut teams = desk.store.teams().await?;
-    teams.retain(|total| signed.is_administrator() || signed.role_in(&total.team.id).is_some());
-    let terms: HashMap<_, _> = desk.store.account_terms().await?.into_iter().collect();
+    let mut teams = state.store.teams().await?;
+    teams.retain(|total| user.is_administrator() || user.role_in(&total.team.id).is_some());
+    let terms: HashMap<_, _> = state.store.account_terms().await?.into_iter().collect();
     let body = html! {
         div.title { h1 { "Teams" } }
         @if teams.is_empty() {
             div.empty {
                 h2 { "No teams" }
                 p { "Members of a team share its keys, its cap and its budget. "
-                    @if signed.is_administrator() { "Make the first one below." }
-                    @else { "You belong to none; whoever manages one can add you." } }
+                    @if user.is_administrator() { "Make the first one below." }
+                    @else { "You belong to none; a team manager can add you." } }
             }
         } @else {
-            (table(&teams, &terms, signed))
+            (table(&teams, &terms, user))
         }
-        @if signed.is_administrator() {
+        @if user.is_administrator() {
             section.card {
                 h2 { "New team" }
-                (error_summary(wrongs))
+                (error_summary(errors))
                 form method="post" action=(PAGE_PATH) {
-                    (team::terms_form(fields, wrongs))
+                    (team::terms_form(fields, errors))
                     button.button type="submit" { "Create the team" }
                 }
             }
         }
     };
-    Ok(page(status, &Layout::signed_in("Teams", signed).with_nav(PAGE_PATH), &body))
+    Ok(page(status, &Layout::signed_in("Teams", user).with_nav(PAGE_PATH), &body))
 }
 
 fn table(
     teams: &[TeamTotal],
     terms: &HashMap<String, AccountTerms>,
-    signed: &SignedInUser,
+    user: &SignedInUser,
 ) -> Markup {
     html! {
         div.sheet {
@@ -125,7 +126,7 @@ fn table(
                             }
                             td.num data-label="Members" { (members) }
                             td data-label="Your role" {
-                                @match signed.role_in(&team.id) {
+                                @match user.role_in(&team.id) {
                                     Some(role) => (role.word()),
                                     None => span.muted { "none" },
                                 }

@@ -1,4 +1,5 @@
-//! Usage: spend, tokens, calls and times, over time and told apart, with the view in its address.
+//! Usage page: spend, tokens, calls and latency over time and by group. The selection is part of
+//! the URL.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,7 +16,6 @@ use store::{
     UsageRequest, UsageStep,
 };
 
-use crate::acting_for::TEAM_PARAMETER;
 use crate::chart::{Chart, ChartSeries};
 use crate::display;
 use crate::form::{FormFields, QueryFields};
@@ -23,21 +23,18 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::urls;
+use crate::urls::{self, TEAM_PARAMETER};
 
 const HOUR: Micros = 3_600 * 1_000_000;
 const DAY: Micros = 24 * HOUR;
-/// How many are told apart; the others are one.
+/// Number of groups drawn separately; the rest is one series.
 const MAX_SERIES: usize = 8;
-/// How many stand in the list below the chart.
 const MAX_LISTED_GROUPS: usize = 25;
-/// How many stand in the choice of a filter.
 const MAX_FILTER_OPTIONS: usize = 100;
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// What is shown unless something else is asked for.
 const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
-/// The stretches of time to choose from, and how far they reach back.
+/// Time ranges: parameter value, label, duration.
 const RANGES: [(&str, &str, Micros); 5] = [
     ("24h", "24 hours", DAY),
     ("7d", "7 days", 7 * DAY),
@@ -46,7 +43,7 @@ const RANGES: [(&str, &str, Micros); 5] = [
     ("1y", "A year", 365 * DAY),
 ];
 
-/// What is measured.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UsageMetric {
     Spend,
@@ -84,11 +81,11 @@ impl UsageMetric {
         }
     }
 
-    fn value_of(self, used: &ReportTotals) -> i64 {
+    fn value_of(self, totals: &ReportTotals) -> i64 {
         match self {
-            Self::Spend => used.cost.as_nanos(),
-            Self::Tokens => used.input.saturating_add(used.output),
-            Self::Calls | Self::Latency => used.calls,
+            Self::Spend => totals.cost.as_nanos(),
+            Self::Tokens => totals.input.saturating_add(totals.output),
+            Self::Calls | Self::Latency => totals.calls,
         }
     }
 
@@ -101,49 +98,49 @@ impl UsageMetric {
     }
 }
 
-/// A time taken from how fast calls were.
+/// Selects one percentile of the latencies.
 type LatencyPick = fn(&LatencyTotals) -> Option<Micros>;
 
-/// What the address asks for.
+/// Selection made in the URL.
 struct UsageSelection {
     metric: UsageMetric,
     group_by: GroupBy,
     range_word: &'static str,
     range: Range<Micros>,
     filter: UsageFilter,
-    /// The team this is of, if it is one's.
+    /// The team the user acts for.
     team: Option<String>,
 }
 
 impl UsageSelection {
-    fn parse(asked: &FormFields, signed: &SignedInUser, now: Micros) -> Result<Self, PageError> {
-        let wish = |name| {
-            let text = asked.get_trimmed(name, MAX_PARAMETER_BYTES)?;
+    fn parse(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<Self, PageError> {
+        let parameter = |name| {
+            let text = query.get_trimmed(name, MAX_PARAMETER_BYTES)?;
             Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
         };
         let (range_word, _, back) = RANGES
             .into_iter()
-            .find(|(word, ..)| *word == asked.get("range"))
+            .find(|(word, ..)| *word == query.get("range"))
             .unwrap_or(DEFAULT_RANGE);
         let account_id =
-            if signed.sees_all() { wish("account")? } else { Some(signed.owner_id().to_owned()) };
+            if user.sees_all() { parameter("account")? } else { Some(user.owner_id().to_owned()) };
         let filter = UsageFilter {
             account_id,
-            key_id: wish("key")?,
-            model: wish("model")?,
-            lane: wish("lane")?,
-            status: asked.get("status").parse().ok(),
+            key_id: parameter("key")?,
+            model: parameter("model")?,
+            lane: parameter("lane")?,
+            status: query.get("status").parse().ok(),
         };
         Ok(Self {
             metric: UsageMetric::ALL
                 .into_iter()
-                .find(|w| w.as_str() == asked.get("what"))
+                .find(|w| w.as_str() == query.get("what"))
                 .unwrap_or(UsageMetric::Spend),
-            group_by: GroupBy::by_word(asked.get("by")).unwrap_or(GroupBy::Model),
+            group_by: GroupBy::by_word(query.get("by")).unwrap_or(GroupBy::Model),
             range_word,
             range: now.saturating_sub(back)..now.saturating_add(1),
             filter,
-            team: signed.team.as_ref().map(|team| team.id.clone()),
+            team: user.team.as_ref().map(|team| team.id.clone()),
         })
     }
 
@@ -156,7 +153,7 @@ impl UsageSelection {
         }
     }
 
-    /// What the store is asked for; a chart of times tells nobody apart.
+    /// Request to the store. The latency chart has no groups.
     fn store_request(&self) -> UsageRequest {
         UsageRequest {
             range: self.range.clone(),
@@ -169,7 +166,7 @@ impl UsageSelection {
         }
     }
 
-    /// The address of this view with one thing changed; an empty value leaves it out.
+    /// URL of this selection with one parameter changed; an empty value removes it.
     fn with_parameter(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
         let parts = [
@@ -194,18 +191,18 @@ impl UsageSelection {
     }
 }
 
-/// What ids are called.
+/// Names of keys and accounts by id.
 struct NameLookup {
     keys: HashMap<String, String>,
     accounts: HashMap<String, String>,
 }
 
 impl NameLookup {
-    async fn load(desk: &ConsoleState, signed: &SignedInUser) -> Result<Self, PageError> {
-        let (keys, accounts) = if signed.sees_all() {
-            (desk.store.keys().await?, desk.store.owners().await?)
+    async fn load(state: &ConsoleState, user: &SignedInUser) -> Result<Self, PageError> {
+        let (keys, accounts) = if user.sees_all() {
+            (state.store.keys().await?, state.store.owners().await?)
         } else {
-            (desk.store.keys_of(signed.owner_id()).await?, Vec::new())
+            (state.store.keys_of(user.owner_id()).await?, Vec::new())
         };
         Ok(Self {
             keys: keys.into_iter().map(|key| (key.id, key.name)).collect(),
@@ -229,34 +226,34 @@ impl NameLookup {
 
 /// `GET /console/usage`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let view = UsageSelection::parse(&asked, &signed, desk.now())?;
-    let names = NameLookup::load(&desk, &signed).await?;
-    let seen = desk.store.usage_view(&view.store_request()).await?;
-    let UsageReport { all, latencies: pace, top, .. } = &seen;
+    let view = UsageSelection::parse(&query, &user, state.now())?;
+    let names = NameLookup::load(&state, &user).await?;
+    let report = state.store.usage_view(&view.store_request()).await?;
+    let UsageReport { all, latencies, top, .. } = &report;
     let axis = TimeAxis::for_view(&view);
     let chart = if view.metric == UsageMetric::Latency {
         let (range, step) = (view.range.clone(), view.step());
-        let points = desk.store.latencies_over(range, step, None, &view.filter).await?;
+        let points = state.store.latencies_over(range, step, None, &view.filter).await?;
         latency_chart(&view, &axis, &points)
     } else {
-        totals_chart(&view, &axis, &seen, &names)
+        totals_chart(&view, &axis, &report, &names)
     };
-    let offers = FilterOptions::load_all(&desk, &signed, &view, &names).await?;
+    let offers = FilterOptions::load_all(&state, &user, &view, &names).await?;
     let body = html! {
         div.title {
             h1 { "Usage" }
             div.actions {
-                a.button.quiet href=(signed.path_for("/console/calls")) { "Calls" }
+                a.button.quiet href=(user.path_for("/console/calls")) { "Calls" }
                 a.button.quiet href=(csv_path(&view)) { "Export CSV" }
             }
         }
-        (choice_bar(&view, &signed))
+        (choice_bar(&view, &user))
         (filters(&view, &offers))
-        (figures(all, pace))
+        (figures(all, latencies))
         @if all.calls == 0 {
             div.empty {
                 h2 { "No calls in this time" }
@@ -273,17 +270,17 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Usage", &signed).with_nav("/console/usage"), &body))
+    Ok(ok_page(&Layout::signed_in("Usage", &user).with_nav("/console/usage"), &body))
 }
 
-/// The calls behind a view, as a file. The list of calls knows no lane and no status.
+/// Path of the CSV export of these calls. The export ignores lane and status.
 fn csv_path(view: &UsageSelection) -> String {
     view.with_parameter("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
 }
 
-fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
+fn choice_bar(view: &UsageSelection, user: &SignedInUser) -> Markup {
     let chosen = |yes: bool| yes.then_some("true");
-    let fields = GroupBy::ALL.into_iter().filter(|by| signed.sees_all() || *by != GroupBy::Account);
+    let fields = GroupBy::ALL.into_iter().filter(|by| user.sees_all() || *by != GroupBy::Account);
     html! {
         div.choices {
             nav aria-label="Range" {
@@ -296,7 +293,7 @@ fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
                     a href=(view.with_parameter("what", what.as_str())) aria-current=[chosen(what == view.metric)] { (what.title()) }
                 }
             }
-            nav aria-label="Told apart by" {
+            nav aria-label="Group by" {
                 @for by in fields {
                     a href=(view.with_parameter("by", by.word())) aria-current=[chosen(by == view.group_by)] { "by " (by.word()) }
                 }
@@ -305,26 +302,26 @@ fn choice_bar(view: &UsageSelection, signed: &SignedInUser) -> Markup {
     }
 }
 
-/// What there is to choose from for one filter.
+/// Choices of one filter.
 struct FilterOptions {
     by: GroupBy,
     chosen: String,
-    /// How each value is told, and the value.
+    /// Label and value.
     values: Vec<(String, String)>,
 }
 
 impl FilterOptions {
     async fn load_all(
-        desk: &ConsoleState,
-        signed: &SignedInUser,
+        state: &ConsoleState,
+        user: &SignedInUser,
         view: &UsageSelection,
         names: &NameLookup,
     ) -> Result<Vec<Self>, PageError> {
         let UsageFilter { account_id, key_id, model, lane, status } = &view.filter;
         let status = status.map(|status| status.to_string());
-        // What was used in this time, whatever else is chosen.
+        // Values used in the range, independent of the other filters.
         let own = UsageFilter {
-            account_id: account_id.clone().filter(|_| !signed.sees_all()),
+            account_id: account_id.clone().filter(|_| !user.sees_all()),
             ..UsageFilter::default()
         };
         let mut offers = Vec::new();
@@ -335,18 +332,18 @@ impl FilterOptions {
             (GroupBy::Lane, lane),
             (GroupBy::Status, &status),
         ] {
-            if by == GroupBy::Account && !signed.sees_all() {
+            if by == GroupBy::Account && !user.sees_all() {
                 continue;
             }
-            // By whole months, which are quick to read: a choice more than needed does no harm.
+            // Whole months are cheap to read; a few surplus choices do no harm.
             let months = view.range.clone();
-            let used = desk.store.usage_over(months, UsageStep::Month, Some(by), &own).await?;
+            let points = state.store.usage_over(months, UsageStep::Month, Some(by), &own).await?;
             let mut calls: BTreeMap<String, i64> = BTreeMap::new();
-            for UsagePoint { group, used, .. } in
-                used.into_iter().filter(|one| !one.group.is_empty())
+            for UsagePoint { group, used: totals, .. } in
+                points.into_iter().filter(|one| !one.group.is_empty())
             {
                 let sum = calls.entry(group).or_default();
-                *sum = sum.saturating_add(used.calls);
+                *sum = sum.saturating_add(totals.calls);
             }
             let mut values: Vec<(String, i64)> = calls.into_iter().collect();
             values.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
@@ -375,8 +372,8 @@ fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
                     label.capital for=(by.word()) { (by.word()) }
                     select id=(by.word()) name=(by.word()) {
                         option value="" { "Any" }
-                        @for (told, value) in values {
-                            option value=(value) selected[value == chosen] { (told) }
+                        @for (label, value) in values {
+                            option value=(value) selected[value == chosen] { (label) }
                         }
                     }
                 }
@@ -408,7 +405,7 @@ fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
     }
 }
 
-/// The steps of a chart: where each has its place, and what it is called.
+/// Steps of a chart: index by start time, and labels.
 struct TimeAxis {
     step_index: HashMap<Micros, usize>,
     steps: Vec<(String, String)>,
@@ -417,22 +414,22 @@ struct TimeAxis {
 impl TimeAxis {
     fn for_view(view: &UsageSelection) -> Self {
         let begins = step_starts(view);
-        let place = begins.iter().enumerate().map(|(place, begin)| (*begin, place)).collect();
+        let index = begins.iter().enumerate().map(|(index, begin)| (*begin, index)).collect();
         let steps = begins.iter().map(|begin| step_labels(*begin, view.step())).collect();
-        Self { step_index: place, steps }
+        Self { step_index: index, steps }
     }
 
     fn empty_series(&self, name: String) -> ChartSeries {
         ChartSeries { name, values: vec![0; self.steps.len()] }
     }
 
-    /// The value of a row at the step that begins then.
+    /// Value of a series at the step with this start.
     fn value_mut<'r>(&self, row: &'r mut ChartSeries, begun: Micros) -> Option<&'r mut i64> {
-        self.step_index.get(&begun).and_then(|place| row.values.get_mut(*place))
+        self.step_index.get(&begun).and_then(|index| row.values.get_mut(*index))
     }
 }
 
-/// How fast calls were, as lines.
+/// Line chart of latencies.
 fn latency_chart(
     view: &UsageSelection,
     axis: &TimeAxis,
@@ -458,27 +455,27 @@ fn latency_chart(
         .lines()
 }
 
-/// What was used, as bars told apart.
+/// Stacked chart of totals by group.
 fn totals_chart(
     view: &UsageSelection,
     axis: &TimeAxis,
-    seen: &UsageReport,
+    report: &UsageReport,
     names: &NameLookup,
 ) -> Markup {
-    let first = || seen.top.iter().take(MAX_SERIES).map(|(group, _)| group.as_str());
+    let first = || report.top.iter().take(MAX_SERIES).map(|(group, _)| group.as_str());
     let apart: HashMap<&str, usize> = first().enumerate().map(|(at, group)| (group, at)).collect();
     let mut rows: Vec<ChartSeries> =
         first().map(|group| axis.empty_series(names.name_of(view.group_by, group))).collect();
-    for point in &seen.series {
+    for point in &report.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
         if let Some(value) = row.and_then(|row| axis.value_mut(row, point.begun)) {
             *value = view.metric.value_of(&point.used);
         }
     }
     let mut others = axis.empty_series("others".to_owned());
-    for (begun, used) in &seen.others {
+    for (begun, totals) in &report.others {
         if let Some(value) = axis.value_mut(&mut others, *begun) {
-            *value = view.metric.value_of(used);
+            *value = view.metric.value_of(totals);
         }
     }
     rows.push(others);
@@ -493,7 +490,7 @@ fn totals_chart(
     .stacked_bars()
 }
 
-/// When each step of the view begins.
+/// Start of each step.
 fn step_starts(view: &UsageSelection) -> Vec<Micros> {
     let step = view.step();
     let mut begins = vec![step.begin(view.range.start)];
@@ -506,7 +503,7 @@ fn step_starts(view: &UsageSelection) -> Vec<Micros> {
     begins
 }
 
-/// A step's name, short and in full.
+/// Short and full label of a step.
 fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
     let (short, full) = match step {
         UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
@@ -526,8 +523,8 @@ fn group_table(
     names: &NameLookup,
 ) -> Markup {
     let field = view.group_by.word();
-    let share = |used: &ReportTotals| {
-        let (part, whole) = (view.metric.value_of(used), view.metric.value_of(all).max(1));
+    let share = |totals: &ReportTotals| {
+        let (part, whole) = (view.metric.value_of(totals), view.metric.value_of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)
     };
     html! {
@@ -542,19 +539,19 @@ fn group_table(
                     th.num scope="col" { "Cost" }
                 } }
                 tbody {
-                    @for (group, used) in top {
+                    @for (group, totals) in top {
                         @let count = |n: i64| display::count(n.max(0).unsigned_abs());
                         tr {
                             th scope="row" {
                                 a.id href=(view.with_parameter(field, group)) { bdi { (names.name_of(view.group_by, group)) } }
                             }
                             td.share data-label="Share" {
-                                progress value=(share(used)) max="1000" { (share(used) / 10) "%" }
+                                progress value=(share(totals)) max="1000" { (share(totals) / 10) "%" }
                             }
-                            td.num data-label="Calls" { (count(used.calls)) }
-                            td.num data-label="Tokens in" { (count(used.input)) }
-                            td.num data-label="Tokens out" { (count(used.output)) }
-                            td.num data-label="Cost" { (display::money(used.cost)) }
+                            td.num data-label="Calls" { (count(totals.calls)) }
+                            td.num data-label="Tokens in" { (count(totals.input)) }
+                            td.num data-label="Tokens out" { (count(totals.output)) }
+                            td.num data-label="Cost" { (display::money(totals.cost)) }
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! One's own account: password, address, sessions, and where a sign-in leads.
+//! The user's own account: password, address, sessions, and the page after a sign-in.
 
 use http::StatusCode;
 use store::AccountRole;
@@ -8,7 +8,7 @@ use crate::gateway::{ConsoleGateway, PASSWORD};
 const NEW: &str = "four quiet lanterns";
 
 #[tokio::test]
-async fn a_new_password_signs_everyone_else_out() {
+async fn new_password_ends_all_other_sessions() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Viewer).await;
     let (here, there) = (gateway.sign_in("anna").await, gateway.sign_in("anna").await);
@@ -35,7 +35,7 @@ async fn a_new_password_signs_everyone_else_out() {
 }
 
 #[tokio::test]
-async fn guessing_the_password_of_an_open_browser_has_an_end() {
+async fn password_guesses_in_a_session_are_throttled() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -49,7 +49,7 @@ async fn guessing_the_password_of_an_open_browser_has_an_end() {
 }
 
 #[tokio::test]
-async fn signing_out_everywhere_is_everywhere() {
+async fn sign_out_everywhere_ends_every_session() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
@@ -64,7 +64,7 @@ async fn signing_out_everywhere_is_everywhere() {
 }
 
 #[tokio::test]
-async fn a_change_of_role_counts_with_the_next_page() {
+async fn role_changes_apply_to_the_next_request() {
     let gateway = ConsoleGateway::new().await;
     let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
@@ -75,7 +75,7 @@ async fn a_change_of_role_counts_with_the_next_page() {
 }
 
 #[tokio::test]
-async fn another_address_counts_once_it_is_confirmed() {
+async fn new_address_applies_after_confirmation() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -99,7 +99,7 @@ async fn another_address_counts_once_it_is_confirmed() {
 }
 
 #[tokio::test]
-async fn an_address_of_another_account_is_not_told_and_not_taken() {
+async fn address_of_another_account_is_neither_revealed_nor_taken() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
@@ -113,7 +113,7 @@ async fn an_address_of_another_account_is_not_told_and_not_taken() {
 }
 
 #[tokio::test]
-async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
+async fn sign_in_redirects_only_to_the_requested_console_page() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let asked = gateway.get("/console/account").send().await;
@@ -145,7 +145,7 @@ async fn a_sign_in_leads_to_the_page_that_was_wanted_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn looking_changes_nothing() {
+async fn get_requests_change_nothing() {
     let gateway = ConsoleGateway::with_mail().await;
     let olga = gateway.account("olga", AccountRole::Owner).await;
     let key = gateway.key_of(&olga, "abc", "website").await;

@@ -1,4 +1,4 @@
-//! Providers, models and prices: forms that send JSON, and objections beside their fields.
+//! Pages for providers, models and prices: JSON sent, and errors beside their fields.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use store::AccountRole;
 use crate::fake_admin_api::RecordedRequest;
 use crate::gateway::ConsoleGateway;
 
-/// A gateway with a provider of each source and an owner, who is signed in.
-async fn laid_out() -> (ConsoleGateway, String) {
+/// A gateway with a provider of each source, and a signed-in owner.
+async fn admin_fixture() -> (ConsoleGateway, String) {
     let gateway = ConsoleGateway::new().await;
     gateway.account("olga", AccountRole::Owner).await;
     let lane = |standing: &str| {
@@ -28,26 +28,26 @@ async fn laid_out() -> (ConsoleGateway, String) {
             "id": "c1", "name": "team <b>", "source": "stored",
             "added": "2026-03-12T10:00:00Z", "trouble": "it was given for another address",
         }],
-        "lanes": [lane("good"), lane("resting"), lane("pressed")],
+        "lanes": [lane("good"), lane("cooling_down"), lane("busy")],
     });
     let file = json!({
         "id": "written", "source": "file", "speaks": ["chat"], "base": "http://10.0.0.1",
         "settings": null, "credentials": [], "lanes": [],
     });
-    let office = &gateway.host.admin_api;
-    office.set_reply("GET /providers", 200, json!({ "data": [acme, file] }));
-    office.set_reply("GET /providers/acme", 200, acme);
-    office.set_reply("GET /providers/written", 200, file);
+    let admin_api = &gateway.host.admin_api;
+    admin_api.set_reply("GET /providers", 200, json!({ "data": [acme, file] }));
+    admin_api.set_reply("GET /providers/acme", 200, acme);
+    admin_api.set_reply("GET /providers/written", 200, file);
     let known = json!({
         "id": "openai", "name": "OpenAI", "speaks": ["chat"], "base": "https://api.openai.com",
         "fill": [], "auth": "bearer", "models": 12,
     });
-    office.set_reply("GET /directory", 200, json!({ "data": [known] }));
+    admin_api.set_reply("GET /directory", 200, json!({ "data": [known] }));
     let cookie = gateway.sign_in("olga").await;
     (gateway, cookie)
 }
 
-/// The only change that was asked for.
+/// The only recorded change.
 fn change(gateway: &ConsoleGateway) -> (String, String, Value) {
     let mut changes = gateway.host.admin_api.recorded_changes();
     assert_eq!(changes.len(), 1, "{changes:?}");
@@ -57,8 +57,8 @@ fn change(gateway: &ConsoleGateway) -> (String, String, Value) {
 }
 
 #[tokio::test]
-async fn providers_are_listed_with_how_their_lanes_stand() {
-    let (gateway, cookie) = laid_out().await;
+async fn providers_are_listed_with_lane_states() {
+    let (gateway, cookie) = admin_fixture().await;
     let page = gateway.get("/console/providers").cookie(&cookie).send().await;
     for seen in [
         "acme",
@@ -69,7 +69,7 @@ async fn providers_are_listed_with_how_their_lanes_stand() {
         "3 in a row",
         "health good",
         "health bad",
-        "resting",
+        "cooling down",
         "busy",
         "1 credential",
         "No model is served",
@@ -97,8 +97,8 @@ async fn providers_are_listed_with_how_their_lanes_stand() {
 }
 
 #[tokio::test]
-async fn a_provider_is_changed_and_what_the_form_does_not_know_stays() {
-    let (gateway, cookie) = laid_out().await;
+async fn provider_form_keeps_unknown_settings() {
+    let (gateway, cookie) = admin_fixture().await;
     let fields = [
         ("tag", "\"a tag\""),
         ("base", "https://new.example"),
@@ -120,9 +120,9 @@ async fn a_provider_is_changed_and_what_the_form_does_not_know_stays() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_provider_is_said_beside_the_field() {
-    let (gateway, cookie) = laid_out().await;
-    let office = &gateway.host.admin_api;
+async fn provider_errors_are_shown_beside_fields() {
+    let (gateway, cookie) = admin_fixture().await;
+    let admin_api = &gateway.host.admin_api;
     for (field, shown, status) in [
         ("base", "id=\"base-wrong\"", 400),
         ("timeouts.gap", "id=\"timeouts.gap-wrong\"", 400),
@@ -131,26 +131,26 @@ async fn what_is_wrong_with_a_provider_is_said_beside_the_field() {
     ] {
         let say =
             json!({ "success": false, "message": format!("`{field}`: so not"), "field": field });
-        office.set_reply("PUT /providers/acme", status, say);
+        admin_api.set_reply("PUT /providers/acme", status, say);
         let fields = [("base", "ftp://entered.example"), ("timeouts.gap", "soon")];
         let got = gateway.post("/console/providers/acme", &fields).cookie(&cookie).send().await;
         assert_eq!(got.status, status, "{field}");
         got.assert_contains(shown);
         got.assert_contains("value=\"ftp://entered.example\"");
     }
-    let before = office.recorded_changes().len();
+    let before = admin_api.recorded_changes().len();
     for (name, value) in [("max_in_flight", "many"), ("fill", "region")] {
         let got = gateway.post("/console/providers/acme", &[(name, value)]).cookie(&cookie);
         let got = got.send().await;
         assert_eq!(got.status, StatusCode::BAD_REQUEST);
         got.assert_contains(&format!("id=\"{name}-wrong\""));
     }
-    assert_eq!(office.recorded_changes().len(), before, "nothing was sent");
+    assert_eq!(admin_api.recorded_changes().len(), before, "nothing was sent");
 }
 
 #[tokio::test]
-async fn a_provider_of_the_directory_is_added_with_its_credential() {
-    let (gateway, cookie) = laid_out().await;
+async fn directory_provider_is_added_with_its_credential() {
+    let (gateway, cookie) = admin_fixture().await;
     let choice = gateway.get("/console/providers/new").cookie(&cookie).send().await;
     choice.assert_contains("<option value=\"openai\">OpenAI</option>");
     choice.assert_contains("Any compatible server");
@@ -179,8 +179,8 @@ async fn a_provider_of_the_directory_is_added_with_its_credential() {
 
 #[tokio::test]
 async fn credentials_are_added_checked_and_removed_and_never_shown() {
-    let (gateway, cookie) = laid_out().await;
-    let office = &gateway.host.admin_api;
+    let (gateway, cookie) = admin_fixture().await;
+    let admin_api = &gateway.host.admin_api;
     let at = "/console/providers/acme";
     let add = format!("{at}/credentials");
     let fields = [("name", "second"), ("value", " sk-hidden ")];
@@ -191,11 +191,11 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
     assert_eq!(body, json!({ "name": "second", "value": "sk-hidden" }));
     let keys = r#"{"sigv4": {"access_key": "a", "secret_key": "b"}}"#;
     gateway.post(&add, &[("value", keys)]).cookie(&cookie).send().await;
-    let sent = office.recorded_changes().pop().unwrap().body;
+    let sent = admin_api.recorded_changes().pop().unwrap().body;
     let auth = json!({ "sigv4": { "access_key": "a", "secret_key": "b" } });
     assert_eq!(sent, json!({ "name": "default", "auth": auth }));
     let no = json!({ "message": "`value`: is no key", "field": "value" });
-    office.set_reply("POST /providers/acme/credentials", 400, no);
+    admin_api.set_reply("POST /providers/acme/credentials", 400, no);
     let got = gateway.post(&add, &fields).cookie(&cookie).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
     got.assert_contains("id=\"value-wrong\"");
@@ -205,7 +205,7 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
         { "credential": "c1", "name": "team", "ok": true, "status": 200, "took_ms": 81, "say": "12 models" },
         { "credential": "c2", "name": "old", "ok": false, "status": 401, "took_ms": 9, "say": "refused" },
     ] });
-    office.set_reply("POST /providers/acme/check", 200, results);
+    admin_api.set_reply("POST /providers/acme/check", 200, results);
     let got = gateway.post(&format!("{at}/check"), &[]).cookie(&cookie).send().await;
     for seen in ["accepted · 200", "not accepted · 401", "12 models · 81 ms"] {
         got.assert_contains(seen);
@@ -214,7 +214,7 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
     let got = gateway.post(&remove, &[]).cookie(&cookie).send().await;
     got.assert_redirect(&format!("{at}?told=removed"));
     assert_eq!(
-        office.recorded_changes().pop().unwrap().what,
+        admin_api.recorded_changes().pop().unwrap().what,
         "DELETE /providers/acme/credentials/c1"
     );
     let foreign = gateway.foreign_post(&format!("{at}/remove"), &[]).cookie(&cookie);
@@ -225,7 +225,7 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
     got.assert_redirect("/console/providers");
     let forced = [("tag", "\"t\""), ("force", "true")];
     gateway.post(&format!("{at}/remove"), &forced).cookie(&cookie).send().await;
-    let mut changes = office.recorded_changes();
+    let mut changes = admin_api.recorded_changes();
     assert_eq!(changes.pop().unwrap().what, "DELETE /providers/acme?force=true");
     let last = changes.pop().unwrap();
     assert_eq!((last.what.as_str(), last.tag.as_str()), ("DELETE /providers/acme", "\"t\""));
@@ -233,8 +233,8 @@ async fn credentials_are_added_checked_and_removed_and_never_shown() {
 
 #[tokio::test]
 async fn models_are_searched_and_their_lanes_and_prices_changed() {
-    let (gateway, cookie) = laid_out().await;
-    let office = &gateway.host.admin_api;
+    let (gateway, cookie) = admin_fixture().await;
+    let admin_api = &gateway.host.admin_api;
     let pricing = json!({ "input": 3.0, "output": 15.5 });
     let stored = json!({
         "id": "house/x:1", "model_type": "chat", "source": "stored", "pricing": pricing,
@@ -248,8 +248,8 @@ async fn models_are_searched_and_their_lanes_and_prices_changed() {
         "id": "demo-chat", "model_type": "chat", "source": "built-in", "pricing": pricing,
         "lanes": ["demo/demo-chat"], "settings": null,
     });
-    office.set_reply("GET /models", 200, json!({ "data": [stored, demo] }));
-    office.set_reply("GET /models/house/x:1", 200, stored);
+    admin_api.set_reply("GET /models", 200, json!({ "data": [stored, demo] }));
+    admin_api.set_reply("GET /models/house/x:1", 200, stored);
     let page = gateway.get("/console/models?q=OTHER").cookie(&cookie).send().await;
     page.assert_contains("house/x:1");
     page.assert_lacks("demo-chat<");
@@ -295,22 +295,22 @@ async fn models_are_searched_and_their_lanes_and_prices_changed() {
         ("price.long[0].above", "price.further"),
     ] {
         let say = json!({ "message": format!("`{field}`: so not"), "field": field });
-        office.set_reply("PUT /models/house/x:1", 400, say);
+        admin_api.set_reply("PUT /models/house/x:1", 400, say);
         let got = gateway.post("/console/models/edit", &fields).cookie(&cookie).send().await;
         got.assert_contains(&format!("id=\"{beside}-wrong\""));
     }
-    office.set_reply("PUT /models/house/x:1", 200, json!({ "warnings": ["nobody serves it"] }));
+    admin_api.set_reply("PUT /models/house/x:1", 200, json!({ "warnings": ["nobody serves it"] }));
     let got = gateway.post("/console/models/edit", &fields).cookie(&cookie).send().await;
     got.assert_contains("nobody serves it");
-    let gone = [("id", "house/x:1"), ("tag", "\"t\"")];
-    let got = gateway.post("/console/models/remove", &gone).cookie(&cookie).send().await;
+    let flow = [("id", "house/x:1"), ("tag", "\"t\"")];
+    let got = gateway.post("/console/models/remove", &flow).cookie(&cookie).send().await;
     got.assert_redirect("/console/models?told=removed");
-    assert_eq!(office.recorded_changes().pop().unwrap().what, "DELETE /models/house/x:1");
+    assert_eq!(admin_api.recorded_changes().pop().unwrap().what, "DELETE /models/house/x:1");
 }
 
 #[tokio::test]
-async fn a_model_of_the_directory_keeps_following_its_prices_until_they_are_changed() {
-    let (gateway, cookie) = laid_out().await;
+async fn directory_model_follows_directory_prices_until_changed() {
+    let (gateway, cookie) = admin_fixture().await;
     let demo = json!({
         "id": "demo-chat", "model_type": "chat", "source": "built-in",
         "lanes": ["demo/demo-chat"], "settings": null,
@@ -344,12 +344,12 @@ async fn a_model_of_the_directory_keeps_following_its_prices_until_they_are_chan
 
 #[tokio::test]
 async fn pages_of_a_large_gateway_are_small() {
-    let (gateway, cookie) = laid_out().await;
-    let office = &gateway.host.admin_api;
+    let (gateway, cookie) = admin_fixture().await;
+    let admin_api = &gateway.host.admin_api;
     let lane = |n: usize| {
         json!({
             "lane": format!("acme/a-model-with-quite-a-long-name-{n}"), "credential": 0,
-            "standing": if n == 299 { "resting" } else { "good" }, "failures": 0, "pending": 0,
+            "standing": if n == 299 { "cooling_down" } else { "good" }, "failures": 0, "pending": 0,
             "latency_ms": 1234, "last_failure": null,
         })
     };
@@ -361,8 +361,8 @@ async fn pages_of_a_large_gateway_are_small() {
         })
     };
     let providers: Vec<Value> = (0..10).map(provider).collect();
-    office.set_reply("GET /providers", 200, json!({ "data": providers }));
-    office.set_reply("GET /providers/acme-0", 200, provider(0));
+    admin_api.set_reply("GET /providers", 200, json!({ "data": providers }));
+    admin_api.set_reply("GET /providers/acme-0", 200, provider(0));
     let model = |n: usize| {
         let lanes: Vec<String> = (0..3).map(|m| format!("acme-{m}/some-model-name-{n}")).collect();
         json!({
@@ -371,7 +371,7 @@ async fn pages_of_a_large_gateway_are_small() {
         })
     };
     let models: Vec<Value> = (0..2_000).map(model).collect();
-    office.set_reply("GET /models", 200, json!({ "data": models }));
+    admin_api.set_reply("GET /models", 200, json!({ "data": models }));
     for path in ["/console/providers", "/console/providers/acme-0", "/console/models"] {
         let page = gateway.get(path).cookie(&cookie).send().await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
@@ -379,16 +379,16 @@ async fn pages_of_a_large_gateway_are_small() {
     }
     let page = gateway.get("/console/providers").cookie(&cookie).send().await;
     page.assert_contains("288 more lanes");
-    page.assert_contains("resting");
+    page.assert_contains("cooling down");
     let last = gateway.get("/console/models?page=40").cookie(&cookie).send().await;
     last.assert_contains("some-model-name-1999<");
     last.assert_lacks("rel=\"next\"");
 }
 
 #[tokio::test]
-async fn the_system_page_tells_what_is_not_well() {
-    let (gateway, cookie) = laid_out().await;
-    let office = &gateway.host.admin_api;
+async fn system_page_shows_unhealthy_parts() {
+    let (gateway, cookie) = admin_fixture().await;
+    let admin_api = &gateway.host.admin_api;
     let health = json!({
         "version": "9.9", "ready": false, "store": false, "uptime_s": 7_300,
         "database": { "kind": "PostgreSQL" }, "valkey": { "reachable": false },
@@ -400,15 +400,15 @@ async fn the_system_page_tells_what_is_not_well() {
         "running": 2, "mail": false, "files": "s3", "lanes": { "all": 5, "good": 4 },
         "troubles": [{ "what": "providers.acme", "why": "it has <no> address" }],
     });
-    office.set_reply("GET /health", 200, health);
-    office.set_reply("GET /vault", 200, json!({ "keys": [], "trouble": "its key is missing" }));
+    admin_api.set_reply("GET /health", 200, health);
+    admin_api.set_reply("GET /vault", 200, json!({ "keys": [], "trouble": "its key is missing" }));
     let page = gateway.get("/console/system").cookie(&cookie).send().await;
     for seen in [
         "providers.acme: it has &lt;no&gt; address",
         "PostgreSQL",
         "does not answer",
         "2 h 1 min",
-        "not heard for 90 s",
+        "no heartbeat for 90 s",
         "2.0 KiB, 12 settled calls",
         "a bucket",
         "4 of 5",
@@ -416,7 +416,7 @@ async fn the_system_page_tells_what_is_not_well() {
     ] {
         page.assert_contains(seen);
     }
-    office.set_reply("GET /health", 503, json!({ "message": "the store does not answer" }));
+    admin_api.set_reply("GET /health", 503, json!({ "message": "the store does not answer" }));
     let away = gateway.get("/console/system").cookie(&cookie).send().await;
     assert_eq!(away.status, StatusCode::SERVICE_UNAVAILABLE);
 }

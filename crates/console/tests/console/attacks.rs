@@ -1,6 +1,5 @@
-//! Attacks on the console that other products fell to: forged sessions, sessions that outlive their
-//! end on another node, guessing spread over nodes, fields a form does not have, answers that tell
-//! who has an account.
+//! Known attacks on consoles: forged sessions, sessions that survive on another node, guessing
+//! spread over nodes, surplus form fields, and answers that reveal accounts.
 
 use std::cell::Cell;
 
@@ -11,7 +10,7 @@ use store::{Account, AccountRole};
 use crate::gateway::{ConsoleGateway, PASSWORD, PageReply};
 
 #[tokio::test]
-async fn thousands_of_sessions_that_almost_fit_open_nothing() {
+async fn near_miss_session_tokens_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
@@ -19,7 +18,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
     let mut tried = 0;
     for kept in [8, 20, 40, word.len() - 1] {
         for number in 0..250_u32 {
-            // The rest is other hexadecimal digits, of the same length.
+            // The rest has the same length but other digits.
             let mut rest = format!("{:08x}", number.wrapping_mul(2_654_435_761)).repeat(8);
             rest.truncate(word.len() - kept);
             let forged = format!("{}{rest}", &word[..kept]);
@@ -36,7 +35,7 @@ async fn thousands_of_sessions_that_almost_fit_open_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
+async fn sessions_end_on_all_nodes() {
     let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     let anna = one.account("anna", AccountRole::Owner).await;
@@ -69,7 +68,7 @@ async fn a_session_that_ended_on_one_node_is_over_on_the_other() {
 }
 
 #[tokio::test]
-async fn tries_are_counted_over_all_nodes() {
+async fn attempts_are_counted_across_nodes() {
     let one = ConsoleGateway::new().await;
     let two = one.beside().await;
     one.account("anna", AccountRole::Member).await;
@@ -89,12 +88,12 @@ async fn tries_are_counted_over_all_nodes() {
 }
 
 thread_local! {
-    /// How many passwords were worked on for the test of this thread.
+    /// Password operations of the test on this thread.
     static HASHES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what each thread tells of passwords that are worked on. For the whole process: whether a
-/// place in the code is listened to is decided once for all threads.
+/// Counts password operations per thread. It is installed for the whole process, because tracing
+/// caches for all threads whether a callsite is enabled.
 struct HashCounter;
 
 impl tracing::Subscriber for HashCounter {
@@ -117,13 +116,13 @@ impl tracing::Subscriber for HashCounter {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// An answer without what was entered, to be compared.
+/// A reply without the entered values, for comparison.
 fn shape(got: PageReply, entered: &str) -> (StatusCode, HeaderMap, String) {
     (got.status, got.headers, got.body.replace(entered, "ENTERED"))
 }
 
 #[tokio::test]
-async fn no_answer_and_no_work_tells_who_has_an_account() {
+async fn replies_and_work_do_not_reveal_accounts() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.account("known", AccountRole::Member).await;
@@ -145,7 +144,7 @@ async fn no_answer_and_no_work_tells_who_has_an_account() {
             HASHES.set(0);
             let fields = [(field, entered.as_str()), ("password", "not the password")];
             let got = gateway.post(path, &fields).from([192, 0, 2, place]).send().await;
-            // What is worked on after the answer is worked on where nobody waits for it.
+            // Work after the reply runs in another task and delays no reply.
             seen.push((shape(got, &entered), HASHES.get()));
         }
         let (first, work) = &seen[0];
@@ -156,8 +155,8 @@ async fn no_answer_and_no_work_tells_who_has_an_account() {
     }
 }
 
-/// What must not change by anybody's form, whatever fields it has.
-async fn standing(
+/// State that no form may change, whatever fields it has.
+async fn protected_state(
     gateway: &ConsoleGateway,
     member: &Account,
 ) -> (Vec<(String, AccountRole, bool)>, Vec<String>) {
@@ -166,20 +165,20 @@ async fn standing(
     let keys = gateway.store.keys().await.unwrap();
     let others = keys.iter().filter(|key| key.account_id != member.id);
     let mut told: Vec<String> = others.map(|key| format!("{key:?}")).collect();
-    // Of their own keys members may change much, but not what was spent or when it was made.
+    // Members may change their own keys, but not the spend or the creation time.
     let own = keys.iter().filter(|key| key.account_id == member.id && key.id == "own");
     told.extend(own.map(|key| format!("{} {} {}", key.id, key.spent, key.created)));
     (people.collect(), told)
 }
 
 #[tokio::test]
-async fn fields_that_a_form_does_not_have_change_nothing() {
+async fn surplus_form_fields_change_nothing() {
     let gateway = ConsoleGateway::with_mail().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.key_of(&anna, "theirs", "website").await;
     gateway.key_of(&max, "own", "robot").await;
-    let before = standing(&gateway, &max).await;
+    let before = protected_state(&gateway, &max).await;
     let mut forms = 0;
     for route in routes().iter().filter(|route| route.method == Method::POST) {
         let ids = ["own", "theirs", &anna.id, &max.id];
@@ -189,7 +188,7 @@ async fn fields_that_a_form_does_not_have_change_nothing() {
             let path = path.replace("{identity}", "corp").replace("{*path}", "v1/key");
             let cookie = gateway.sign_in("max").await;
             let fields = [
-                // What forms have.
+                // Fields that forms have.
                 ("name", "x"),
                 ("unlimited", "yes"),
                 ("username", "max"),
@@ -198,7 +197,7 @@ async fn fields_that_a_form_does_not_have_change_nothing() {
                 ("password", PASSWORD),
                 ("again", PASSWORD),
                 ("email", "max@example.com"),
-                // What none has.
+                // Fields that no form has.
                 ("role", "owner"),
                 ("is_admin", "true"),
                 ("admin", "1"),
@@ -221,8 +220,8 @@ async fn fields_that_a_form_does_not_have_change_nothing() {
             ];
             let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
             assert_ne!(got.status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", got.body);
-            assert_eq!(standing(&gateway, &max).await, before, "{path}");
-            // A new password is the same one; a second account is nobody's gain.
+            assert_eq!(protected_state(&gateway, &max).await, before, "{path}");
+            // A new password equals the old one, and a second account gains nothing.
             forms += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! Second factors: codes, recovery codes and passkeys, and what does not count as one.
+//! Second factors: TOTP codes, recovery codes and passkeys, and attempts to avoid them.
 
 use aws_lc_rs::hmac;
 use http::StatusCode;
@@ -7,7 +7,7 @@ use store::{AccountRole, Factor, FactorKind, SealedSecret};
 use crate::fake_passkey::{FakePasskey, send};
 use crate::gateway::{ConsoleGateway, PASSWORD, PageReply, SECOND};
 
-/// What an app would show at that time.
+/// Code an authenticator app shows at a time.
 fn code(secret: &str, at: i64) -> String {
     let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let bits: String =
@@ -29,7 +29,7 @@ fn now(gateway: &ConsoleGateway) -> i64 {
     ledger::Clock::now(&*gateway.host.clock)
 }
 
-/// Adds an app with codes: its secret and the recovery codes.
+/// Adds an authenticator app; returns its secret and the recovery codes.
 async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>) {
     let page = gateway.get("/console/account/totp").cookie(cookie).send().await;
     page.assert_contains("<svg class=\"qr\"");
@@ -43,15 +43,15 @@ async fn add_app(gateway: &ConsoleGateway, cookie: &str) -> (String, Vec<String>
     (secret, codes)
 }
 
-/// Proves once more, with the password, who has that session.
+/// Re-authenticates a session with the password.
 async fn prove(gateway: &ConsoleGateway, cookie: &str) {
     let fields = [("current", PASSWORD), ("next", "/console/account")];
     let got = gateway.post("/console/account/prove", &fields).cookie(cookie).send().await;
     got.assert_redirect("/console/account");
 }
 
-/// The cookie of a browser whose password was right.
-async fn halfway(gateway: &ConsoleGateway) -> String {
+/// Cookie of a browser that passed the first step.
+async fn pending_cookie(gateway: &ConsoleGateway) -> String {
     let got = gateway.post("/login", &[("login", "anna"), ("password", PASSWORD)]).send().await;
     got.assert_redirect("/login/second");
     assert!(!got.header("set-cookie").contains("portunus_session"));
@@ -63,11 +63,11 @@ async fn second(gateway: &ConsoleGateway, cookie: &str, code: &str) -> PageReply
 }
 
 #[tokio::test]
-async fn a_code_is_asked_for_and_good_once() {
+async fn totp_code_is_required_and_works_once() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     gateway.get("/console").cookie(&half).send().await.assert_redirect("/login");
     let used = code(&secret, now(&gateway));
     let got = second(&gateway, &half, &used).await;
@@ -79,17 +79,17 @@ async fn a_code_is_asked_for_and_good_once() {
     assert_eq!(gateway.get("/console").cookie(&got.cookie()).send().await.status, 200);
     let replay = second(&gateway, &half, &fresh).await;
     assert_eq!(replay.status, StatusCode::BAD_REQUEST, "the first step is used up too");
-    let other = halfway(&gateway).await;
+    let other = pending_cookie(&gateway).await;
     assert_eq!(second(&gateway, &other, &fresh).await.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
-async fn guessing_codes_has_an_end() {
+async fn code_guesses_are_throttled() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     gateway.host.clock.pass(3_600 * SECOND);
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     for _ in 0..5 {
         assert_eq!(second(&gateway, &half, "000000").await.status, StatusCode::UNAUTHORIZED);
     }
@@ -99,19 +99,19 @@ async fn guessing_codes_has_an_end() {
     gateway.host.clock.pass(700 * SECOND);
     let stale = second(&gateway, &half, &code(&secret, now(&gateway))).await;
     assert_eq!(stale.status, StatusCode::BAD_REQUEST, "the first step ended");
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
 }
 
 #[tokio::test]
-async fn a_recovery_code_replaces_a_device_once() {
+async fn recovery_code_works_once() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (_, codes) = add_app(&gateway, &gateway.sign_in("anna").await).await;
     assert_eq!(codes.len(), 10);
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     second(&gateway, &half, &codes[3].to_uppercase()).await.assert_redirect("/console");
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     assert_eq!(second(&gateway, &half, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
     let factors = gateway.store.factors_of(&anna.id).await.unwrap();
     assert_eq!(factors.iter().filter(|f| f.kind == FactorKind::Recovery).count(), 9);
@@ -121,7 +121,7 @@ async fn a_recovery_code_replaces_a_device_once() {
 }
 
 #[tokio::test]
-async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used() {
+async fn totp_secrets_are_sealed_and_legacy_ones_on_use() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let (secret, _) = add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -134,20 +134,20 @@ async fn a_generator_lies_sealed_and_one_from_before_is_sealed_when_it_is_used()
     let open = gateway.host.vault.open(&kept.label(), &sealed).unwrap();
     assert_eq!(open.len(), 20);
     assert!(!sealed.bytes.windows(8).any(|some| open.windows(8).any(|other| some == other)));
-    // As it was kept before there was a vault.
+    // A factor as stored before the vault existed.
     assert!(gateway.store.drop_factor(&anna.id, &kept.id).await.unwrap());
     let plain = Factor { secret: open.clone(), sealed_by: None, ..kept };
     gateway.store.add_factor(&plain).await.unwrap();
     for _ in 0..2 {
         gateway.host.clock.pass(60 * SECOND);
-        let half = halfway(&gateway).await;
+        let half = pending_cookie(&gateway).await;
         second(&gateway, &half, &code(&secret, now(&gateway))).await.assert_redirect("/console");
         assert!(app().await.sealed_by.is_some() && app().await.secret != open);
     }
 }
 
 #[tokio::test]
-async fn adding_and_removing_an_app_takes_the_password() {
+async fn adding_and_removing_an_app_needs_the_password() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
@@ -180,7 +180,7 @@ async fn adding_and_removing_an_app_takes_the_password() {
 }
 
 #[tokio::test]
-async fn a_new_password_by_mail_does_not_replace_the_second_step() {
+async fn password_reset_does_not_skip_the_second_factor() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     add_app(&gateway, &gateway.sign_in("anna").await).await;
@@ -214,7 +214,7 @@ async fn with_passkey(gateway: &ConsoleGateway, name: &str, device: &FakePasskey
 }
 
 #[tokio::test]
-async fn a_passkey_opens_the_door_alone_and_as_second_step() {
+async fn passkey_signs_in_alone_and_as_second_factor() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &device).await;
@@ -226,7 +226,7 @@ async fn a_passkey_opens_the_door_alone_and_as_second_step() {
     let replayed = send(&gateway, ENTER, &answer, "").await;
     assert_eq!(replayed.status, StatusCode::FORBIDDEN);
 
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     gateway.get("/login/second").cookie(&half).send().await.assert_contains("Use your passkey");
     let begun = begin(&gateway, "/login/second/passkey/begin", &half).await;
     assert!(begun.body.contains(&device.id()));
@@ -236,7 +236,7 @@ async fn a_passkey_opens_the_door_alone_and_as_second_step() {
 }
 
 #[tokio::test]
-async fn a_passkey_shown_wrongly_opens_nothing() {
+async fn invalid_passkey_responses_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
@@ -283,13 +283,13 @@ async fn a_passkey_shown_wrongly_opens_nothing() {
 }
 
 #[tokio::test]
-async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
+async fn passkey_of_another_account_is_rejected() {
     let gateway = ConsoleGateway::new().await;
     let anna = FakePasskey::new(1);
     with_passkey(&gateway, "anna", &anna).await;
     let mut bert = FakePasskey::new(2);
     let as_bert = with_passkey(&gateway, "bert", &bert).await;
-    let half = halfway(&gateway).await;
+    let half = pending_cookie(&gateway).await;
     for fields in [vec![], vec![("code", "passkey")], vec![("method", "passkey"), ("code", " ")]] {
         let got = gateway.post("/login/second", &fields).cookie(&half).send().await;
         assert!([400, 401].contains(&got.status.as_u16()));
@@ -306,7 +306,7 @@ async fn having_a_passkey_is_no_proof_and_anothers_is_none_either() {
 }
 
 #[tokio::test]
-async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_theirs() {
+async fn sign_in_methods_need_a_recent_proof() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -358,12 +358,12 @@ async fn ways_into_an_account_are_changed_by_whoever_proved_lately_that_it_is_th
 }
 
 #[tokio::test]
-async fn without_a_password_a_passkey_or_a_code_proves_it() {
+async fn passkey_or_code_proves_identity_without_a_password() {
     let gateway = ConsoleGateway::new().await;
     let mut device = FakePasskey::new(1);
     let cookie = with_passkey(&gateway, "anna", &device).await;
     let anna = gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    // Ends the session too, so that the way in is the passkey from here on.
+    // Ends the session too, so only the passkey remains.
     gateway.store.set_password(&anna.id, None, now(&gateway)).await.unwrap();
     gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
     let begun = begin(&gateway, BEGIN, "").await;

@@ -1,5 +1,4 @@
-//! Who answers `/api/admin` where there is no gateway around the console: what a test laid out, and
-//! what was asked is written down.
+//! Fake of `/api/admin`: replies as configured by a test and records the requests.
 
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{Account, AccountRole};
 
-/// One question.
+/// One recorded request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedRequest {
     pub(crate) who: String,
@@ -24,12 +23,12 @@ pub(crate) struct FakeAdminApi {
 }
 
 impl FakeAdminApi {
-    /// Answers `GET /providers` and the like so; what is laid out later goes first.
+    /// Sets the reply of a route, for example `GET /providers`. Later settings win.
     pub(crate) fn set_reply(&self, what: &str, status: u16, value: Value) {
         self.answers.lock().insert(0, (what.to_owned(), status, value));
     }
 
-    /// The changes that were asked for, the first one first.
+    /// Recorded changes in order.
     pub(crate) fn recorded_changes(&self) -> Vec<RecordedRequest> {
         let asked = self.asked.lock();
         asked.iter().filter(|asked| !asked.what.starts_with("GET ")).cloned().collect()

@@ -1,5 +1,5 @@
-//! A provider of identities in this process: it describes itself, has a key and answers for a code
-//! with whatever token a test wants it to sign.
+//! In-process identity provider with a discovery document and a key. It answers a code with any
+//! token a test wants.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -16,12 +16,12 @@ pub(crate) const OTHER: &str = "https://other.example";
 
 pub(crate) struct FakeIdentityProvider {
     pair: EcdsaKeyPair,
-    /// What the next token says.
+    /// Claims of the next token.
     pub(crate) claims: Mutex<Value>,
-    /// Its header; the signature is made with the provider's key, or this text.
+    /// Header of the token; the signature uses the provider's key or this text.
     pub(crate) header: Mutex<Value>,
     pub(crate) signature: Mutex<Option<String>>,
-    /// What was sent to redeem a code.
+    /// Requests to the token endpoint.
     pub(crate) redeemed: Mutex<Vec<String>>,
     pub(crate) admits: Mutex<Option<AccountRole>>,
 }

@@ -1,4 +1,4 @@
-//! A device with passkeys, as far as a gateway can tell.
+//! A simulated authenticator.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
@@ -14,7 +14,7 @@ pub(crate) struct FakePasskey {
     pair: EcdsaKeyPair,
     id: Vec<u8>,
     pub(crate) count: u32,
-    /// Where the browser says it is, and whether somebody proved to be there.
+    /// Origin reported by the browser, and the user-verified flag.
     pub(crate) origin: &'static str,
     pub(crate) place: &'static str,
     pub(crate) flags: u8,
@@ -52,7 +52,7 @@ impl FakePasskey {
         bytes
     }
 
-    /// A new passkey, as the page's form sends it.
+    /// Registration response as the form sends it.
     pub(crate) fn make(&self, begun: &PageReply) -> PasskeyAnswer {
         let mut bytes = self.authenticator(self.flags | 0x40);
         bytes.extend([0; 16]);
@@ -69,7 +69,7 @@ impl FakePasskey {
         ]
     }
 
-    /// The signature of a challenge, as the page's form sends it.
+    /// Assertion response as the form sends it.
     pub(crate) fn sign(&mut self, begun: &PageReply) -> PasskeyAnswer {
         self.count += 1;
         let client = self.client("webauthn.get", begun);
@@ -85,7 +85,7 @@ impl FakePasskey {
     }
 }
 
-/// Sends a form of ours.
+/// Sends a form from our own page.
 pub(crate) async fn send(
     gateway: &ConsoleGateway,
     path: &str,

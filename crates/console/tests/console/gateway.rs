@@ -1,4 +1,4 @@
-//! A gateway to test the console in: a store, a host, a browser that keeps nothing by itself.
+//! Test environment of the console: a store, a host, and requests without a cookie jar.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,34 +38,34 @@ pub(crate) struct FakeHost {
     url: &'static str,
     pub(crate) clock: Arc<TestClock>,
     accounts: AccountAdmin,
-    /// Whether mail can be sent, where it goes, and where it comes out again.
+    /// Mail switch, and the channel mails go through.
     pub(crate) mail: AtomicBool,
     outgoing: UnboundedSender<MailMessage>,
     incoming: tokio::sync::Mutex<UnboundedReceiver<MailMessage>>,
-    /// Who answers for administration.
+    /// Fake of `/api/admin`.
     pub(crate) admin_api: FakeAdminApi,
-    /// The provider of identities, if there is one.
+    /// Fake identity provider, if configured.
     pub(crate) provider: Mutex<Option<Arc<FakeIdentityProvider>>>,
     pub(crate) vault: Vault,
 }
 
 impl FakeHost {
-    /// A key as calls know it.
-    pub(crate) async fn known(&self, id: &str) -> Option<KeyRecord> {
-        self.accounts.keys.by_id(id).await.ok().map(|key| key.record.clone())
+    /// A key in the key cache.
+    pub(crate) fn known(&self, id: &str) -> Option<KeyRecord> {
+        self.accounts.keys.get(id).map(|key| key.record.clone())
     }
 
-    /// The next mail.
+    /// Waits for the next mail.
     pub(crate) async fn mail(&self) -> MailMessage {
         self.incoming.lock().await.recv().await.unwrap()
     }
 
-    /// Whether there is no mail at the moment.
+    /// Returns true if no mail is waiting.
     pub(crate) async fn no_mail(&self) -> bool {
         self.incoming.lock().await.try_recv().is_err()
     }
 
-    /// The path of the link in the next mail, and whom it is for.
+    /// Path of the link in the next mail, and the recipient.
     pub(crate) async fn link(&self) -> (String, String) {
         let mail = self.mail().await;
         let line = mail.text.lines().find(|line| line.contains("/link/")).unwrap();
@@ -201,7 +201,7 @@ pub(crate) fn entry(key: &KeyRecord, id: &str, model: &str, cost: i64) -> Ledger
     }
 }
 
-/// A gateway with nothing but the console.
+/// A gateway with the console only.
 pub(crate) struct ConsoleGateway {
     pub(crate) store: Store,
     pub(crate) host: Arc<FakeHost>,
@@ -215,7 +215,7 @@ impl Drop for ConsoleGateway {
     }
 }
 
-/// What came back.
+/// Reply to a request.
 pub(crate) struct PageReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -227,7 +227,7 @@ impl PageReply {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// The cookie as a browser would send it back.
+    /// Cookie as a browser sends it back.
     pub(crate) fn cookie(&self) -> String {
         self.header("set-cookie").split(';').next().unwrap().to_owned()
     }
@@ -245,7 +245,7 @@ impl PageReply {
     }
 }
 
-/// A request being put together.
+/// Builder of a request.
 pub(crate) struct PageRequest<'a> {
     gateway: &'a ConsoleGateway,
     request: Request<Body>,
@@ -341,14 +341,14 @@ impl ConsoleGateway {
         Self { store, host, router, folder: self.folder.clone() }
     }
 
-    /// The same gateway with a mail server.
+    /// A gateway with mail.
     pub(crate) async fn with_mail() -> Self {
         let gateway = Self::new().await;
         gateway.host.mail.store(true, Ordering::Relaxed);
         gateway
     }
 
-    /// The cookie of a browser that opened a link.
+    /// Opens a link and returns the cookie.
     pub(crate) async fn open(&self, link: &str, page: &str) -> String {
         let got = self.get(link).send().await;
         got.assert_redirect(page);
@@ -388,12 +388,12 @@ impl ConsoleGateway {
         PageRequest { gateway: self, request }
     }
 
-    /// A form sent from one of our own pages.
+    /// A form sent from our own page.
     pub(crate) fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageRequest<'_> {
         self.foreign_post(path, fields).with("sec-fetch-site", "same-origin")
     }
 
-    /// A form of which nothing tells where it comes from.
+    /// A form without headers that name its origin.
     pub(crate) fn foreign_post(&self, path: &str, fields: &[(&str, &str)]) -> PageRequest<'_> {
         let body = fields.iter().map(|(name, value)| format!("{name}={}", escape(value)));
         let body = body.collect::<Vec<_>>().join("&");
@@ -406,7 +406,7 @@ impl ConsoleGateway {
         PageRequest { gateway: self, request }
     }
 
-    /// The cookie of someone signed in.
+    /// Signs in and returns the cookie.
     pub(crate) async fn sign_in(&self, login: &str) -> String {
         let got = self.post("/login", &[("login", login), ("password", PASSWORD)]).send().await;
         got.assert_redirect("/console");

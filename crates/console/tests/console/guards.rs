@@ -1,4 +1,4 @@
-//! What protects the pages: guards, forms from other sites, headers, methods.
+//! Protection of the pages: guards, CSRF, headers, methods.
 
 use console::{Guard, routes};
 use http::{Method, StatusCode};
@@ -6,7 +6,7 @@ use store::AccountRole;
 
 use crate::gateway::{ConsoleGateway, PASSWORD};
 
-/// An address a pattern stands for.
+/// A concrete path for a route pattern.
 fn filled(path: &str) -> String {
     path.replace("{*id}", "demo-chat")
         .replace("{*path}", "v1/key")
@@ -18,7 +18,7 @@ fn filled(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_a_session_the_console_leads_to_the_sign_in_page() {
+async fn console_without_a_session_redirects_to_sign_in() {
     let gateway = ConsoleGateway::new().await;
     for route in routes() {
         let path = filled(route.path);
@@ -39,7 +39,7 @@ async fn without_a_session_the_console_leads_to_the_sign_in_page() {
 }
 
 #[tokio::test]
-async fn a_made_up_or_foreign_cookie_is_no_session() {
+async fn invalid_cookies_are_no_session() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let real = gateway.sign_in("anna").await;
@@ -58,7 +58,7 @@ async fn a_made_up_or_foreign_cookie_is_no_session() {
 }
 
 #[tokio::test]
-async fn a_form_from_another_site_does_nothing() {
+async fn cross_site_forms_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
@@ -96,7 +96,7 @@ async fn a_form_from_another_site_does_nothing() {
 }
 
 #[tokio::test]
-async fn our_own_forms_pass_in_old_and_new_browsers() {
+async fn own_forms_pass_in_old_and_new_browsers() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let right = [("login", "anna"), ("password", PASSWORD)];
@@ -116,7 +116,7 @@ async fn our_own_forms_pass_in_old_and_new_browsers() {
 }
 
 #[tokio::test]
-async fn every_answer_carries_the_protecting_headers() {
+async fn every_reply_has_the_security_headers() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
@@ -145,13 +145,13 @@ async fn every_answer_carries_the_protecting_headers() {
     assert_eq!(console.header("cache-control"), "no-store");
 }
 
-/// What passkeys are begun with is the one thing that is no page.
+/// Passkey challenges are the only replies that are not pages.
 fn route_is_json(body: &str) -> bool {
     body.starts_with("{\"challenge\":")
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_with_what_is_allowed() {
+async fn wrong_method_is_answered_with_allow() {
     let gateway = ConsoleGateway::new().await;
     for (method, path, allowed) in [
         (Method::PUT, "/login", "GET,HEAD,POST"),
@@ -167,7 +167,7 @@ async fn a_wrong_method_is_told_with_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn the_host_header_changes_nothing() {
+async fn host_header_is_ignored() {
     let gateway = ConsoleGateway::new().await;
     gateway.store.put_setting("setup_token", "word").await.unwrap();
     for path in ["/", "/models", "/models/demo-chat", "/login", "/console/setup/word", "/console"] {
@@ -187,7 +187,7 @@ async fn the_host_header_changes_nothing() {
 }
 
 #[tokio::test]
-async fn paths_that_only_look_like_ours_are_nothing() {
+async fn similar_paths_are_not_found() {
     let gateway = ConsoleGateway::new().await;
     for path in [
         "/console/",
@@ -212,7 +212,7 @@ async fn paths_that_only_look_like_ours_are_nothing() {
 }
 
 #[tokio::test]
-async fn an_administrator_reaches_below_but_not_beside_or_above() {
+async fn administrators_cannot_change_their_peers_or_owners() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Admin).await;
     let others = [

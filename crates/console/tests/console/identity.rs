@@ -1,4 +1,4 @@
-//! Signing in through a provider of identities, and every way to cheat at it.
+//! Sign-in through an identity provider, and attacks on it.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use store::AccountRole;
 use crate::fake_identity_provider::{FakeIdentityProvider, ISSUER, OTHER};
 use crate::gateway::{ConsoleGateway, PageReply, START};
 
-/// A gateway with a provider, and a browser that went there.
+/// A gateway with an identity provider.
 struct IdentityFixture {
     gateway: ConsoleGateway,
     provider: Arc<FakeIdentityProvider>,
 }
 
-/// A browser on its way.
+/// A started flow.
 struct StartedFlow {
     cookie: String,
     state: String,
@@ -35,7 +35,7 @@ impl IdentityFixture {
         Self::gone(&got)
     }
 
-    fn gone(got: &PageReply) -> StartedFlow {
+    fn flow(got: &PageReply) -> StartedFlow {
         assert_eq!(got.status, StatusCode::OK, "{}", got.body);
         let place = got.header("refresh").strip_prefix("0; url=").unwrap().to_owned();
         let query = |name: &str| {
@@ -50,27 +50,27 @@ impl IdentityFixture {
         StartedFlow { cookie: got.cookie(), state: query("state"), nonce: query("nonce") }
     }
 
-    /// What the provider says of somebody who is all right.
-    fn good(&self, gone: &StartedFlow) -> Value {
+    /// Valid claims.
+    fn good(&self, flow: &StartedFlow) -> Value {
         json!({
-            "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
+            "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": flow.nonce,
             "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
             "email": "anna@example.com", "email_verified": true, "preferred_username": "anna",
         })
     }
 
-    async fn back(&self, name: &str, gone: &StartedFlow, query: &str) -> PageReply {
-        let path = format!("/auth/{name}/callback?state={}&{query}", gone.state);
-        self.gateway.get(&path).cookie(&gone.cookie).send().await
+    async fn back(&self, name: &str, flow: &StartedFlow, query: &str) -> PageReply {
+        let path = format!("/auth/{name}/callback?state={}&{query}", flow.state);
+        self.gateway.get(&path).cookie(&flow.cookie).send().await
     }
 
-    /// The whole way with a token that a test has spoilt.
+    /// Runs the whole flow with modified claims.
     async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> PageReply {
-        let gone = self.leave("corp").await;
-        let mut claims = self.good(&gone);
+        let flow = self.leave("corp").await;
+        let mut claims = self.good(&flow);
         spoil(&mut claims);
         *self.provider.claims.lock() = claims;
-        self.back("corp", &gone, &format!("code=c&iss={ISSUER}")).await
+        self.back("corp", &flow, &format!("code=c&iss={ISSUER}")).await
     }
 
     async fn nobody_got_in(&self, got: &PageReply, why: &str) {
@@ -81,53 +81,53 @@ impl IdentityFixture {
 }
 
 #[tokio::test]
-async fn a_newcomer_gets_an_account_and_comes_back_to_it() {
-    let stage = IdentityFixture::new().await;
-    stage.gateway.get("/login").send().await.assert_contains("Continue with corp");
-    let got = stage.arrives(|_| {}).await;
+async fn first_identity_sign_in_creates_the_account() {
+    let fixture = IdentityFixture::new().await;
+    fixture.gateway.get("/login").send().await.assert_contains("Continue with corp");
+    let got = fixture.arrives(|_| {}).await;
     got.assert_redirect("/console");
-    let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    let anna = fixture.gateway.store.account_by_login("anna").await.unwrap().unwrap();
     assert_eq!((anna.email.as_deref(), anna.role), (Some("anna@example.com"), AccountRole::Member));
-    let redeemed = stage.provider.redeemed.lock().join("");
+    let redeemed = fixture.provider.redeemed.lock().join("");
     assert!(redeemed.contains("code_verifier=") && redeemed.contains("code=c"), "{redeemed}");
-    let again = stage
+    let again = fixture
         .arrives(|claims| {
             claims["email"] = json!("another@example.com");
             claims["email_verified"] = json!(false);
         })
         .await;
     again.assert_redirect("/console");
-    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1, "the subject is who it is");
-    let console = stage.gateway.get("/console").cookie(&again.cookie()).send().await;
+    assert_eq!(fixture.gateway.store.account_count().await.unwrap(), 1, "the subject is who it is");
+    let console = fixture.gateway.get("/console").cookie(&again.cookie()).send().await;
     console.assert_contains("anna");
 }
 
 #[tokio::test]
-async fn the_way_back_is_for_the_browser_that_left_and_good_once() {
-    let stage = IdentityFixture::new().await;
-    let (one, two) = (stage.leave("corp").await, stage.leave("corp").await);
-    *stage.provider.claims.lock() = stage.good(&one);
+async fn callback_works_once_and_only_for_the_same_browser() {
+    let fixture = IdentityFixture::new().await;
+    let (one, two) = (fixture.leave("corp").await, fixture.leave("corp").await);
+    *fixture.provider.claims.lock() = fixture.good(&one);
     let code = format!("code=c&iss={ISSUER}");
     let foreign =
         StartedFlow { cookie: two.cookie.clone(), state: one.state.clone(), nonce: String::new() };
-    let none = StartedFlow { cookie: "x=y".to_owned(), ..stage.leave("corp").await };
-    let made_up = StartedFlow { state: "a".repeat(64), ..stage.leave("corp").await };
-    for (gone, why) in [(&foreign, "another browser"), (&none, "none"), (&made_up, "made up")] {
-        stage.nobody_got_in(&stage.back("corp", gone, &code).await, why).await;
+    let none = StartedFlow { cookie: "x=y".to_owned(), ..fixture.leave("corp").await };
+    let made_up = StartedFlow { state: "a".repeat(64), ..fixture.leave("corp").await };
+    for (flow, why) in [(&foreign, "another browser"), (&none, "none"), (&made_up, "made up")] {
+        fixture.nobody_got_in(&fixture.back("corp", flow, &code).await, why).await;
     }
-    let old = stage.leave("corp").await;
-    stage.gateway.host.clock.pass(601_000_000);
-    stage.nobody_got_in(&stage.back("corp", &old, &code).await, "too late").await;
-    stage.gateway.host.clock.pass(-601_000_000);
-    stage.back("corp", &one, &code).await.assert_redirect("/console");
-    let replayed = stage.back("corp", &one, &code).await;
+    let old = fixture.leave("corp").await;
+    fixture.gateway.host.clock.pass(601_000_000);
+    fixture.nobody_got_in(&fixture.back("corp", &old, &code).await, "too late").await;
+    fixture.gateway.host.clock.pass(-601_000_000);
+    fixture.back("corp", &one, &code).await.assert_redirect("/console");
+    let replayed = fixture.back("corp", &one, &code).await;
     assert_eq!(replayed.status, StatusCode::BAD_REQUEST);
     assert_eq!(replayed.header("set-cookie"), "");
 }
 
 #[tokio::test]
-async fn an_answer_of_another_provider_is_not_taken() {
-    let stage = IdentityFixture::new().await;
+async fn response_of_another_provider_is_rejected() {
+    let fixture = IdentityFixture::new().await;
     for (name, query, why) in [
         ("other", format!("code=c&iss={ISSUER}"), "delivered to another's address"),
         ("corp", format!("code=c&iss={OTHER}"), "another issuer"),
@@ -136,18 +136,18 @@ async fn an_answer_of_another_provider_is_not_taken() {
         ("corp", format!("iss={ISSUER}"), "no code"),
         ("corp", format!("error=%3Cscript%3Ealert(1)%3C%2Fscript%3E&iss={ISSUER}"), "an error"),
     ] {
-        let gone = stage.leave("corp").await;
-        *stage.provider.claims.lock() = stage.good(&gone);
-        let got = stage.back(name, &gone, &query).await;
+        let flow = fixture.leave("corp").await;
+        *fixture.provider.claims.lock() = fixture.good(&flow);
+        let got = fixture.back(name, &flow, &query).await;
         got.assert_lacks("<script>alert");
-        stage.nobody_got_in(&got, why).await;
+        fixture.nobody_got_in(&got, why).await;
     }
-    assert!(stage.provider.redeemed.lock().is_empty(), "no code was handed to anyone");
+    assert!(fixture.provider.redeemed.lock().is_empty(), "no code was handed to anyone");
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_quite_right_is_refused() {
-    let stage = IdentityFixture::new().await;
+async fn invalid_id_tokens_are_rejected() {
+    let fixture = IdentityFixture::new().await;
     let now = START / 1_000_000;
     let spoilt: [(&str, Value); 12] = [
         ("iss", json!(OTHER)),
@@ -165,21 +165,21 @@ async fn a_token_that_is_not_quite_right_is_refused() {
     ];
     for (claim, value) in spoilt {
         let why = format!("{claim} {value}");
-        let got = stage
+        let got = fixture
             .arrives(|claims| match value {
                 Value::Null => drop(claims.as_object_mut().unwrap().remove(claim)),
                 value => claims[claim] = value,
             })
             .await;
-        stage.nobody_got_in(&got, &why).await;
+        fixture.nobody_got_in(&got, &why).await;
     }
-    stage.arrives(|claims| claims["exp"] = json!(now - 59)).await.assert_redirect("/console");
+    fixture.arrives(|claims| claims["exp"] = json!(now - 59)).await.assert_redirect("/console");
 }
 
 #[tokio::test]
-async fn a_signature_must_be_the_providers_own() {
-    let stage = IdentityFixture::new().await;
-    let (header, signature) = (&stage.provider.header, &stage.provider.signature);
+async fn signature_must_use_the_providers_key() {
+    let fixture = IdentityFixture::new().await;
+    let (header, signature) = (&fixture.provider.header, &fixture.provider.signature);
     for (head, signed, why) in [
         (json!({ "alg": "none" }), Some(String::new()), "unsigned"),
         (json!({ "alg": "HS256", "kid": "one" }), Some("AAAA".to_owned()), "a shared secret"),
@@ -189,16 +189,16 @@ async fn a_signature_must_be_the_providers_own() {
     ] {
         *header.lock() = head;
         *signature.lock() = signed;
-        stage.nobody_got_in(&stage.arrives(|_| {}).await, why).await;
+        fixture.nobody_got_in(&fixture.arrives(|_| {}).await, why).await;
     }
 }
 
 #[tokio::test]
-async fn an_address_never_leads_into_an_account() {
-    let stage = IdentityFixture::new().await;
-    stage.gateway.account("anna", AccountRole::Owner).await;
+async fn email_address_never_identifies_an_account() {
+    let fixture = IdentityFixture::new().await;
+    fixture.gateway.account("anna", AccountRole::Owner).await;
     for verified in [true, false] {
-        let got = stage
+        let got = fixture
             .arrives(|claims| {
                 claims["email"] = json!("ANNA@example.com");
                 claims["email_verified"] = json!(verified);
@@ -208,82 +208,84 @@ async fn an_address_never_leads_into_an_account() {
         got.assert_contains("link corp under");
         assert!(!got.header("set-cookie").contains("portunus_session"));
     }
-    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 1);
-    let same_name = stage.arrives(|claims| claims["email"] = json!("x@example.com")).await;
+    assert_eq!(fixture.gateway.store.account_count().await.unwrap(), 1);
+    let same_name = fixture.arrives(|claims| claims["email"] = json!("x@example.com")).await;
     same_name.assert_redirect("/console");
-    let accounts = stage.gateway.store.accounts().await.unwrap();
+    let accounts = fixture.gateway.store.accounts().await.unwrap();
     assert!(accounts[1].username.starts_with("anna-") && accounts[1].role == AccountRole::Member);
 }
 
 #[tokio::test]
-async fn a_subject_of_another_issuer_is_somebody_else() {
-    let stage = IdentityFixture::new().await;
-    stage.arrives(|_| {}).await.assert_redirect("/console");
-    let gone = stage.leave("other").await;
-    *stage.provider.claims.lock() = json!({
-        "iss": OTHER, "aud": "portunus", "sub": "7", "nonce": gone.nonce,
+async fn same_subject_of_another_issuer_is_another_user() {
+    let fixture = IdentityFixture::new().await;
+    fixture.arrives(|_| {}).await.assert_redirect("/console");
+    let flow = fixture.leave("other").await;
+    *fixture.provider.claims.lock() = json!({
+        "iss": OTHER, "aud": "portunus", "sub": "7", "nonce": flow.nonce,
         "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
     });
-    stage.back("other", &gone, "code=c").await.assert_redirect("/console");
-    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2);
+    fixture.back("other", &flow, "code=c").await.assert_redirect("/console");
+    assert_eq!(fixture.gateway.store.account_count().await.unwrap(), 2);
 }
 
 #[tokio::test]
-async fn whoever_is_not_admitted_gets_no_account() {
-    let stage = IdentityFixture::new().await;
-    *stage.provider.admits.lock() = None;
-    stage.nobody_got_in(&stage.arrives(|_| {}).await, "by invitation").await;
-    stage.gateway.store.put_setting("signup", "open").await.unwrap();
-    stage.arrives(|_| {}).await.assert_redirect("/console");
+async fn users_who_are_not_admitted_get_no_account() {
+    let fixture = IdentityFixture::new().await;
+    *fixture.provider.admits.lock() = None;
+    fixture.nobody_got_in(&fixture.arrives(|_| {}).await, "by invitation").await;
+    fixture.gateway.store.put_setting("signup", "open").await.unwrap();
+    fixture.arrives(|_| {}).await.assert_redirect("/console");
 }
 
 #[tokio::test]
-async fn an_account_is_linked_by_its_owner_only() {
-    let stage = IdentityFixture::new().await;
-    let anna = stage.gateway.account("anna", AccountRole::Member).await;
-    let bert = stage.gateway.account("bert", AccountRole::Member).await;
+async fn only_the_owner_links_an_account() {
+    let fixture = IdentityFixture::new().await;
+    let anna = fixture.gateway.account("anna", AccountRole::Member).await;
+    let bert = fixture.gateway.account("bert", AccountRole::Member).await;
     let (as_anna, as_bert) =
-        (stage.gateway.sign_in("anna").await, stage.gateway.sign_in("bert").await);
+        (fixture.gateway.sign_in("anna").await, fixture.gateway.sign_in("bert").await);
     let leave = async |cookie: &str| {
-        let ask = stage.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
+        let ask = fixture.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
         IdentityFixture::gone(&ask.send().await)
     };
-    let path = |gone: &StartedFlow| {
-        format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", gone.state)
+    let path = |flow: &StartedFlow| {
+        format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", flow.state)
     };
-    let gone = leave(&as_anna).await;
-    *stage.provider.claims.lock() = stage.good(&gone);
-    let stolen = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
+    let flow = leave(&as_anna).await;
+    *fixture.provider.claims.lock() = fixture.good(&flow);
+    let stolen =
+        fixture.gateway.get(&path(&flow)).cookie(&flow.cookie).cookie(&as_bert).send().await;
     assert_eq!(stolen.status, StatusCode::FORBIDDEN);
-    assert!(stage.gateway.store.identities_of(&bert.id).await.unwrap().is_empty());
+    assert!(fixture.gateway.store.identities_of(&bert.id).await.unwrap().is_empty());
 
-    let gone = leave(&as_anna).await;
-    *stage.provider.claims.lock() = stage.good(&gone);
-    let got = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_anna).send().await;
+    let flow = leave(&as_anna).await;
+    *fixture.provider.claims.lock() = fixture.good(&flow);
+    let got = fixture.gateway.get(&path(&flow)).cookie(&flow.cookie).cookie(&as_anna).send().await;
     got.assert_redirect("/console/account?told=identity");
-    assert_eq!(stage.gateway.store.identities_of(&anna.id).await.unwrap().len(), 1);
-    stage.arrives(|_| {}).await.assert_redirect("/console");
-    assert_eq!(stage.gateway.store.account_count().await.unwrap(), 2, "no new account");
+    assert_eq!(fixture.gateway.store.identities_of(&anna.id).await.unwrap().len(), 1);
+    fixture.arrives(|_| {}).await.assert_redirect("/console");
+    assert_eq!(fixture.gateway.store.account_count().await.unwrap(), 2, "no new account");
 
-    let gone = leave(&as_bert).await;
-    *stage.provider.claims.lock() = stage.good(&gone);
-    let taken = stage.gateway.get(&path(&gone)).cookie(&gone.cookie).cookie(&as_bert).send().await;
+    let flow = leave(&as_bert).await;
+    *fixture.provider.claims.lock() = fixture.good(&flow);
+    let taken =
+        fixture.gateway.get(&path(&flow)).cookie(&flow.cookie).cookie(&as_bert).send().await;
     assert_eq!(taken.status, StatusCode::FORBIDDEN);
     taken.assert_contains("another account");
 
     let fields = [("issuer", ISSUER), ("subject", "7")];
-    let remove = stage.gateway.post("/console/account/identities/remove", &fields);
+    let remove = fixture.gateway.post("/console/account/identities/remove", &fields);
     remove.cookie(&as_anna).send().await.assert_redirect("/console/account");
-    assert!(stage.gateway.store.identities_of(&anna.id).await.unwrap().is_empty());
+    assert!(fixture.gateway.store.identities_of(&anna.id).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
-    let stage = IdentityFixture::new().await;
-    stage.arrives(|_| {}).await.assert_redirect("/console");
-    let anna = stage.gateway.store.account_by_login("anna").await.unwrap().unwrap();
-    stage.gateway.store.set_disabled(&anna.id, true, START).await.unwrap();
-    assert_eq!(stage.arrives(|_| {}).await.status, StatusCode::FORBIDDEN);
+async fn disabled_account_is_refused_and_provider_outage_is_shown() {
+    let fixture = IdentityFixture::new().await;
+    fixture.arrives(|_| {}).await.assert_redirect("/console");
+    let anna = fixture.gateway.store.account_by_login("anna").await.unwrap().unwrap();
+    fixture.gateway.store.set_disabled(&anna.id, true, START).await.unwrap();
+    assert_eq!(fixture.arrives(|_| {}).await.status, StatusCode::FORBIDDEN);
     let silent = ConsoleGateway::new().await;
     assert_eq!(silent.post("/auth/corp", &[]).send().await.status, StatusCode::NOT_FOUND);
     assert_eq!(
@@ -293,19 +295,19 @@ async fn a_locked_account_stays_locked_and_a_silent_provider_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_comes_by_themselves_gets_the_role_and_the_cap_that_are_set() {
+async fn identity_sign_ups_get_the_configured_role_and_cap() {
     for (admits, role) in
         [(None, AccountRole::Viewer), (Some(AccountRole::Member), AccountRole::Member)]
     {
-        let stage = IdentityFixture::new().await;
-        *stage.provider.admits.lock() = admits;
-        let store = &stage.gateway.store;
+        let fixture = IdentityFixture::new().await;
+        *fixture.provider.admits.lock() = admits;
+        let store = &fixture.gateway.store;
         for (name, value) in
             [("signup", "open"), ("signup_role", "viewer"), ("signup_cap_usd", "4")]
         {
             store.put_setting(name, value).await.unwrap();
         }
-        stage.arrives(|_| {}).await.assert_redirect("/console");
+        fixture.arrives(|_| {}).await.assert_redirect("/console");
         let anna = store.account_by_login("anna").await.unwrap().unwrap();
         assert_eq!(anna.role, role, "what the configuration says goes before");
         let terms = store.account_terms().await.unwrap();

@@ -1,4 +1,4 @@
-//! Keys: made, shown once, listed, revoked; each account its own.
+//! Creation, display, listing and revocation of keys.
 
 use canon::Money;
 use http::StatusCode;
@@ -7,7 +7,7 @@ use store::{AccountRole, KeyScope};
 use crate::gateway::{ConsoleGateway, DAY, ODD, START, entry, escape};
 
 #[tokio::test]
-async fn a_new_key_is_shown_once_and_known_at_once() {
+async fn new_key_is_shown_once_and_cached_at_once() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -52,7 +52,7 @@ async fn an_unlimited_key_has_no_cap() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
+async fn errors_are_shown_beside_fields_and_values_are_kept() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -86,7 +86,7 @@ async fn what_is_wrong_is_said_beside_the_field_and_values_are_kept() {
 }
 
 #[tokio::test]
-async fn far_too_long_forms_are_refused_whole() {
+async fn oversized_forms_are_rejected() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -100,7 +100,7 @@ async fn far_too_long_forms_are_refused_whole() {
 }
 
 #[tokio::test]
-async fn unknown_fields_change_nothing() {
+async fn unknown_key_fields_change_nothing() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
@@ -125,7 +125,7 @@ async fn unknown_fields_change_nothing() {
 }
 
 #[tokio::test]
-async fn names_are_escaped_wherever_they_are_shown() {
+async fn names_are_escaped_on_every_page() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "k<i>1", "<script>alert(1)</script>").await;
@@ -147,7 +147,7 @@ async fn names_are_escaped_wherever_they_are_shown() {
 }
 
 #[tokio::test]
-async fn revoking_asks_first_and_is_known_at_once() {
+async fn revocation_asks_first_and_applies_at_once() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
@@ -173,7 +173,7 @@ async fn revoking_asks_first_and_is_known_at_once() {
 }
 
 #[tokio::test]
-async fn members_see_and_touch_their_own_keys_only() {
+async fn members_see_and_change_only_their_own_keys() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
@@ -196,7 +196,7 @@ async fn members_see_and_touch_their_own_keys_only() {
 }
 
 #[tokio::test]
-async fn roles_bound_what_can_be_changed() {
+async fn roles_limit_key_changes() {
     let gateway = ConsoleGateway::new().await;
     let owner = gateway.account("olga", AccountRole::Owner).await;
     let member = gateway.account("mia", AccountRole::Member).await;
@@ -222,7 +222,7 @@ async fn roles_bound_what_can_be_changed() {
 }
 
 #[tokio::test]
-async fn an_account_cannot_have_keys_without_end() {
+async fn number_of_keys_per_account_is_limited() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     for n in 0..100 {
@@ -240,7 +240,7 @@ async fn an_account_cannot_have_keys_without_end() {
 }
 
 #[tokio::test]
-async fn a_key_is_edited_within_its_terms() {
+async fn key_edits_are_validated() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
@@ -303,7 +303,7 @@ async fn a_key_is_edited_within_its_terms() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_has_two_values_for_a_while() {
+async fn rotated_key_keeps_its_old_value_for_the_overlap() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.key_of(&anna, "abc", "website").await;
@@ -332,7 +332,7 @@ async fn a_rotated_key_has_two_values_for_a_while() {
 }
 
 #[tokio::test]
-async fn keys_of_others_are_neither_edited_nor_rotated() {
+async fn keys_of_other_accounts_cannot_be_edited_or_rotated() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     gateway.account("bert", AccountRole::Member).await;
@@ -350,7 +350,7 @@ async fn keys_of_others_are_neither_edited_nor_rotated() {
 }
 
 #[tokio::test]
-async fn an_admin_key_is_made_by_administrators_who_proved_lately_who_they_are() {
+async fn admin_keys_need_an_administrator_with_recent_proof() {
     const NEW: &str = "/console/keys/new?scope=admin";
     const PROVE: &str = "/console/account/prove?next=%2Fconsole%2Fkeys%2Fnew%3Fscope%3Dadmin";
     let gateway = ConsoleGateway::new().await;

@@ -1,4 +1,4 @@
-//! The console through its router, on a real database in a folder of its own.
+//! Tests of the console through its router, on a real database in a temporary folder.
 
 #![expect(
     clippy::unwrap_used,

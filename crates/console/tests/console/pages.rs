@@ -1,4 +1,4 @@
-//! What the pages show, that they stay small, and that nothing in them is alive that should not be.
+//! Content and size of the pages, and escaping.
 
 use http::{Method, StatusCode};
 use store::AccountRole;
@@ -6,7 +6,7 @@ use store::AccountRole;
 use crate::gateway::{ConsoleGateway, ODD, entry, escape};
 
 #[tokio::test]
-async fn the_front_page_tells_the_base_addresses_of_served_formats() {
+async fn front_page_shows_base_urls_of_served_formats() {
     let gateway = ConsoleGateway::new().await;
     let got = gateway.get("/").send().await;
     assert_eq!(got.status, StatusCode::OK);
@@ -74,7 +74,7 @@ async fn the_directory_is_searched_and_filtered() {
 }
 
 #[tokio::test]
-async fn senseless_searches_are_taken_literally_or_refused() {
+async fn odd_searches_are_literal_or_rejected() {
     let gateway = ConsoleGateway::new().await;
     for query in [
         "page=0",
@@ -132,7 +132,7 @@ async fn a_model_page_shows_facts_prices_and_examples() {
 }
 
 #[tokio::test]
-async fn an_odd_model_is_escaped_everywhere() {
+async fn odd_model_ids_are_escaped_on_every_page() {
     let gateway = ConsoleGateway::new().await;
     let page = format!("/models/{}", escape(ODD));
     for path in ["/models?q=acme", page.as_str()] {
@@ -148,7 +148,7 @@ async fn an_odd_model_is_escaped_everywhere() {
 }
 
 #[tokio::test]
-async fn assets_may_be_kept_for_ever() {
+async fn assets_are_cached_without_limit() {
     let gateway = ConsoleGateway::new().await;
     let page = gateway.get("/").send().await;
     let mut found = 0;
@@ -168,7 +168,7 @@ async fn assets_may_be_kept_for_ever() {
 }
 
 #[tokio::test]
-async fn pages_fetch_nothing_from_elsewhere() {
+async fn pages_load_nothing_from_other_sites() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
@@ -187,7 +187,7 @@ async fn pages_fetch_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_new_account_sees_what_to_do_next() {
+async fn new_account_sees_its_first_steps() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
@@ -198,7 +198,7 @@ async fn a_new_account_sees_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn looking_changes_nothing() {
+async fn get_requests_change_nothing() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
@@ -222,7 +222,7 @@ async fn looking_changes_nothing() {
 }
 
 #[tokio::test]
-async fn models_are_chosen_by_what_their_input_costs() {
+async fn models_are_filtered_by_input_price() {
     let gateway = ConsoleGateway::new().await;
     let all = gateway.get("/models").send().await.body;
     let tally = |body: &str| -> usize {

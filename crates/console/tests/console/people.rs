@@ -1,4 +1,4 @@
-//! Who may make an account: by address, by invitation, not at all.
+//! Creation of accounts by address and by invitation.
 
 use http::StatusCode;
 use store::{AccountRole, LinkPurpose};
@@ -10,7 +10,7 @@ fn chosen(username: &str) -> [(&str, &str); 3] {
 }
 
 #[tokio::test]
-async fn an_address_is_proved_before_there_is_an_account() {
+async fn address_is_confirmed_before_the_account_exists() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.get("/login").send().await.assert_contains("Create an account");
@@ -39,7 +39,7 @@ async fn an_address_is_proved_before_there_is_an_account() {
 }
 
 #[tokio::test]
-async fn signing_up_tells_nobody_who_has_an_account() {
+async fn sign_up_does_not_reveal_accounts() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.account("anna", AccountRole::Owner).await;
@@ -53,7 +53,7 @@ async fn signing_up_tells_nobody_who_has_an_account() {
 }
 
 #[tokio::test]
-async fn odd_addresses_and_names_are_refused_beside_their_field() {
+async fn invalid_addresses_and_names_are_rejected_at_their_field() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     let long = format!("{}@example.com", "a".repeat(320));
@@ -97,7 +97,7 @@ async fn odd_addresses_and_names_are_refused_beside_their_field() {
 }
 
 #[tokio::test]
-async fn by_default_nobody_signs_up_uninvited() {
+async fn sign_up_needs_an_invitation_by_default() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.get("/login").send().await.assert_lacks("Create an account");
     for mode in [None, Some("invited"), Some("closed"), Some("nonsense")] {
@@ -115,7 +115,7 @@ async fn by_default_nobody_signs_up_uninvited() {
 }
 
 #[tokio::test]
-async fn a_door_that_closes_stays_closed_for_links_on_their_way() {
+async fn closing_sign_up_invalidates_sent_links() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     gateway.post("/signup", &[("email", "zoe@example.com")]).send().await;
@@ -126,14 +126,13 @@ async fn a_door_that_closes_stays_closed_for_links_on_their_way() {
     assert_eq!(gateway.store.account_count().await.unwrap(), 0);
 }
 
-/// The link on the page that shows an invitation.
 fn shown(body: &str) -> String {
     let from = body.find("http://gw.example:8080/link/").unwrap();
     body[from..].split('<').next().unwrap().replace("http://gw.example:8080", "")
 }
 
 #[tokio::test]
-async fn an_invitation_makes_one_account_of_its_role() {
+async fn invitation_creates_one_account_of_its_role() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("olga", AccountRole::Owner).await;
     let cookie = gateway.sign_in("olga").await;
@@ -165,7 +164,7 @@ async fn an_invitation_makes_one_account_of_its_role() {
 }
 
 #[tokio::test]
-async fn roles_bound_who_may_be_invited() {
+async fn roles_limit_invitations() {
     let gateway = ConsoleGateway::new().await;
     for (name, role) in [
         ("olga", AccountRole::Owner),
@@ -192,7 +191,7 @@ async fn roles_bound_who_may_be_invited() {
 }
 
 #[tokio::test]
-async fn an_invitation_is_worth_what_its_maker_may_still_give() {
+async fn invitation_gives_what_its_creator_may_still_give() {
     let gateway = ConsoleGateway::new().await;
     let adam = gateway.account("adam", AccountRole::Admin).await;
     let cookie = gateway.sign_in("adam").await;
@@ -213,7 +212,7 @@ async fn an_invitation_is_worth_what_its_maker_may_still_give() {
 }
 
 #[tokio::test]
-async fn nobody_becomes_an_administrator_by_coming_first() {
+async fn first_sign_up_is_no_administrator() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.store.put_setting("signup", "open").await.unwrap();
     let mut browsers = Vec::new();
@@ -233,7 +232,7 @@ async fn nobody_becomes_an_administrator_by_coming_first() {
 }
 
 #[tokio::test]
-async fn whoever_signs_up_gets_the_role_and_the_cap_that_are_set() {
+async fn sign_ups_get_the_configured_role_and_cap() {
     let gateway = ConsoleGateway::with_mail().await;
     for (name, value) in [("signup", "open"), ("signup_role", "viewer"), ("signup_cap_usd", "2.5")]
     {

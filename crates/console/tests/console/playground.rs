@@ -1,4 +1,4 @@
-//! The playground: whose key pays, and what goes on to the API.
+//! The playground: the paying key, and the forwarded request.
 
 use http::{Method, StatusCode};
 use store::AccountRole;
@@ -8,7 +8,7 @@ use crate::gateway::ConsoleGateway;
 const CALL: &str = "/console/playground/call/v1/chat/completions";
 
 #[tokio::test]
-async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
+async fn calls_use_only_the_users_own_keys() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
@@ -36,7 +36,7 @@ async fn a_call_goes_on_with_a_key_of_ones_own_and_with_no_other() {
 }
 
 #[tokio::test]
-async fn another_site_cannot_spend_and_a_viewer_may_not() {
+async fn other_sites_and_viewers_cannot_spend() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Viewer).await;
     let key = gateway.key_of(&anna, "abc", "website").await;
@@ -50,7 +50,7 @@ async fn another_site_cannot_spend_and_a_viewer_may_not() {
 }
 
 #[tokio::test]
-async fn the_page_offers_models_and_keys_or_says_what_lacks() {
+async fn page_offers_models_and_keys_or_shows_what_is_missing() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;

@@ -1,4 +1,4 @@
-//! Choosing another password by a link in a mail, and what cannot be learnt from asking for one.
+//! Password reset by mail, and attempts to learn from it.
 
 use http::StatusCode;
 use store::{AccountRole, LinkPurpose};
@@ -13,7 +13,7 @@ async fn asked(gateway: &ConsoleGateway, login: &str) -> crate::gateway::PageRep
 }
 
 #[tokio::test]
-async fn a_mail_leads_to_a_new_password_once() {
+async fn reset_link_works_once() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let thief = gateway.sign_in("anna").await;
@@ -52,7 +52,7 @@ async fn a_mail_leads_to_a_new_password_once() {
 }
 
 #[tokio::test]
-async fn of_many_who_use_one_link_one_succeeds() {
+async fn only_one_concurrent_use_of_a_link_succeeds() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     asked(&gateway, "anna").await;
@@ -66,7 +66,7 @@ async fn of_many_who_use_one_link_one_succeeds() {
 }
 
 #[tokio::test]
-async fn a_link_dies_of_age_of_a_new_password_and_of_a_lock() {
+async fn reset_links_end_by_age_new_password_or_lock() {
     let gateway = ConsoleGateway::with_mail().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let link = async || {
@@ -110,7 +110,7 @@ async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
 }
 
 #[tokio::test]
-async fn nobody_is_flooded_with_mails_by_any_name() {
+async fn mails_are_limited_per_account() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     let mut held = 0;
@@ -128,7 +128,7 @@ async fn nobody_is_flooded_with_mails_by_any_name() {
 }
 
 #[tokio::test]
-async fn one_recipient_and_no_other() {
+async fn reset_mail_has_exactly_one_recipient() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     for login in
@@ -143,7 +143,7 @@ async fn one_recipient_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_link_knows_the_configured_address_only() {
+async fn links_use_the_configured_url() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Member).await;
     for (name, value) in [
@@ -159,7 +159,7 @@ async fn a_link_knows_the_configured_address_only() {
 }
 
 #[tokio::test]
-async fn a_link_for_one_deed_does_no_other() {
+async fn links_work_only_for_their_purpose() {
     let gateway = ConsoleGateway::with_mail().await;
     gateway.account("anna", AccountRole::Owner).await;
     gateway.store.put_setting("signup", "open").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_link_for_one_deed_does_no_other() {
 }
 
 #[tokio::test]
-async fn without_mail_the_page_says_whom_to_ask() {
+async fn page_without_mail_names_administrators() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     gateway.get("/reset").send().await.assert_contains("administrators");

@@ -1,33 +1,32 @@
-//! Who may do what in which team: every cell of the table, tried through the pages.
+//! Rights in teams: every cell of the table, tested through the pages.
 
 use http::{Method, StatusCode};
 use store::{Account, AccountRole, AccountTerms, KeyRecord, RateLimits, Team, TeamRole};
 
 use crate::gateway::{ConsoleGateway, START, key};
 
-/// Whoever tries, in this order: their role at the gateway, and the seat they have in their own team.
+/// Actors in order: name, gateway role, role in their own team.
 const ACTORS: [(&str, AccountRole, TeamRole); 6] = [
     ("olga", AccountRole::Owner, TeamRole::Viewer),
     ("ada", AccountRole::Admin, TeamRole::Viewer),
     ("max", AccountRole::Member, TeamRole::Manager),
     ("mia", AccountRole::Member, TeamRole::Member),
     ("vic", AccountRole::Member, TeamRole::Viewer),
-    // May only look at the gateway, whatever a team lets them.
+    // A gateway viewer cannot change anything, whatever the team role.
     ("wim", AccountRole::Viewer, TeamRole::Manager),
 ];
 
-/// Which team it is tried in.
+/// Team in which the action is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TeamChoice {
-    /// The one they belong to.
+    /// The actor's own team.
     Own,
-    /// One they do not belong to (any more: a key they made is there).
+    /// A team the actor has left; it still has a key the actor created.
     Other,
-    /// One that is not there.
+    /// A team that does not exist.
     None,
 }
 
-/// Something to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TriedAction {
     See,
@@ -52,8 +51,7 @@ enum TriedAction {
     Open,
 }
 
-/// What comes of it, one letter for each actor: `d` it is done, `f` they may not, `n` there is no
-/// such thing for them.
+/// Expected results, one letter per actor: `d` done, `f` forbidden, `n` not found.
 const TABLE: [(TriedAction, &str, &str, &str); 20] = [
     (TriedAction::See, "dddddd", "ddnnnn", "nnnnnn"),
     (TriedAction::SeeOverview, "dddddd", "ddnnnn", "nnnnnn"),
@@ -77,16 +75,14 @@ const TABLE: [(TriedAction, &str, &str, &str); 20] = [
     (TriedAction::Open, "ddffff", "ddnnnn", "nnnnnn"),
 ];
 
-/// A team to try something in.
 struct TestTeam {
     team: Team,
     own: KeyRecord,
     other: KeyRecord,
-    /// A member who may be changed.
     member: Account,
 }
 
-/// Everything of a team that a deed could change.
+/// All state of a team that an action could change.
 type TeamState = (
     Option<Team>,
     Vec<(String, AccountTerms)>,
@@ -97,7 +93,7 @@ type TeamState = (
 
 struct RightsFixture {
     gateway: ConsoleGateway,
-    /// Belongs to every team, so that it never lacks a manager.
+    /// Member of every team, so that each has a manager.
     head: Account,
     member: Account,
     newcomer: Account,
@@ -299,7 +295,7 @@ async fn teams_are_made_by_administrators() {
 }
 
 #[tokio::test]
-async fn fields_nobody_asked_for_change_nothing() {
+async fn surplus_team_fields_change_nothing() {
     let mut world = RightsFixture::new().await;
     let mia = world.gateway.account("mia", AccountRole::Member).await;
     let ground = world.ground(&mia, Some(TeamRole::Manager), false).await;

@@ -1,4 +1,4 @@
-//! The one-time set-up.
+//! The one-time setup.
 
 use http::StatusCode;
 use store::{Account, AccountRole};
@@ -30,7 +30,7 @@ async fn fresh() -> ConsoleGateway {
 }
 
 #[tokio::test]
-async fn the_link_makes_one_owner_and_then_is_gone() {
+async fn setup_link_creates_one_owner() {
     let gateway = fresh().await;
     let page = gateway.get("/console/setup/the-word").send().await;
     assert_eq!(page.status, StatusCode::OK);
@@ -54,7 +54,7 @@ async fn the_link_makes_one_owner_and_then_is_gone() {
 }
 
 #[tokio::test]
-async fn the_first_account_can_be_taken_under_its_own_name() {
+async fn first_account_can_keep_its_name() {
     let gateway = fresh().await;
     let fields = [("username", "owner"), ("password", PASSWORD), ("again", PASSWORD)];
     gateway.post("/console/setup/the-word", &fields).send().await.assert_redirect("/console");
@@ -63,7 +63,7 @@ async fn the_first_account_can_be_taken_under_its_own_name() {
 }
 
 #[tokio::test]
-async fn of_many_at_once_one_becomes_the_owner() {
+async fn only_one_concurrent_setup_succeeds() {
     let gateway = fresh().await;
     let names: Vec<String> = (0..20).map(|n| format!("anna{n}")).collect();
     let tries = names.iter().map(|name| {
@@ -80,7 +80,7 @@ async fn of_many_at_once_one_becomes_the_owner() {
     assert_eq!(gateway.store.account_count().await.unwrap(), 1);
 }
 
-/// Runs all at the same time on this task.
+/// Runs all futures concurrently on this task.
 async fn join<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|f| (Box::pin(f), None)).collect();
     std::future::poll_fn(move |context| {
@@ -102,7 +102,7 @@ async fn join<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
 }
 
 #[tokio::test]
-async fn a_wrong_word_finds_nothing() {
+async fn wrong_setup_token_is_not_found() {
     let gateway = fresh().await;
     for word in ["the-wor", "the-word2", "THE-WORD", "%00", "the-word%2f", "x'%20OR%20'1'='1"] {
         let got = gateway.get(&format!("/console/setup/{word}")).send().await;
@@ -113,7 +113,7 @@ async fn a_wrong_word_finds_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_beside_the_field_and_the_word_stays_good() {
+async fn setup_errors_are_shown_and_the_token_stays_valid() {
     let gateway = fresh().await;
     gateway.account("bert", AccountRole::Member).await;
     let cases: [(&str, &str, &str, &str, &str, &str); 8] = [
@@ -148,7 +148,7 @@ async fn got_values_kept(gateway: &ConsoleGateway) {
 }
 
 #[tokio::test]
-async fn no_field_can_make_more_than_an_owner() {
+async fn setup_fields_cannot_change_the_role() {
     let gateway = fresh().await;
     let mut fields = GOOD.to_vec();
     fields.extend([("role", "god"), ("id", "7"), ("disabled", "true"), ("created", "0")]);

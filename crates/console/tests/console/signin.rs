@@ -1,4 +1,4 @@
-//! Signing in and out, and how long a session lasts.
+//! Sign-in, sign-out and session lifetime.
 
 use http::StatusCode;
 use store::AccountRole;
@@ -6,7 +6,7 @@ use store::AccountRole;
 use crate::gateway::{ConsoleGateway, DAY, PASSWORD, SECOND};
 
 #[tokio::test]
-async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
+async fn session_cookie_is_protected_and_its_token_not_stored() {
     let gateway = ConsoleGateway::at("https://gw.example").await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let got = gateway
@@ -35,7 +35,7 @@ async fn the_cookie_is_guarded_and_its_word_is_stored_nowhere() {
 }
 
 #[tokio::test]
-async fn unknown_wrong_locked_and_passwordless_look_the_same() {
+async fn all_failed_sign_ins_look_the_same() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
@@ -57,7 +57,7 @@ async fn unknown_wrong_locked_and_passwordless_look_the_same() {
 }
 
 #[tokio::test]
-async fn the_eleventh_wrong_try_has_to_wait_and_so_does_the_right_one() {
+async fn eleventh_sign_in_waits_even_with_the_right_password() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Member).await;
     let attempt = |password: &'static str, from| {
@@ -77,7 +77,7 @@ async fn the_eleventh_wrong_try_has_to_wait_and_so_does_the_right_one() {
 }
 
 #[tokio::test]
-async fn headers_cannot_change_where_a_try_comes_from() {
+async fn forwarded_headers_do_not_change_the_client_network() {
     let gateway = ConsoleGateway::new().await;
     let mut held = 0;
     for n in 0..12 {
@@ -95,7 +95,7 @@ async fn headers_cannot_change_where_a_try_comes_from() {
 }
 
 #[tokio::test]
-async fn a_planted_cookie_is_replaced_and_dies() {
+async fn planted_session_cookie_is_replaced() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let planted = gateway.sign_in("anna").await;
@@ -122,7 +122,7 @@ async fn signing_out_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
+async fn session_ends_after_a_week_idle_or_a_month() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let idle = gateway.sign_in("anna").await;
@@ -138,7 +138,7 @@ async fn a_session_ends_unused_after_a_week_and_in_any_case_after_a_month() {
 }
 
 #[tokio::test]
-async fn a_clock_turned_back_revives_nothing() {
+async fn clock_set_back_revives_no_session() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     let cookie = gateway.sign_in("anna").await;
@@ -156,7 +156,7 @@ async fn locking_an_account_ends_its_sessions() {
 }
 
 #[tokio::test]
-async fn senseless_forms_are_refused_before_any_work() {
+async fn invalid_forms_are_rejected_before_any_work() {
     let gateway = ConsoleGateway::new().await;
     let long = "x".repeat(1_025);
     let huge = "x".repeat(1_000_000);
@@ -183,7 +183,7 @@ async fn senseless_forms_are_refused_before_any_work() {
 }
 
 #[tokio::test]
-async fn sql_in_a_login_is_a_login_like_any_other() {
+async fn sql_in_a_login_is_plain_text() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("anna", AccountRole::Owner).await;
     for login in ["' OR '1'='1", "anna'--", "anna\0", "\"; DROP TABLE accounts; --", "%", "_nna"] {

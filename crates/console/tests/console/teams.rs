@@ -1,4 +1,4 @@
-//! Teams on their pages: whom one acts for, who is added and who leaves, what becomes of keys.
+//! Team pages: acting for a team, members, and their keys.
 
 use http::StatusCode;
 use store::{Account, AccountRole, KeyRecord, MemberChange, Team, TeamRole};
@@ -33,7 +33,7 @@ fn at(team: &Team) -> String {
 }
 
 #[tokio::test]
-async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
+async fn pages_show_the_chosen_team() {
     let gateway = ConsoleGateway::new().await;
     let mia = gateway.account("mia", AccountRole::Member).await;
     let rob = gateway.account("rob", AccountRole::Member).await;
@@ -79,7 +79,7 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
     let stranger = gateway.sign_in("sam").await;
     gateway.get("/console").cookie(&stranger).send().await.assert_lacks("Acting for");
     gateway.get("/console/teams").cookie(&stranger).send().await.assert_lacks("Night shift");
-    // A key that is edited leads back to the team it belongs to.
+    // Editing a key leads back to its team.
     let path = format!("/console/keys/{}/edit", mine.id);
     let fields = [("name", "renamed"), ("unlimited", "yes")];
     let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
@@ -87,7 +87,7 @@ async fn every_page_shows_what_belongs_to_whom_one_acts_for() {
 }
 
 #[tokio::test]
-async fn somebody_is_added_by_name_and_nobody_is_found_out() {
+async fn members_are_added_by_full_name_without_enumeration() {
     let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = gateway.account("mia", AccountRole::Member).await;
@@ -125,7 +125,7 @@ async fn somebody_is_added_by_name_and_nobody_is_found_out() {
 }
 
 #[tokio::test]
-async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
+async fn removed_members_keys_stay_or_are_revoked() {
     let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let mia = &gateway.account("mia", AccountRole::Member).await;
@@ -158,7 +158,7 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
     assert!(revoked(&of_mia).await && !revoked(&of_rob).await);
     let told = gateway.host.known(&of_mia.id).await.is_some_and(|key| key.revoked.is_some());
     assert!(told, "calls learn of it at once");
-    // The session goes on; the team is gone from it.
+    // The session continues without the team.
     for path in [at(&crew), format!("/console?for={}", crew.id)] {
         let got = gateway.get(&path).cookie(as_mia).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
@@ -169,7 +169,7 @@ async fn who_is_taken_out_leaves_their_keys_or_takes_them_along() {
 }
 
 #[tokio::test]
-async fn a_team_loses_its_last_manager_by_an_administrators_hand_only() {
+async fn only_administrators_remove_the_last_manager() {
     let gateway = ConsoleGateway::new().await;
     let max = gateway.account("max", AccountRole::Member).await;
     gateway.account("ada", AccountRole::Admin).await;
@@ -240,7 +240,7 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
 }
 
 #[tokio::test]
-async fn nobody_signs_in_as_a_team() {
+async fn teams_cannot_sign_in() {
     let gateway = ConsoleGateway::with_mail().await;
     team(&gateway, "crew", &[]).await;
     let unknown = gateway.post("/login", &[("login", "nobody"), ("password", "x")]).send().await;
@@ -252,7 +252,7 @@ async fn nobody_signs_in_as_a_team() {
 }
 
 #[tokio::test]
-async fn somebody_without_an_account_is_invited_to_a_team_by_those_who_may_invite() {
+async fn unknown_address_is_invited_to_the_team() {
     let gateway = ConsoleGateway::with_mail().await;
     let max = gateway.account("max", AccountRole::Member).await;
     let ada = gateway.account("ada", AccountRole::Admin).await;

@@ -1,4 +1,4 @@
-//! Usage and calls: what is added up, whose it is, and what the views tell apart.
+//! Usage and calls: totals, ownership and grouping.
 
 use http::StatusCode;
 use store::AccountRole;
@@ -6,7 +6,7 @@ use store::AccountRole;
 use crate::gateway::{ConsoleGateway, ODD, SECOND, START, entry, escape};
 
 #[tokio::test]
-async fn usage_adds_up_and_stays_with_its_account() {
+async fn usage_totals_are_per_account() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Owner).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
@@ -26,7 +26,7 @@ async fn usage_adds_up_and_stays_with_its_account() {
     mine.assert_contains("$3.00");
     mine.assert_contains("robot");
     mine.assert_lacks("website");
-    // Whoever may not see all does not see another account by asking for it.
+    // A member cannot select another account.
     let path = format!("/console/usage?account={}&key=abc", anna.id);
     let none = gateway.get(&path).cookie(&bens).send().await;
     none.assert_contains("No calls in this time");
@@ -53,7 +53,7 @@ async fn usage_adds_up_and_stays_with_its_account() {
 }
 
 #[tokio::test]
-async fn a_call_has_a_receipt_for_its_own_account() {
+async fn receipts_are_visible_to_their_own_account() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let ben = gateway.account("ben", AccountRole::Member).await;
@@ -74,7 +74,7 @@ async fn a_call_has_a_receipt_for_its_own_account() {
 }
 
 #[tokio::test]
-async fn calls_are_paged_and_exported_whole() {
+async fn calls_are_paged_and_fully_exported() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let key = gateway.key_of(&anna, "abc", "=cmd()").await;

@@ -1,4 +1,4 @@
-//! Using another address.
+//! Change of the account's e-mail address.
 
 use std::sync::Arc;
 
@@ -8,48 +8,48 @@ use http::StatusCode;
 
 use super::{PAGE_PATH, prove, render_page};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::redirect_to;
 use crate::page_error::PageError;
 use crate::pages;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use admin::names;
 
-/// `POST /console/account/email`: the address counts once the link sent to it was used. Whether it
-/// is another account's already is not told here; its owner hears of it.
+/// `POST /console/account/email`: the address changes when the link sent to it is used. The page
+/// does not reveal whether another account uses the address; the owner of that account is notified.
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    let account = &signed.account;
+    let account = &user.account;
     let email = fields.get_single("email", 4_096)?;
-    let mut wrongs = FieldErrors::default();
-    if !desk.host.can_mail() {
-        wrongs.add("email", "This gateway sends no mail, so that no address can be confirmed.");
+    let mut errors = FieldErrors::default();
+    if !state.host.can_mail() {
+        errors.add("email", "This gateway sends no mail, so that no address can be confirmed.");
     } else if !names::is_email_address(email) {
-        wrongs.add("email", "This does not look like an e-mail address.");
+        errors.add("email", "This does not look like an e-mail address.");
     }
-    if !wrongs.is_empty() {
-        return render_page(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
+    if !errors.is_empty() {
+        return render_page(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors, None).await;
     }
-    desk.mail_throttle.admit_name(&desk.store, email, desk.now()).await?;
+    state.mail_throttle.admit_name(&state.store, email, state.now()).await?;
     let (account, email) = (account.clone(), email.to_owned());
     tokio::spawn(async move {
-        let asked = match desk.store.account_by_login(&email).await {
+        let sent = match state.store.account_by_login(&email).await {
             Ok(Some(other)) if other.id != account.id => {
                 let what = "another account wanted to use its address";
-                pages::notify_owner(&desk, &other, what);
+                pages::notify_owner(&state, &other, what);
                 Ok(())
             }
-            Ok(_) => pages::confirm::send_confirmation(&desk, &account, &email).await,
+            Ok(_) => pages::confirm::send_confirmation(&state, &account, &email).await,
             Err(error) => Err(error.into()),
         };
-        if let Err(trouble) = asked {
-            tracing::error!("a mail to confirm an address could not be written: {trouble:?}");
+        if let Err(error) = sent {
+            tracing::error!("cannot send a confirmation mail: {error:?}");
         }
     });
     Ok(redirect_to("/console/account?told=sent"))

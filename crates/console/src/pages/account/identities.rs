@@ -1,4 +1,4 @@
-//! Linking one's account to providers of identities.
+//! Links between an account and identity providers.
 
 use std::sync::Arc;
 
@@ -8,41 +8,41 @@ use axum::response::Response;
 
 use super::{PAGE_PATH, prove};
 use crate::form::FormFields;
-use crate::layout::see_other;
 use crate::oidc;
 use crate::page_error::PageError;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::signin;
 use crate::state::ConsoleState;
 
-/// `POST /console/account/identities/{identity}`: off to the provider, and back with its word.
+/// `POST /console/account/identities/{identity}`: starts the flow that links the account.
 pub(crate) async fn link(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    oidc::begin_sign_in(&desk, &name, Some(&signed.account.id), "/console/account?told=identity")
+    oidc::begin_sign_in(&state, &name, Some(&user.account.id), "/console/account?told=identity")
         .await
 }
 
 /// `POST /console/account/identities/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    let account = &signed.account;
+    let account = &user.account;
     let (issuer, subject) =
         (fields.get_trimmed("issuer", 512)?, fields.get_trimmed("subject", 512)?);
-    let identities = desk.store.identities_of(&account.id).await?;
-    let factors = desk.store.factors_of(&account.id).await?;
+    let identities = state.store.identities_of(&account.id).await?;
+    let factors = state.store.factors_of(&account.id).await?;
     let another_way = account.password_hash.is_some()
         || identities.len() > 1
         || factors.iter().any(|factor| signin::is_second_factor(factor.kind));
@@ -51,8 +51,8 @@ pub(crate) async fn remove(
             "This is your only way to sign in. Set a password first.",
         ));
     }
-    if desk.store.drop_identity(&account.id, issuer, subject).await? {
-        desk.audit(&account.id, "identity.remove", &account.id, issuer).await;
+    if state.store.drop_identity(&account.id, issuer, subject).await? {
+        state.audit(&account.id, "identity.remove", &account.id, issuer).await;
     }
     Ok(see_other(PAGE_PATH))
 }

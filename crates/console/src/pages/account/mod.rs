@@ -1,4 +1,4 @@
-//! One's own account: how it is signed in to, and what ends its sessions.
+//! The user's own account: sign-in methods and sessions.
 
 pub(crate) mod email;
 pub(crate) mod identities;
@@ -17,8 +17,9 @@ use maud::{Markup, html};
 use store::{Factor, FactorKind, Identity};
 
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to, see_other};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::{redirect_to, see_other};
 use crate::session::SignedInUser;
 use crate::shared_fields::{current_password, error_summary, new_password};
 use crate::state::ConsoleState;
@@ -29,11 +30,11 @@ pub(super) const PAGE_PATH: &str = "/console/account";
 
 /// `GET /console/account`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let told = match asked.get("told") {
+    let notice = match query.get("told") {
         "password" => Some("Your password is changed. Everyone else was signed out."),
         "email" => Some("The address is confirmed."),
         "sent" => Some("A mail with a link is on its way."),
@@ -43,97 +44,98 @@ pub(crate) async fn show(
         _ => None,
     };
     render_page(
-        &desk,
-        &signed,
+        &state,
+        &user,
         StatusCode::OK,
         &FormFields::default(),
         &FieldErrors::default(),
-        told,
+        notice,
     )
     .await
 }
 
-/// `POST /console/account/sessions/end`: signs out everywhere, here too.
+/// `POST /console/account/sessions/end`: ends every session, this one included.
 pub(crate) async fn end_sessions(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let id = signed.account.id.clone();
-    desk.store.drop_sessions_of(&id).await?;
-    desk.audit(&id, "session.end_all", &id, "").await;
-    signed.end_session(&desk).await
+    let id = user.account.id.clone();
+    state.store.drop_sessions_of(&id).await?;
+    state.audit(&id, "session.end_all", &id, "").await;
+    user.end_session(&state).await
 }
 
 /// `POST /console/account/factors/{id}/remove`
 pub(crate) async fn remove_factor(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let account = &signed.account;
-    let factors = desk.store.factors_of(&account.id).await?;
+    let account = &user.account;
+    let factors = state.store.factors_of(&account.id).await?;
     if !factors.iter().any(|factor| factor.id == id) {
         return Err(PageError::NotFound);
     }
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    desk.store.drop_factor(&account.id, &id).await?;
+    state.store.drop_factor(&account.id, &id).await?;
     let left = factors.iter().filter(|factor| factor.id != id);
     if !left.clone().any(|factor| crate::signin::is_second_factor(factor.kind)) {
-        // Codes for a step that is gone would be a way in that nobody remembers.
-        desk.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
+        // Recovery codes without a second factor would be a forgotten way in.
+        state.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
     }
-    desk.audit(&account.id, "factor.remove", &id, "").await;
-    super::notify_owner(&desk, account, "a second factor was removed");
+    state.audit(&account.id, "factor.remove", &id, "").await;
+    super::notify_owner(&state, account, "a second factor was removed");
     Ok(redirect_to("/console/account?told=factor"))
 }
 
-/// Whether somebody signed in shows the account's password too: a browser left open must not be
-/// enough to take an account over. Tries count like those to sign in.
+/// Returns true if the password is right. A signed-in browser alone must not be enough to take an
+/// account over. Attempts count like sign-in attempts.
 pub(super) async fn password_matches(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     password: &str,
 ) -> Result<bool, PageError> {
-    let SignedInUser { account, .. } = signed;
+    let SignedInUser { account, .. } = user;
     if password.len() > admin::password::MAX_PASSWORD_BYTES {
         return Ok(false);
     }
-    let now = desk.now();
-    desk.code_throttle.admit_name(&desk.store, &account.id, now).await?;
-    let right = desk.passwords.verify(password, account.password_hash.clone()).await?;
+    let now = state.now();
+    state.code_throttle.admit_name(&state.store, &account.id, now).await?;
+    let right = state.passwords.verify(password, account.password_hash.clone()).await?;
     if right {
-        desk.code_throttle
-            .clear_name(&desk.store, &account.id, ClientNetwork::of(None), now)
+        state
+            .code_throttle
+            .clear_name(&state.store, &account.id, ClientNetwork::of(None), now)
             .await?;
     }
     Ok(right)
 }
 
-/// The whole page.
+/// Renders the page.
 pub(super) async fn render_page(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     status: StatusCode,
     fields: &FormFields,
-    wrongs: &FieldErrors,
-    told: Option<&str>,
+    errors: &FieldErrors,
+    notice: Option<&str>,
 ) -> Result<Response, PageError> {
-    let account = &signed.account;
-    let factors = desk.store.factors_of(&account.id).await?;
-    let identities = desk.store.identities_of(&account.id).await?;
-    let now = desk.now();
+    let account = &user.account;
+    let factors = state.store.factors_of(&account.id).await?;
+    let identities = state.store.identities_of(&account.id).await?;
+    let now = state.now();
     let has_password = account.password_hash.is_some();
-    let fresh = signed.has_recent_proof(desk).await?;
+    let fresh = user.has_recent_proof(state).await?;
     let body = html! {
         div.title { h1 { "Your account" } }
-        @if let Some(told) = told { p.told role="status" { (told) } }
-        (error_summary(wrongs))
+        @if let Some(notice) = notice { p.told role="status" { (notice) } }
+        (error_summary(errors))
         @if !fresh {
             div.title.notice {
-                p { "To change the ways into this account, prove once more that it is yours." }
+                p { "To change the sign-in methods of this account, confirm your identity." }
                 a.button.quiet href={ (PAGE_PATH) "/prove" } { "It is me" }
             }
         }
@@ -150,8 +152,8 @@ pub(super) async fn render_page(
                     } }
                     div { dt { "Role" } dd { (account.role.word()) } }
                 }
-                @if fresh && desk.host.can_mail() {
-                    details open[wrongs.get("email").is_some()] {
+                @if fresh && state.host.can_mail() {
+                    details open[errors.get("email").is_some()] {
                         summary { "Use another address" }
                         form method="post" action={ (PAGE_PATH) "/email" } {
                             (FormInput {
@@ -163,7 +165,7 @@ pub(super) async fn render_page(
                                 required: true,
                                 help: Some("We send a link there that confirms it."),
                                 ..FormInput::default()
-                            }.render(wrongs))
+                            }.render(errors))
                             button.button.quiet type="submit" { "Send the link" }
                         }
                     }
@@ -175,13 +177,13 @@ pub(super) async fn render_page(
                     form method="post" action={ (PAGE_PATH) "/password" } {
                         input type="hidden" name="username" autocomplete="username"
                             value=(account.username);
-                        (current_password("current", wrongs))
-                        (new_password(wrongs, false))
+                        (current_password("current", errors))
+                        (new_password(errors, false))
                         button.button.quiet type="submit" { "Change the password" }
                     }
                 } @else {
                     p { "You sign in without a password." }
-                    @if account.email.is_some() && desk.host.can_mail() {
+                    @if account.email.is_some() && state.host.can_mail() {
                         form method="post" action={ (PAGE_PATH) "/password/link" } {
                             button.button.quiet type="submit" { "Send me a link to set one" }
                         }
@@ -190,10 +192,10 @@ pub(super) async fn render_page(
             }
             section.card {
                 h2 { "Second step" }
-                (second_step(&factors, has_password, fresh, wrongs, now))
+                (second_step(&factors, has_password, fresh, errors, now))
             }
             section.card {
-                (identity_section(desk, &identities, fresh, now))
+                (identity_section(state, &identities, fresh, now))
                 h2 { "Sessions" }
                 p.muted { "Ends every session of this account, on every device, this one too." }
                 form method="post" action={ (PAGE_PATH) "/sessions/end" } {
@@ -209,16 +211,17 @@ fn second_step(
     factors: &[Factor],
     has_password: bool,
     fresh: bool,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
     now: i64,
 ) -> Markup {
     let shown: Vec<&Factor> =
         factors.iter().filter(|factor| crate::signin::is_second_factor(factor.kind)).collect();
-    let papers = factors.iter().filter(|factor| factor.kind == FactorKind::Recovery).count();
+    let recovery_codes =
+        factors.iter().filter(|factor| factor.kind == FactorKind::Recovery).count();
     let has_totp = shown.iter().any(|factor| factor.kind == FactorKind::Totp);
     html! {
         @if shown.is_empty() {
-            p.muted { "With a second step a stolen password is not enough." }
+            p.muted { "With a second step, a stolen password is not enough." }
         } @else {
             ul.factors {
                 @for factor in &shown {
@@ -246,7 +249,7 @@ fn second_step(
                     }
                 }
             }
-            p.small.muted { (display::plural(papers, "recovery code", "recovery codes")) " left." }
+            p.small.muted { (display::plural(recovery_codes, "recovery code", "recovery codes")) " left." }
         }
         @if fresh {
             div.actions {
@@ -270,7 +273,7 @@ fn second_step(
                 mark_optional: false,
                 required: true,
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             button.button.quiet type="submit" { "Add a passkey" }
             p.objection role="alert" hidden {}
         } }
@@ -285,9 +288,14 @@ const fn kind_title(kind: FactorKind) -> &'static str {
     }
 }
 
-/// The providers of identities this account is linked to, and those it could be.
-fn identity_section(desk: &ConsoleState, identities: &[Identity], fresh: bool, now: i64) -> Markup {
-    let providers = desk.host.identity_providers();
+/// Linked identity providers, and those that can be linked.
+fn identity_section(
+    state: &ConsoleState,
+    identities: &[Identity],
+    fresh: bool,
+    now: i64,
+) -> Markup {
+    let providers = state.host.identity_providers();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);
     html! {
         @if !providers.is_empty() || !identities.is_empty() {
@@ -325,7 +333,7 @@ fn identity_section(desk: &ConsoleState, identities: &[Identity], fresh: bool, n
     }
 }
 
-/// `GET` on an address that only takes forms: where a browser lands that reloads one.
+/// `GET` on a path that only accepts forms, for browsers that reload the page.
 pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
     see_other(PAGE_PATH)
 }

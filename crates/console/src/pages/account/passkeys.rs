@@ -1,4 +1,4 @@
-//! Passkeys, as the second step and instead of a password.
+//! Management of the account's passkeys.
 
 use std::sync::Arc;
 
@@ -11,28 +11,27 @@ use store::{Factor, FactorKind, StoreError};
 
 use super::{PAGE_PATH, prove, render_page, totp};
 use crate::form::{FieldErrors, FormFields};
-use crate::layout::redirect_to;
 use crate::page_error::PageError;
 use crate::passkey::{self, PasskeyResponse};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{pages, signin};
 use admin::names::has_hidden_characters;
 
-/// How many passkeys an account may have.
 const MAX_PASSKEYS: usize = 20;
 const MAX_NAME_CHARS: usize = 60;
 
-/// `POST /console/account/passkeys/begin`: what a new passkey is to be made of.
+/// `POST /console/account/passkeys/begin`: options for a new passkey.
 pub(crate) async fn begin(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    let account = &signed.account;
-    let factors = desk.store.factors_of(&account.id).await?;
+    let account = &user.account;
+    let factors = state.store.factors_of(&account.id).await?;
     let known = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let known: Vec<&str> = known.map(|factor| factor.id.as_str()).collect();
     if known.len() >= MAX_PASSKEYS {
@@ -40,10 +39,10 @@ pub(crate) async fn begin(
             "An account may have twenty passkeys. Remove one first.",
         ));
     }
-    let challenge = passkey::challenge(&desk, Some(&account.id), passkey::CREATE_CEREMONY).await?;
+    let challenge = passkey::challenge(&state, Some(&account.id), passkey::CREATE_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::relying_party_id(&desk),
+        "rpId": passkey::relying_party_id(&state),
         "user": { "id": account.id, "name": account.username },
         "algorithms": passkey::ALGORITHMS,
         "exclude": known,
@@ -53,28 +52,28 @@ pub(crate) async fn begin(
 
 /// `POST /console/account/passkeys`
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    let account = &signed.account;
+    let account = &user.account;
     let name = fields.get_trimmed("name", 4_096)?;
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || has_hidden_characters(name) {
-        wrongs.add("name", format!("A name of 1 to {MAX_NAME_CHARS} characters, please."));
+        errors.add("name", format!("A name of 1 to {MAX_NAME_CHARS} characters, please."));
     }
     let made =
-        passkey::verify_registration(&desk, &PasskeyResponse::read(&fields), &account.id).await?;
+        passkey::verify_registration(&state, &PasskeyResponse::read(&fields), &account.id).await?;
     if made.is_none() {
-        wrongs.add("name", "The passkey was not accepted. Try once more.");
+        errors.add("name", "The passkey was not accepted. Try once more.");
     }
-    let (Some((id, secret)), true) = (made, wrongs.is_empty()) else {
-        return render_page(&desk, &signed, StatusCode::BAD_REQUEST, &fields, &wrongs, None).await;
+    let (Some((id, secret)), true) = (made, errors.is_empty()) else {
+        return render_page(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors, None).await;
     };
-    let first = !desk
+    let first = !state
         .store
         .factors_of(&account.id)
         .await?
@@ -88,20 +87,20 @@ pub(crate) async fn add(
         secret,
         sealed_by: None,
         counter: 0,
-        created: desk.now(),
+        created: state.now(),
         used: None,
     };
-    match desk.store.add_factor(&factor).await {
+    match state.store.add_factor(&factor).await {
         Ok(()) => {}
         Err(StoreError::Conflict(_)) => {
             return Err(PageError::BadRequest("This passkey is known already."));
         }
         Err(error) => return Err(error.into()),
     }
-    desk.audit(&account.id, "factor.add", &factor.id, "passkey").await;
-    pages::notify_owner(&desk, account, "a passkey was added");
+    state.audit(&account.id, "factor.add", &factor.id, "passkey").await;
+    pages::notify_owner(&state, account, "a passkey was added");
     if first {
-        return totp::show_recovery_codes(&desk, account).await;
+        return totp::show_recovery_codes(&state, account).await;
     }
     Ok(redirect_to("/console/account?told=passkey"))
 }

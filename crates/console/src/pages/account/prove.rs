@@ -1,5 +1,5 @@
-//! Once more who one is: a browser left open must not be enough to take an account over. Who signed
-//! in or proved it within the last minutes goes on without.
+//! Re-authentication. A signed-in browser alone must not be enough to take an account over. A proof
+//! or a sign-in counts for ten minutes.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use store::{Factor, FactorKind};
 
 use super::{PAGE_PATH, password_matches};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::pages::login::passkey_fields;
 use crate::pages::second_step::accept_code;
 use crate::passkey::{self, PasskeyResponse};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::current_password;
 use crate::signin::PendingSignIn;
@@ -27,13 +28,13 @@ use crate::urls;
 
 const PROOF_PATH: &str = "/console/account/prove";
 
-/// The way by this page, for whoever has not proved lately who they are.
+/// Redirects to the proof page if the user has no recent proof.
 pub(crate) async fn require_proof(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     next: &str,
 ) -> Result<Option<Response>, PageError> {
-    if signed.has_recent_proof(desk).await? {
+    if user.has_recent_proof(state).await? {
         return Ok(None);
     }
     Ok(Some(redirect_to(&format!("{PROOF_PATH}?next={}", urls::escape_value(next)))))
@@ -45,54 +46,55 @@ fn next(fields: &FormFields) -> &str {
 
 /// `GET /console/account/prove`
 pub(crate) async fn proof_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    form(&desk, &signed, StatusCode::OK, next(&asked), &FieldErrors::default()).await
+    form(&state, &user, StatusCode::OK, next(&query), &FieldErrors::default()).await
 }
 
-/// `POST /console/account/prove`: by the password, or by a code where there is none.
+/// `POST /console/account/prove`: accepts the password, or a code for accounts without one.
 pub(crate) async fn submit(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let account = &signed.account;
-    let mut wrongs = FieldErrors::default();
+    let account = &user.account;
+    let mut errors = FieldErrors::default();
     if account.password_hash.is_some() {
-        if password_matches(&desk, &signed, fields.get("current")).await? {
-            return finish(&desk, &signed, "password", next(&fields)).await;
+        if password_matches(&state, &user, fields.get("current")).await? {
+            return finish(&state, &user, "password", next(&fields)).await;
         }
-        wrongs.add("current", "This is not your password.");
+        errors.add("current", "This is not your password.");
     } else {
-        desk.code_throttle.admit_name(&desk.store, &account.id, desk.now()).await?;
-        let factors = desk.store.factors_of(&account.id).await?;
+        state.code_throttle.admit_name(&state.store, &account.id, state.now()).await?;
+        let factors = state.store.factors_of(&account.id).await?;
         let here = PendingSignIn::for_signed_in(account.clone(), factors);
-        if accept_code(&desk, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
-            desk.code_throttle
-                .clear_name(&desk.store, &account.id, ClientNetwork::of(None), desk.now())
+        if accept_code(&state, &here, fields.get_trimmed("code", 64)?).await?.is_some() {
+            state
+                .code_throttle
+                .clear_name(&state.store, &account.id, ClientNetwork::of(None), state.now())
                 .await?;
-            return finish(&desk, &signed, "code", next(&fields)).await;
+            return finish(&state, &user, "code", next(&fields)).await;
         }
-        wrongs.add("code", "This code is not right, or it was used before.");
+        errors.add("code", "This code is not right, or it was used before.");
     }
-    form(&desk, &signed, StatusCode::FORBIDDEN, next(&fields), &wrongs).await
+    form(&state, &user, StatusCode::FORBIDDEN, next(&fields), &errors).await
 }
 
-/// `POST /console/account/prove/passkey/begin`: what a passkey of this account is to sign.
+/// `POST /console/account/prove/passkey/begin`: challenge for a passkey of this account.
 pub(crate) async fn begin(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let id = &signed.account.id;
-    let factors = desk.store.factors_of(id).await?;
+    let id = &user.account.id;
+    let factors = state.store.factors_of(id).await?;
     let passkeys = factors.iter().filter(|factor| factor.kind == FactorKind::Passkey);
     let allowed: Vec<&str> = passkeys.map(|factor| factor.id.as_str()).collect();
-    let challenge = passkey::challenge(&desk, Some(id), passkey::GET_CEREMONY).await?;
+    let challenge = passkey::challenge(&state, Some(id), passkey::GET_CEREMONY).await?;
     Ok(Json(json!({
         "challenge": challenge,
-        "rpId": passkey::relying_party_id(&desk),
+        "rpId": passkey::relying_party_id(&state),
         "userVerification": "required",
         "allow": allowed,
     }))
@@ -101,47 +103,49 @@ pub(crate) async fn begin(
 
 /// `POST /console/account/prove/passkey`
 pub(crate) async fn passkey(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let id = &signed.account.id;
-    desk.code_throttle.admit_name(&desk.store, id, desk.now()).await?;
-    match passkey::verify_assertion(&desk, &PasskeyResponse::read(&fields), Some(id), true).await? {
+    let id = &user.account.id;
+    state.code_throttle.admit_name(&state.store, id, state.now()).await?;
+    match passkey::verify_assertion(&state, &PasskeyResponse::read(&fields), Some(id), true).await?
+    {
         Some(account) if account == *id => {
-            desk.code_throttle
-                .clear_name(&desk.store, id, ClientNetwork::of(None), desk.now())
+            state
+                .code_throttle
+                .clear_name(&state.store, id, ClientNetwork::of(None), state.now())
                 .await?;
-            finish(&desk, &signed, "passkey", next(&fields)).await
+            finish(&state, &user, "passkey", next(&fields)).await
         }
         Some(_) | None => {
-            let mut wrongs = FieldErrors::default();
-            wrongs.add("", "This passkey was not accepted. Try again, or use another way.");
-            form(&desk, &signed, StatusCode::FORBIDDEN, next(&fields), &wrongs).await
+            let mut errors = FieldErrors::default();
+            errors.add("", "This passkey was not accepted. Try again, or use another way.");
+            form(&state, &user, StatusCode::FORBIDDEN, next(&fields), &errors).await
         }
     }
 }
 
 async fn finish(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     how: &str,
     next: &str,
 ) -> Result<Response, PageError> {
-    signed.record_proof(desk).await?;
-    desk.audit(&signed.account.id, "session.prove", &signed.account.id, how).await;
+    user.record_proof(state).await?;
+    state.audit(&user.account.id, "session.prove", &user.account.id, how).await;
     Ok(redirect_to(next))
 }
 
 async fn form(
-    desk: &ConsoleState,
-    signed: &SignedInUser,
+    state: &ConsoleState,
+    user: &SignedInUser,
     status: StatusCode,
     next: &str,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Result<Response, PageError> {
-    let account = &signed.account;
-    let factors = desk.store.factors_of(&account.id).await?;
+    let account = &user.account;
+    let factors = state.store.factors_of(&account.id).await?;
     let has = |kind| factors.iter().any(|factor: &Factor| factor.kind == kind);
     let (password, passkey) = (account.password_hash.is_some(), has(FactorKind::Passkey));
     let code = !password && (has(FactorKind::Totp) || has(FactorKind::Recovery));
@@ -151,7 +155,7 @@ async fn form(
             h1 { "Is it you?" }
             p.muted { "Before the ways into this account are changed, prove once more that it is \
                 yours. It holds for ten minutes." }
-            @if let Some(why) = wrongs.get("") { p.objection role="alert" { (why) } }
+            @if let Some(why) = errors.get("") { p.objection role="alert" { (why) } }
             @if passkey {
                 form hidden method="post" action={ (PROOF_PATH) "/passkey" } data-passkey="get"
                     data-begin={ (PROOF_PATH) "/passkey/begin" } {
@@ -167,7 +171,7 @@ async fn form(
                     @if password {
                         input type="hidden" name="username" autocomplete="username"
                             value=(account.username);
-                        (current_password("current", wrongs))
+                        (current_password("current", errors))
                     } @else {
                         (FormInput {
                             name: "code",
@@ -176,7 +180,7 @@ async fn form(
                             required: true,
                             help: Some("The six digits your app shows, or one of your recovery codes."),
                             ..FormInput::default()
-                        }.render(wrongs))
+                        }.render(errors))
                     }
                     button.button.wide type="submit" { "Go on" }
                 }

@@ -1,4 +1,4 @@
-//! An app with codes as the second step, and recovery codes on paper.
+//! Authenticator apps (TOTP) and recovery codes.
 
 use std::sync::Arc;
 
@@ -11,51 +11,52 @@ use store::{Account, Factor, FactorKind};
 
 use super::{PAGE_PATH, prove};
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::layout::{Layout, ok_page, page, see_other};
+use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
 use crate::pages::copy_block;
+use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::{pages, passkey, shared_fields, totp, totp_secrets};
 
 /// `GET /console/account/totp`
 pub(crate) async fn new_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if signed.account.password_hash.is_none() || has_totp(&desk, &signed.account).await? {
+    if user.account.password_hash.is_none() || has_totp(&state, &user.account).await? {
         return Ok(see_other(PAGE_PATH));
     }
-    if let Some(way) = prove::require_proof(&desk, &signed, "/console/account/totp").await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, "/console/account/totp").await? {
+        return Ok(redirect);
     }
     let secret = totp::new_secret()?;
-    form(&desk, StatusCode::OK, &signed.account, &secret, &FieldErrors::default())
+    form(&state, StatusCode::OK, &user.account, &secret, &FieldErrors::default())
 }
 
-/// `POST /console/account/totp`: the secret counts once a code proves that the app has it.
+/// `POST /console/account/totp`: stores the secret once a code proves that the app has it.
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let account = &signed.account;
-    if account.password_hash.is_none() || has_totp(&desk, account).await? {
+    let account = &user.account;
+    if account.password_hash.is_none() || has_totp(&state, account).await? {
         return Ok(see_other(PAGE_PATH));
     }
-    if let Some(way) = prove::require_proof(&desk, &signed, "/console/account/totp").await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, "/console/account/totp").await? {
+        return Ok(redirect);
     }
     let text = fields.get_trimmed("secret", 64)?;
     let secret = totp::from_base32(text).filter(|secret| secret.len() == 20);
     let secret = secret.ok_or(PageError::BadRequest("`secret` is not one of ours."))?;
-    let mut wrongs = FieldErrors::default();
-    let step = totp::step_of(&secret, fields.get_trimmed("code", 64)?, desk.now());
+    let mut errors = FieldErrors::default();
+    let step = totp::step_of(&secret, fields.get_trimmed("code", 64)?, state.now());
     if step.is_none() {
-        wrongs.add("code", "This is not the code the app shows now. Try the next one.");
+        errors.add("code", "This is not the code the app shows now. Try the next one.");
     }
     let Some(step) = step else {
-        return form(&desk, StatusCode::BAD_REQUEST, account, text, &wrongs);
+        return form(&state, StatusCode::BAD_REQUEST, account, text, &errors);
     };
     let factor = Factor {
         id: uuid::Uuid::now_v7().to_string(),
@@ -65,38 +66,38 @@ pub(crate) async fn add(
         secret,
         sealed_by: None,
         counter: step,
-        created: desk.now(),
+        created: state.now(),
         used: None,
     };
     let id = factor.id.clone();
-    totp_secrets::add(&desk, factor).await?;
-    desk.audit(&account.id, "factor.add", &id, "totp").await;
-    pages::notify_owner(&desk, account, "an app with codes was added as a second step");
-    show_recovery_codes(&desk, account).await
+    totp_secrets::add(&state, factor).await?;
+    state.audit(&account.id, "factor.add", &id, "totp").await;
+    pages::notify_owner(&state, account, "an app with codes was added as a second step");
+    show_recovery_codes(&state, account).await
 }
 
-/// `POST /console/account/recovery`: new recovery codes; the old ones end.
+/// `POST /console/account/recovery`: replaces the recovery codes.
 pub(crate) async fn recovery(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    if let Some(way) = prove::require_proof(&desk, &signed, PAGE_PATH).await? {
-        return Ok(way);
+    if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
+        return Ok(redirect);
     }
-    let factors = desk.store.factors_of(&signed.account.id).await?;
+    let factors = state.store.factors_of(&user.account.id).await?;
     if !factors.iter().any(|factor| crate::signin::is_second_factor(factor.kind)) {
         return Ok(see_other(PAGE_PATH));
     }
-    show_recovery_codes(&desk, &signed.account).await
+    show_recovery_codes(&state, &user.account).await
 }
 
-/// Makes recovery codes and shows them, the only time they are shown.
+/// Creates recovery codes and shows them once.
 pub(super) async fn show_recovery_codes(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     account: &Account,
 ) -> Result<Response, PageError> {
     let codes = totp::recovery_codes()?;
-    let now = desk.now();
+    let now = state.now();
     let factors: Vec<Factor> = codes
         .iter()
         .map(|code| Factor {
@@ -111,8 +112,8 @@ pub(super) async fn show_recovery_codes(
             used: None,
         })
         .collect();
-    desk.store.replace_factors(&account.id, FactorKind::Recovery, &factors).await?;
-    desk.audit(&account.id, "factor.recovery", &account.id, "").await;
+    state.store.replace_factors(&account.id, FactorKind::Recovery, &factors).await?;
+    state.audit(&account.id, "factor.recovery", &account.id, "").await;
     let body = html! {
         section.card.broad {
             h1 { "Your recovery codes" }
@@ -125,19 +126,19 @@ pub(super) async fn show_recovery_codes(
     Ok(ok_page(&Layout::signed_in("Your recovery codes", account).with_nav(PAGE_PATH), &body))
 }
 
-async fn has_totp(desk: &ConsoleState, account: &Account) -> Result<bool, PageError> {
-    let factors = desk.store.factors_of(&account.id).await?;
+async fn has_totp(state: &ConsoleState, account: &Account) -> Result<bool, PageError> {
+    let factors = state.store.factors_of(&account.id).await?;
     Ok(factors.iter().any(|factor| factor.kind == FactorKind::Totp))
 }
 
 fn form(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     status: StatusCode,
     account: &Account,
     secret: &str,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Result<Response, PageError> {
-    let uri = totp::otpauth_uri(&account.username, &passkey::relying_party_id(desk), secret);
+    let uri = totp::otpauth_uri(&account.username, &passkey::relying_party_id(state), secret);
     let body = html! {
         section.card {
             p.crumbs { a href=(PAGE_PATH) { "Your account" } " / Second step" }
@@ -146,7 +147,7 @@ fn form(
                 "it shows." }
             (qr_code(&uri).ok_or(PageError::Internal)?)
             (copy_block("secret-text", "Secret", secret))
-            (shared_fields::error_summary(wrongs))
+            (shared_fields::error_summary(errors))
             form method="post" action={ (PAGE_PATH) "/totp" } {
                 input type="hidden" name="secret" value=(secret);
                 (FormInput {
@@ -158,7 +159,7 @@ fn form(
                     autofocus: true,
                     help: Some("Six digits."),
                     ..FormInput::default()
-                }.render(wrongs))
+                }.render(errors))
                 div.actions {
                     button.button type="submit" { "Add it" }
                     a.button.quiet href=(PAGE_PATH) { "Cancel" }
@@ -173,7 +174,7 @@ fn form(
     ))
 }
 
-/// A text as a QR code, drawn row by row in one path.
+/// Draws a QR code as one SVG path.
 fn qr_code(text: &str) -> Option<Markup> {
     const QUIET_ZONE_MODULES: i32 = 4;
     let code = QrCode::encode_text(text, QrCodeEcc::Medium).ok()?;

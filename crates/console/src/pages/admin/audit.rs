@@ -1,4 +1,4 @@
-//! The audit log: who changed what, newest first, with the view in its address.
+//! The audit log, newest first. The filter is part of the URL.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +23,10 @@ use crate::urls;
 
 const PAGE_PATH: &str = "/console/audit";
 const PER_PAGE: usize = 50;
-/// How many changes of an export are read at once.
 const EXPORT_BATCH_ROWS: usize = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 
-/// The kinds of changes to choose from: what they are called in the log, and for people.
+/// Kinds of changes: prefix in the log and label.
 const ACTION_KINDS: [(&str, &str); 10] = [
     ("", "Anything"),
     ("key", "Keys"),
@@ -41,7 +40,7 @@ const ACTION_KINDS: [(&str, &str); 10] = [
     ("vault", "Vault"),
 ];
 
-/// What the address asks for.
+/// Selection made in the URL.
 struct AuditQuery<'a> {
     actor: &'a str,
     action: &'a str,
@@ -50,16 +49,16 @@ struct AuditQuery<'a> {
 }
 
 impl<'a> AuditQuery<'a> {
-    fn parse(asked: &'a FormFields) -> Result<Self, PageError> {
+    fn parse(query: &'a FormFields) -> Result<Self, PageError> {
         Ok(Self {
-            actor: asked.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
-            action: asked.get_trimmed("action", MAX_PARAMETER_BYTES)?,
-            from: parse_day(asked.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
-            to: parse_day(asked.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
+            actor: query.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
+            action: query.get_trimmed("action", MAX_PARAMETER_BYTES)?,
+            from: parse_day(query.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
+            to: parse_day(query.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
         })
     }
 
-    /// The view in an address of the console, from a place on.
+    /// Query string of the console page for this selection.
     fn console_query(&self, before: &str) -> String {
         query_string(&[
             ("actor", self.actor),
@@ -70,7 +69,7 @@ impl<'a> AuditQuery<'a> {
         ])
     }
 
-    /// The view in the words of the API. A day is in it to its end.
+    /// Query of the API for this selection. The last day is included.
     fn api_path(&self, limit: usize, before: &str) -> String {
         let since =
             if self.from.is_empty() { String::new() } else { format!("{}T00:00:00Z", self.from) };
@@ -89,7 +88,7 @@ impl<'a> AuditQuery<'a> {
     }
 }
 
-/// A day as a browser's field for days writes it, or none.
+/// Accepts a date as browsers send it, or an empty text.
 fn parse_day(text: &str) -> Result<&str, PageError> {
     if text.is_empty() || text.parse::<jiff::civil::Date>().is_ok() {
         Ok(text)
@@ -98,7 +97,7 @@ fn parse_day(text: &str) -> Result<&str, PageError> {
     }
 }
 
-/// The pairs that say something, as a query.
+/// Joins the non-empty pairs to a query string.
 fn query_string(pairs: &[(&str, &str)]) -> String {
     let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =
@@ -106,10 +105,10 @@ fn query_string(pairs: &[(&str, &str)]) -> String {
     pairs.join("&")
 }
 
-/// What ids are called.
-async fn display_names(desk: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
-    let accounts = desk.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
-    let keys = desk.store.keys().await?.into_iter().map(|key| (key.id, key.name));
+/// Names of keys and accounts by id.
+async fn display_names(state: &ConsoleState) -> Result<HashMap<String, String>, PageError> {
+    let accounts = state.store.accounts().await?.into_iter().map(|one| (one.id, one.username));
+    let keys = state.store.keys().await?.into_iter().map(|key| (key.id, key.name));
     Ok(accounts.chain(keys).collect())
 }
 
@@ -119,19 +118,19 @@ fn display_name<'a>(names: &'a HashMap<String, String>, id: &'a str) -> &'a str 
 
 /// `GET /console/audit`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let view = AuditQuery::parse(&asked)?;
-    let clerk = AdminClient::new(&desk, &signed);
-    let before = asked.get_trimmed("before", MAX_PARAMETER_BYTES)?;
-    let told = clerk.get(&view.api_path(PER_PAGE, before)).await?.value;
-    let names = display_names(&desk).await?;
-    let accounts = desk.store.accounts().await?;
-    let changes = list(&told, "data");
-    let next = text(&told, "next");
-    let now = desk.now();
+    let view = AuditQuery::parse(&query)?;
+    let client = AdminClient::new(&state, &user);
+    let before = query.get_trimmed("before", MAX_PARAMETER_BYTES)?;
+    let reply = client.get(&view.api_path(PER_PAGE, before)).await?.value;
+    let names = display_names(&state).await?;
+    let accounts = state.store.accounts().await?;
+    let changes = list(&reply, "data");
+    let next = text(&reply, "next");
+    let now = state.now();
     let body = html! {
         div.title {
             h1 { "Audit log" }
@@ -177,7 +176,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Audit log", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Audit log", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 fn table(
@@ -229,27 +228,27 @@ fn parse_time(text: &str) -> Option<ledger::Micros> {
     text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond())
 }
 
-/// Where an export goes on.
+/// Position of an export.
 enum AuditPosition {
     Header,
     Page(String),
     End,
 }
 
-/// `GET /console/audit.csv`: as long as it is, a batch at a time.
+/// `GET /console/audit.csv`: streamed in batches.
 pub(crate) async fn csv(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    AuditQuery::parse(&asked)?;
-    let clerk = AdminClient::new(&desk, &signed);
-    // Whoever may not look is told so by a page, not by a file that breaks off.
-    clerk.get("/audit?limit=1").await?;
+    AuditQuery::parse(&query)?;
+    let client = AdminClient::new(&state, &user);
+    // Checks the rights first, so a refusal is a page and not a truncated file.
+    client.get("/audit?limit=1").await?;
     let export = AuditExport {
-        client: clerk,
-        query: asked,
-        names: display_names(&desk).await?,
+        client,
+        query,
+        names: display_names(&state).await?,
         position: AuditPosition::Header,
     };
     let pieces = stream::try_unfold(export, |mut export| async move {
@@ -281,19 +280,19 @@ impl AuditExport {
             AuditPosition::Page(before) => before.clone(),
             AuditPosition::End => return Ok(None),
         };
-        // Broken off on purpose: a file that ends early must not look whole.
+        // Aborts the transfer on purpose: a truncated file must not look complete.
         let unread = || std::io::Error::other("the audit log could not be read");
         let view = AuditQuery::parse(&self.query).map_err(|_| unread())?;
-        let told = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
-        let told = told.map_err(|trouble| {
-            tracing::error!("an export of the audit log broke off: {trouble:?}");
+        let reply = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
+        let reply = reply.map_err(|error| {
+            tracing::error!("an export of the audit log broke off: {error:?}");
             unread()
         })?;
-        self.position = match text(&told.value, "next") {
+        self.position = match text(&reply.value, "next") {
             "" => AuditPosition::End,
             next => AuditPosition::Page(next.to_owned()),
         };
-        let lines = list(&told.value, "data").iter().map(|change| {
+        let lines = list(&reply.value, "data").iter().map(|change| {
             let (actor, subject) = (text(change, "actor"), text(change, "subject"));
             csv_line([
                 text(change, "at"),

@@ -1,4 +1,4 @@
-//! Administration: pages over `/api/admin`, which decides who may see and change what.
+//! Administration pages over `/api/admin`, which checks all rights.
 
 pub(crate) mod audit;
 pub(crate) mod model;
@@ -17,32 +17,33 @@ use serde_json::Value;
 
 use crate::admin_client::{ApiReply, texts};
 use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
-use crate::layout::{Layout, ok_page, redirect_to};
+use crate::layout::{Layout, ok_page};
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 
-/// The hidden field with the tag of the thing a form is about.
+/// Hidden field with the entity tag of the edited object.
 const ETAG_FIELD: &str = "tag";
 
-/// The tag of a thing as the form has it that is to change it.
-fn etag_field(told: &ApiReply) -> Markup {
-    html! { input type="hidden" name=(ETAG_FIELD) value=(told.etag); }
+/// Renders the hidden field with the entity tag.
+fn etag_field(reply: &ApiReply) -> Markup {
+    html! { input type="hidden" name=(ETAG_FIELD) value=(reply.etag); }
 }
 
-/// A choice of one of several, each with its word and what it means.
+/// Renders a selection; each option has a value and a label.
 fn select(
     (name, label): (&str, &str),
     chosen: &str,
     options: &[(&str, &str)],
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Markup {
-    let wrong = wrongs.get(name);
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
             select id=(name) name=(name) aria-invalid=[wrong.map(|_| "true")]
                 aria-describedby=[note_ids(name, wrong, None)] {
-                @for (word, says) in options {
-                    option value=(word) selected[*word == chosen] { (says) }
+                @for (word, label) in options {
+                    option value=(word) selected[*word == chosen] { (label) }
                 }
             }
             (field_notes(name, wrong, None))
@@ -50,9 +51,9 @@ fn select(
     }
 }
 
-/// A field of several lines.
-fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &FieldErrors) -> Markup {
-    let wrong = wrongs.get(name);
+/// Renders a multi-line input.
+fn text_area((name, label): (&str, &str), value: &str, help: &str, errors: &FieldErrors) -> Markup {
+    let wrong = errors.get(name);
     html! {
         div.field.wrong[wrong.is_some()] {
             label for=(name) { (label) }
@@ -64,9 +65,9 @@ fn text_area((name, label): (&str, &str), value: &str, help: &str, wrongs: &Fiel
     }
 }
 
-/// On to a page after a change, by way of what the change warns of, if it does.
+/// Redirects after a change, or first shows the warnings in the reply.
 fn redirect_with_warnings(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     here: &'static str,
     answer: &Value,
     next: &str,
@@ -82,10 +83,10 @@ fn redirect_with_warnings(
             p.actions { a.button href=(next) { "Go on" } }
         }
     };
-    ok_page(&Layout::signed_in("Saved, but", &signed.account).with_nav(here), &body)
+    ok_page(&Layout::signed_in("Saved, but", &user.account).with_nav(here), &body)
 }
 
-/// What a field says, or nothing where it is empty.
+/// Returns the field's text as JSON, or null if it is empty.
 fn text_or_null(fields: &FormFields, name: &str) -> Value {
     match fields.get(name).trim() {
         "" => Value::Null,
@@ -93,7 +94,7 @@ fn text_or_null(fields: &FormFields, name: &str) -> Value {
     }
 }
 
-/// A box that makes the script fetch a part of the page again and again; ticked from the start.
+/// Checkbox that makes the script refresh a part of the page; checked from the start.
 fn live_toggle(id: &str, help: &str) -> Markup {
     html! {
         label.tick hidden data-live=(id) {

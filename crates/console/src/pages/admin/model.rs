@@ -1,4 +1,4 @@
-//! One model: where it is served and what it costs.
+//! Form of one model: lanes and prices.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use super::providers::source_badge;
 use super::{ETAG_FIELD, etag_field, price_form, redirect_with_warnings, select, text_area};
 use crate::admin_client::{AdminClient, ApiReply, list, text};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
@@ -28,49 +29,48 @@ const KIND_CHOICES: [(&str, &str); 4] = [
     ("embedding", "Embeddings"),
 ];
 
-/// The address of a model in the API.
 fn api_path(id: &str) -> String {
     format!("/models/{}", urls::escape_path(id))
 }
 
-/// The model as it is now. Where the API has no such address yet, out of the list of all.
-async fn load(clerk: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
+/// Loads the current model.
+async fn load(client: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
     if id.is_empty() {
         return Err(PageError::NotFound);
     }
-    clerk.get(&api_path(id)).await
+    client.get(&api_path(id)).await
 }
 
-/// What is stored of a model, if anything is.
+/// Stored settings of a model.
 fn stored_settings(model: &Value) -> Option<Map<String, Value>> {
     model.get("settings").and_then(Value::as_object).cloned()
 }
 
-/// What a model costs now, in writing.
-fn current_prices(desk: &ConsoleState, id: &str) -> Value {
+/// Current prices of a model as JSON.
+fn current_prices(state: &ConsoleState, id: &str) -> Value {
     let written = |catalog: &catalog::Catalog| {
         catalog.get(id).map(|model| price_form::to_json(&model.prices)).unwrap_or_default()
     };
-    Value::Object(desk.with_catalog(written))
+    Value::Object(state.with_catalog(written))
 }
 
 /// `GET /console/models/edit?id=…`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let model = load(&clerk, asked.get_trimmed("id", MAX_ID_BYTES)?).await?;
-    let fields = model_fields(&desk, &model.value);
-    Ok(form(&signed, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
+    let client = AdminClient::new(&state, &user);
+    let model = load(&client, query.get_trimmed("id", MAX_ID_BYTES)?).await?;
+    let fields = model_fields(&state, &model.value);
+    Ok(form(&user, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
 }
 
-/// A model as fields: what is stored of it, or else how it is.
-fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
+/// Form fields of a model: its stored settings, or its current values.
+fn model_fields(state: &ConsoleState, model: &Value) -> FormFields {
     let id = text(model, "id");
     let stored = stored_settings(model).map(Value::Object).unwrap_or_default();
-    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(desk, id));
+    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(state, id));
     let lanes = if stored.get("lanes").is_some() { &stored } else { model };
     let lanes: Vec<String> = list(lanes, "lanes").iter().map(lane_line).collect();
     let mut fields = price_form::price_fields(&price);
@@ -80,7 +80,7 @@ fn model_fields(desk: &ConsoleState, model: &Value) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// A lane as a line: its name, and behind it its weight, where it has one.
+/// A lane as one line: name, and weight if it has one.
 fn lane_line(lane: &Value) -> String {
     match lane {
         Value::String(name) => name.clone(),
@@ -91,7 +91,7 @@ fn lane_line(lane: &Value) -> String {
     }
 }
 
-/// The lanes of a form. What was said of one beyond its weight stays with it.
+/// Reads the lanes of a form. Other stored settings of a lane are kept.
 fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, FieldErrors> {
     let lines = fields.get("lanes").lines().map(str::trim).filter(|line| !line.is_empty());
     let read = lines.map(|line| {
@@ -99,12 +99,12 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
             Some((name, weight)) => match weight.parse::<u32>() {
                 Ok(weight) => (name.trim(), Some(weight)),
                 Err(_) => {
-                    let mut wrongs = FieldErrors::default();
-                    wrongs.add(
+                    let mut errors = FieldErrors::default();
+                    errors.add(
                         "lanes",
                         format!("`{line}`: write provider/model, and a weight behind it."),
                     );
-                    return Err(wrongs);
+                    return Err(errors);
                 }
             },
             None => (line, None),
@@ -122,10 +122,10 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
     read.collect()
 }
 
-/// The settings a form stands for: those that were there, with what it says put in their place.
-/// Prices that are the model's anyway are not written down, so that they follow the directory.
+/// Merges the form into the stored settings. Prices equal to the model's own are not stored, so
+/// they keep following the directory.
 fn settings_body(
-    desk: &ConsoleState,
+    state: &ConsoleState,
     id: &str,
     before: Map<String, Value>,
     fields: &FormFields,
@@ -135,7 +135,7 @@ fn settings_body(
     let lanes = parse_lanes(fields, list(&own, "lanes"))?;
     settings.insert("lanes".to_owned(), Value::Array(lanes));
     let price = price_form::parse(fields)?.map(Value::Object);
-    let follows = own.get("price").is_none() && price == Some(current_prices(desk, id));
+    let follows = own.get("price").is_none() && price == Some(current_prices(state, id));
     match price.filter(|_| !follows) {
         Some(price) => drop(settings.insert("price".to_owned(), price)),
         None => drop(settings.remove("price")),
@@ -147,115 +147,116 @@ fn settings_body(
     Ok(Value::Object(settings))
 }
 
-/// The fields an objection of the API can be beside.
+/// Names of the fields that can show an error of the API.
 fn field_names() -> Vec<&'static str> {
     price_form::field_names().into_iter().chain(["id", "kind", "lanes"]).collect()
 }
 
 /// `POST /console/models/edit`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let model = load(&clerk, id).await?;
-    let (status, wrongs) = match settings_body(
-        &desk,
-        id,
-        stored_settings(&model.value).unwrap_or_default(),
-        &fields,
-    ) {
-        Ok(body) => {
-            match clerk.change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body).await? {
-                Ok(saved) => {
-                    return Ok(redirect_with_warnings(
-                        &signed,
-                        PAGE_PATH,
-                        &saved.value,
-                        "/console/models?told=saved",
-                    ));
+    let model = load(&client, id).await?;
+    let (status, errors) =
+        match settings_body(&state, id, stored_settings(&model.value).unwrap_or_default(), &fields)
+        {
+            Ok(body) => {
+                match client
+                    .change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body)
+                    .await?
+                {
+                    Ok(saved) => {
+                        return Ok(redirect_with_warnings(
+                            &user,
+                            PAGE_PATH,
+                            &saved.value,
+                            "/console/models?told=saved",
+                        ));
+                    }
+                    Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
                 }
-                Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
             }
-        }
-        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
-    };
-    Ok(form(&signed, status, Some(&model), &fields, &wrongs))
+            Err(errors) => (StatusCode::BAD_REQUEST, errors),
+        };
+    Ok(form(&user, status, Some(&model), &fields, &errors))
 }
 
 /// `GET /console/models/new`
 pub(crate) async fn new_form(
-    signed: SignedInUser,
-    State(desk): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
 ) -> Result<Response, PageError> {
-    // Whoever may not add one is told before they fill a form.
-    AdminClient::new(&desk, &signed).get("/settings").await?;
-    Ok(form(&signed, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
+    // Checks the rights before showing the form.
+    AdminClient::new(&state, &user).get("/settings").await?;
+    Ok(form(&user, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
 }
 
 /// `POST /console/models`
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let told = clerk.get("/models").await?.value;
-    let mut wrongs = FieldErrors::default();
+    let reply = client.get("/models").await?.value;
+    let mut errors = FieldErrors::default();
     if id.is_empty() {
-        wrongs.add("id", "What callers ask for, please.");
-    } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
-        wrongs.add("id", "There is a model of this id already.");
+        errors.add("id", "What callers ask for, please.");
+    } else if list(&reply, "data").iter().any(|one| text(one, "id") == id) {
+        errors.add("id", "There is a model of this id already.");
     }
     let mut status = StatusCode::BAD_REQUEST;
-    if wrongs.is_empty() {
-        match settings_body(&desk, id, Map::new(), &fields) {
-            Ok(body) => match clerk.change(Method::PUT, &api_path(id), "", &body).await? {
+    if errors.is_empty() {
+        match settings_body(&state, id, Map::new(), &fields) {
+            Ok(body) => match client.change(Method::PUT, &api_path(id), "", &body).await? {
                 Ok(saved) => {
                     return Ok(redirect_with_warnings(
-                        &signed,
+                        &user,
                         PAGE_PATH,
                         &saved.value,
                         &page_of(id),
                     ));
                 }
                 Err(refusal) => {
-                    (status, wrongs) = (refusal.status, refusal.field_errors(&field_names()))
+                    (status, errors) = (refusal.status, refusal.field_errors(&field_names()))
                 }
             },
-            Err(more) => wrongs = more,
+            Err(more) => errors = more,
         }
     }
-    Ok(form(&signed, status, None, &fields, &wrongs))
+    Ok(form(&user, status, None, &fields, &errors))
 }
 
 /// `POST /console/models/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
+    let client = AdminClient::new(&state, &user);
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    match clerk.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await? {
+    match client.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await?
+    {
         Ok(_) => Ok(redirect_to("/console/models?told=removed")),
         Err(refusal) => {
-            let model = load(&clerk, id).await?;
-            let fields = model_fields(&desk, &model.value);
-            Ok(form(&signed, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
+            let model = load(&client, id).await?;
+            let fields = model_fields(&state, &model.value);
+            Ok(form(&user, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
         }
     }
 }
 
 fn form(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     status: StatusCode,
     model: Option<&ApiReply>,
     fields: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let id = fields.get("id");
     let nothing = json!({});
@@ -269,7 +270,7 @@ fn form(
         div.title.close {
             @if model.is_some() { h1.id { bdi { (id) } } (source_badge(facts)) } @else { h1 { (title) } }
         }
-        (error_summary(wrongs))
+        (error_summary(errors))
         @if let Some(why) = facts.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
@@ -285,17 +286,17 @@ fn form(
                         autofocus: true,
                         help: Some("What callers ask for."),
                         ..FormInput::default()
-                    }.render(wrongs)),
+                    }.render(errors)),
                 }
                 (text_area(
                     ("lanes", "Lanes"),
                     fields.get("lanes"),
                     "provider/model, one a line, in the order in which they are tried; a number \
                      behind one is its weight.",
-                    wrongs,
+                    errors,
                 ))
-                (select(("kind", "Kind"), fields.get("kind"), &KIND_CHOICES, wrongs))
-                (price_form::render(fields, wrongs))
+                (select(("kind", "Kind"), fields.get("kind"), &KIND_CHOICES, errors))
+                (price_form::render(fields, errors))
                 div.actions {
                     button.button type="submit" { @if model.is_some() { "Save" } @else { "Add the model" } }
                     a.button.quiet href=(PAGE_PATH) { "Cancel" }
@@ -304,14 +305,14 @@ fn form(
             @if let (Some(model), "stored") = (model, from) { (removal_form(model, id)) }
         }
     };
-    page(status, &Layout::signed_in(title, &signed.account).with_nav(PAGE_PATH), &body)
+    page(status, &Layout::signed_in(title, &user.account).with_nav(PAGE_PATH), &body)
 }
 
 fn removal_form(model: &ApiReply, id: &str) -> Markup {
     html! {
         section.card.broad {
             details {
-                summary { "Remove what is said here" }
+                summary { "Remove these settings" }
                 form method="post" action={ (PAGE_PATH) "/remove" } {
                     (etag_field(model))
                     input type="hidden" name="id" value=(id);
@@ -324,7 +325,7 @@ fn removal_form(model: &ApiReply, id: &str) -> Markup {
     }
 }
 
-/// A model that is configured elsewhere.
+/// Facts of a model that cannot be changed here.
 fn read_only_facts(facts: &Value, fields: &FormFields) -> Markup {
     html! {
         section.card.broad {

@@ -1,4 +1,4 @@
-//! Models and prices: every model with its lanes and what it costs, to look for and to change.
+//! List of all models with lanes and prices.
 
 use std::sync::Arc;
 
@@ -25,22 +25,22 @@ const KIND_CHOICES: [(&str, &str); 4] =
 
 /// `GET /console/models`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
     let (words, kind) = (
-        asked.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
-        asked.get_trimmed("kind", MAX_QUERY_BYTES)?,
+        query.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
+        query.get_trimmed("kind", MAX_QUERY_BYTES)?,
     );
-    let told = AdminClient::new(&desk, &signed).get("/models").await?.value;
+    let reply = AdminClient::new(&state, &user).get("/models").await?.value;
     let fits = |model: &&Value| {
         let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();
         (kind.is_empty() || text(model, "model_type") == kind)
             && words.split_whitespace().all(|word| name.contains(word))
     };
-    let found: Vec<&Value> = list(&told, "data").iter().filter(fits).collect();
-    let page: usize = asked.get("page").parse().unwrap_or(1).max(1);
+    let found: Vec<&Value> = list(&reply, "data").iter().filter(fits).collect();
+    let page: usize = query.get("page").parse().unwrap_or(1).max(1);
     let shown = found.iter().skip((page - 1).saturating_mul(PER_PAGE)).take(PER_PAGE).copied();
     let more = found.len() > page.saturating_mul(PER_PAGE);
     let body = html! {
@@ -48,15 +48,15 @@ pub(crate) async fn show(
             h1 { "Models & prices" }
             div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a model" } }
         }
-        @match asked.get("told") {
+        @match query.get("told") {
             "saved" => p.told role="status" { "Saved. It counts at once, for calls from now on." },
-            "removed" => p.told role="status" { "What was said of the model here is gone." },
+            "removed" => p.told role="status" { "The settings of the model were removed." },
             _ => {}
         }
         form.filters method="get" action=(PAGE_PATH) role="search" {
             div.field.grow {
                 label for="q" { "Model or lane" }
-                input #q name="q" type="search" value=(asked.get("q")) autocomplete="off";
+                input #q name="q" type="search" value=(query.get("q")) autocomplete="off";
             }
             div.field {
                 label for="kind" { "Kind" }
@@ -75,24 +75,23 @@ pub(crate) async fn show(
             (table(shown))
         }
         nav.pager aria-label="Pages of models" {
-            @if page > 1 { a rel="prev" href=(list_path(&asked, page - 1)) { "← Before" } }
-            @if more { a rel="next" href=(list_path(&asked, page + 1)) { "More →" } }
+            @if page > 1 { a rel="prev" href=(list_path(&query, page - 1)) { "← Before" } }
+            @if more { a rel="next" href=(list_path(&query, page + 1)) { "More →" } }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Models & prices", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Models & prices", &user.account).with_nav(PAGE_PATH), &body))
 }
 
-fn list_path(asked: &FormFields, page: usize) -> String {
-    let (q, kind) = (urls::escape_value(asked.get("q")), urls::escape_value(asked.get("kind")));
+fn list_path(query: &FormFields, page: usize) -> String {
+    let (q, kind) = (urls::escape_value(query.get("q")), urls::escape_value(query.get("kind")));
     format!("{PAGE_PATH}?q={q}&kind={kind}&page={page}")
 }
 
-/// The address of a model's page.
 pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/edit?id={}", urls::escape_value(id))
 }
 
-/// The names of a model's lanes, which may be written with more to say of them.
+/// Names of a model's lanes; a lane is a string or an object.
 pub(super) fn lane_names<'a>(model: &'a Value) -> Vec<&'a str> {
     let name = |lane: &'a Value| match lane {
         Value::String(name) => Some(name.as_str()),
@@ -111,7 +110,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                     th scope="col" { "Lanes" }
                     th.num scope="col" { "Input" }
                     th.num scope="col" { "Output" }
-                    th scope="col" { "Said" }
+                    th scope="col" { "Source" }
                 } }
                 tbody {
                     @for model in models {
@@ -125,13 +124,13 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                             }
                             td data-label="Kind" { (text(model, "model_type")) }
                             td data-label="Lanes" {
-                                span.wrap.small { @for (place, lane) in lane_names(model).iter().enumerate() {
-                                    @if place > 0 { ", " } bdi { (lane) }
+                                span.wrap.small { @for (index, lane) in lane_names(model).iter().enumerate() {
+                                    @if index > 0 { ", " } bdi { (lane) }
                                 } }
                             }
                             td.num data-label="Input" { (dollars(pricing, "input")) }
                             td.num data-label="Output" { (dollars(pricing, "output")) }
-                            td data-label="Said" { (source_badge(model)) }
+                            td data-label="Source" { (source_badge(model)) }
                         }
                     }
                 }
@@ -141,7 +140,7 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
     }
 }
 
-/// A price as the list has it.
+/// Formats a price of the list.
 fn dollars(pricing: &Value, name: &str) -> String {
     match pricing.get(name) {
         Some(Value::Number(number)) => display::with_cents(&number.to_string()),

@@ -1,4 +1,4 @@
-//! One account, as an administrator sees it: its role, what it may spend, the ways into it.
+//! One account for administrators: role, spending terms, sign-in methods.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use store::AccountRole;
 use super::{ETAG_FIELD, etag_field, select, text_or_null};
 use crate::admin_client::{AdminClient, AdminRefusal, ApiReply, text};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, ok_page, page, redirect_to};
+use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
 use crate::pages::copy_block;
 use crate::pages::people::role_description;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
@@ -24,31 +25,30 @@ use crate::{display, urls};
 use admin::may_grant_role;
 
 const PEOPLE_PATH: &str = "/console/people";
-/// The fields of the terms, which are those of the API.
+/// Fields of the terms, named as in the API.
 const TERM_FIELDS: [&str; 6] =
     ["cap_usd", "budget.most_usd", "budget.per", "limits.rpm", "limits.tpm", "limits.concurrency"];
 
 type AccountPath = Result<Path<String>, PathRejection>;
 
-/// Who is asked about, and by whom.
+/// The account on the page, and the client to change it.
 struct AccountPage {
     client: AdminClient,
     id: String,
 }
 
 impl AccountPage {
-    fn new(desk: &ConsoleState, signed: &SignedInUser, id: AccountPath) -> Result<Self, PageError> {
+    fn new(state: &ConsoleState, user: &SignedInUser, id: AccountPath) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
-        Ok(Self { client: AdminClient::new(desk, signed), id })
+        Ok(Self { client: AdminClient::new(state, user), id })
     }
 
-    /// Their address in the API.
     fn api_path(&self, behind: &str) -> String {
         format!("/users/{}{behind}", urls::escape_value(&self.id))
     }
 
-    fn redirect_with_notice(&self, told: &str) -> Response {
-        redirect_to(&format!("{PEOPLE_PATH}/{}?told={told}", urls::escape_value(&self.id)))
+    fn redirect_with_notice(&self, notice: &str) -> Response {
+        redirect_to(&format!("{PEOPLE_PATH}/{}?told={notice}", urls::escape_value(&self.id)))
     }
 
     async fn change(
@@ -68,13 +68,13 @@ impl AccountPage {
 
 /// `GET /console/people/{id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
-    QueryFields(asked): QueryFields,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
-    let told = match asked.get("told") {
+    let person = AccountPage::new(&state, &user, id)?;
+    let notice = match query.get("told") {
         "role" => Some("The role is changed."),
         "locked" => Some("The account is locked out: its sessions are over and its keys stop."),
         "open" => Some("The account is let in again."),
@@ -84,54 +84,54 @@ pub(crate) async fn show(
     };
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
-    render_page(&signed, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), told)
+    render_page(&user, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), notice)
         .await
 }
 
 /// `POST /console/people/{id}/role`
 pub(crate) async fn role(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
+    let person = AccountPage::new(&state, &user, id)?;
     let body = json!({ "role": fields.get("role") });
     match person.change("", fields.get(ETAG_FIELD), &body).await? {
         Ok(_) => Ok(person.redirect_with_notice("role")),
-        Err(refusal) => rejected_page(&signed, &person, &refusal).await,
+        Err(refusal) => rejected_page(&user, &person, &refusal).await,
     }
 }
 
 /// `POST /console/people/{id}/lock`
 pub(crate) async fn lock(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
+    let person = AccountPage::new(&state, &user, id)?;
     let locked = fields.get("disabled") == "true";
     match person.change("", fields.get(ETAG_FIELD), &json!({ "disabled": locked })).await? {
         Ok(_) => Ok(person.redirect_with_notice(if locked { "locked" } else { "open" })),
-        Err(refusal) => rejected_page(&signed, &person, &refusal).await,
+        Err(refusal) => rejected_page(&user, &person, &refusal).await,
     }
 }
 
 /// `POST /console/people/{id}/terms`
 pub(crate) async fn terms(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
-    let mut wrongs = FieldErrors::default();
+    let person = AccountPage::new(&state, &user, id)?;
+    let mut errors = FieldErrors::default();
     let mut limit = |name: &'static str| match fields.get(name).trim() {
         "" => Value::Null,
         text => text.parse::<u32>().map_or_else(
             |_| {
-                wrongs.add(name, "A whole number above zero, or nothing.");
+                errors.add(name, "A whole number above zero, or nothing.");
                 Value::Null
             },
             Value::from,
@@ -148,68 +148,67 @@ pub(crate) async fn terms(
     let body =
         json!({ "cap_usd": text_or_null(&fields, "cap_usd"), "budget": budget, "limits": limits });
     let mut status = StatusCode::BAD_REQUEST;
-    if wrongs.is_empty() {
+    if errors.is_empty() {
         match person.change("/terms", fields.get(ETAG_FIELD), &body).await? {
             Ok(_) => return Ok(person.redirect_with_notice("terms")),
-            Err(refusal) => (status, wrongs) = (refusal.status, refusal.field_errors(&TERM_FIELDS)),
+            Err(refusal) => (status, errors) = (refusal.status, refusal.field_errors(&TERM_FIELDS)),
         }
     }
     let now = person.client.get(&person.api_path("/terms")).await?;
-    render_page(&signed, &person, status, (&now, &fields), &wrongs, None).await
+    render_page(&user, &person, status, (&now, &fields), &errors, None).await
 }
 
-/// `POST /console/people/{id}/reset`: a link to choose another password, to be handed over.
+/// `POST /console/people/{id}/reset`: creates a password link to hand over.
 pub(crate) async fn reset(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
+    let person = AccountPage::new(&state, &user, id)?;
     let made = match person.change("/reset", "", &json!({})).await? {
         Ok(made) => made.value,
-        Err(refusal) => return rejected_page(&signed, &person, &refusal).await,
+        Err(refusal) => return rejected_page(&user, &person, &refusal).await,
     };
     let body = html! {
         section.card.broad {
             h1 { "A link to choose a password" }
-            p { "Hand this to whoever the account belongs to. It is shown this once, works once, "
+            p { "Give this link to the owner of the account. It is shown once, works once, "
                 "and for half an hour." }
             (copy_block("reset", "Link", text(&made, "link")))
             p.actions { a.button href={ (PEOPLE_PATH) "/" (urls::escape_value(&person.id)) } { "Done" } }
         }
     };
     Ok(ok_page(
-        &Layout::signed_in("A link to choose a password", &signed.account).with_nav(PEOPLE_PATH),
+        &Layout::signed_in("A link to choose a password", &user.account).with_nav(PEOPLE_PATH),
         &body,
     ))
 }
 
 /// `POST /console/people/{id}/sign-out`
 pub(crate) async fn sign_out(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: AccountPath,
 ) -> Result<Response, PageError> {
-    let person = AccountPage::new(&desk, &signed, id)?;
+    let person = AccountPage::new(&state, &user, id)?;
     match person.change("/sign-out", "", &json!({})).await? {
         Ok(_) => Ok(person.redirect_with_notice("out")),
-        Err(refusal) => rejected_page(&signed, &person, &refusal).await,
+        Err(refusal) => rejected_page(&user, &person, &refusal).await,
     }
 }
 
-/// The page again, with what stands against a change.
+/// Renders the page with the reason a change was refused.
 async fn rejected_page(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     person: &AccountPage,
     refusal: &AdminRefusal,
 ) -> Result<Response, PageError> {
     let terms = person.client.get(&person.api_path("/terms")).await?;
     let fields = term_fields(&terms.value);
-    let wrongs = refusal.field_errors(&["role"]);
-    render_page(signed, person, refusal.status, (&terms, &fields), &wrongs, None).await
+    let errors = refusal.field_errors(&["role"]);
+    render_page(user, person, refusal.status, (&terms, &fields), &errors, None).await
 }
 
-/// The terms as fields.
 fn term_fields(terms: &Value) -> FormFields {
     let of = |name: &'static str| {
         let value = name.split('.').try_fold(terms, |value, part| value.get(part));
@@ -225,7 +224,6 @@ fn term_fields(terms: &Value) -> FormFields {
     FormFields::prefilled(TERM_FIELDS.map(of).to_vec())
 }
 
-/// An amount without the zeros at its end.
 fn trim_amount(amount: &str) -> String {
     match amount.split_once('.') {
         Some((whole, cents)) if cents.trim_end_matches('0').is_empty() => whole.to_owned(),
@@ -235,12 +233,12 @@ fn trim_amount(amount: &str) -> String {
 }
 
 async fn render_page(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     person: &AccountPage,
     status: StatusCode,
     (terms, fields): (&ApiReply, &FormFields),
-    wrongs: &FieldErrors,
-    told: Option<&str>,
+    errors: &FieldErrors,
+    notice: Option<&str>,
 ) -> Result<Response, PageError> {
     let account = person.client.get(&person.api_path("")).await?;
     let facts = &account.value;
@@ -253,8 +251,8 @@ async fn render_page(
             h1 { bdi { (name) } }
             @if locked { span.badge.off { "Locked" } } @else { span.badge.good { "Active" } }
         }
-        @if let Some(told) = told { p.told role="status" { (told) } }
-        (error_summary(wrongs))
+        @if let Some(notice) = notice { p.told role="status" { (notice) } }
+        (error_summary(errors))
         div.columns {
             section.card {
                 h2 { "Account" }
@@ -277,9 +275,9 @@ async fn render_page(
                         a href={ "/console/audit?actor=" (urls::escape_value(&person.id)) } { "what they changed" }
                     } }
                 }
-                (role_form(signed, &account, &at, wrongs))
+                (role_form(user, &account, &at, errors))
             }
-            section.card { h2 { "What it may spend, and how fast" } (terms_form(&at, terms, fields, wrongs)) }
+            section.card { h2 { "What it may spend, and how fast" } (terms_form(&at, terms, fields, errors)) }
             section.card {
                 h2 { "Ways in" }
                 @if !locked {
@@ -294,26 +292,26 @@ async fn render_page(
             }
         }
     };
-    Ok(page(status, &Layout::signed_in(name, &signed.account).with_nav(PEOPLE_PATH), &body))
+    Ok(page(status, &Layout::signed_in(name, &user.account).with_nav(PEOPLE_PATH), &body))
 }
 
-fn role_form(signed: &SignedInUser, account: &ApiReply, at: &str, wrongs: &FieldErrors) -> Markup {
+fn role_form(user: &SignedInUser, account: &ApiReply, at: &str, errors: &FieldErrors) -> Markup {
     let own = text(&account.value, "role");
     let options: Vec<(&str, &str)> = AccountRole::ALL
         .into_iter()
-        .filter(|role| role.word() == own || may_grant_role(signed.account.role, *role))
+        .filter(|role| role.word() == own || may_grant_role(user.account.role, *role))
         .map(|role| (role.word(), role_description(role)))
         .collect();
     html! {
         form method="post" action={ (at) "/role" } {
             (etag_field(account))
-            (select(("role", "Role"), own, &options, wrongs))
+            (select(("role", "Role"), own, &options, errors))
             button.button.quiet type="submit" { "Change the role" }
         }
     }
 }
 
-fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, errors: &FieldErrors) -> Markup {
     let periods = [("day", "every day"), ("week", "every week"), ("month", "every month")];
     let limit = |name: &'static str, label: &'static str| {
         let value = fields.get(name);
@@ -326,7 +324,7 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErr
             mark_optional: false,
             ..FormInput::default()
         }
-        .render(wrongs)
+        .render(errors)
     };
     html! {
         p.muted { "For all keys of the account together; nothing is no limit." }
@@ -338,7 +336,7 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErr
                 value: fields.get("cap_usd"),
                 input_mode: Some("decimal"),
                 ..FormInput::default()
-            }.render(wrongs))
+            }.render(errors))
             div.row {
                 (FormInput {
                     name: "budget.most_usd",
@@ -346,8 +344,8 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, wrongs: &FieldErr
                     value: fields.get("budget.most_usd"),
                     input_mode: Some("decimal"),
                     ..FormInput::default()
-                }.render(wrongs))
-                (select(("budget.per", "for"), fields.get("budget.per"), &periods, wrongs))
+                }.render(errors))
+                (select(("budget.per", "for"), fields.get("budget.per"), &periods, errors))
             }
             div.row {
                 (limit("limits.rpm", "Requests per minute"))

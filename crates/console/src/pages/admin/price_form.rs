@@ -1,4 +1,4 @@
-//! Prices in a form: one field for each plain price, and what has parts of its own as JSON.
+//! Price form: one field per plain price, and JSON for structured prices.
 
 use canon::Price;
 use catalog::{ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::text_area;
 use crate::form::{FieldErrors, FormFields, FormInput};
 
-/// The plain prices: their fields, which are those of the API, and what they are for.
+/// Plain prices: field name in the API, and label.
 pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.input", "Input"),
     ("price.output", "Output"),
@@ -25,13 +25,13 @@ pub(super) const PRICE_FIELDS: [(&str, &str); 14] = [
     ("price.per_image", "An image"),
     ("price.per_search", "A search"),
 ];
-/// Those of them that are per million tokens; the others are for one.
+/// The first entries are per million tokens; the others are per unit.
 const PER_MILLION_COUNT: usize = 10;
-/// The field of all other prices, and what they are.
+/// Field for the structured prices as JSON, and their names.
 const FURTHER_FIELD: &str = "price.further";
 const STRUCTURED_PRICES: [&str; 6] = ["pictures", "long", "batch", "flex", "priority", "fast"];
 
-/// Prices in writing, as the API takes them.
+/// Prices as JSON, as the API accepts them.
 pub(super) fn to_json(prices: &ModelPrices) -> Map<String, Value> {
     // Named one by one, so that a new price cannot be forgotten here.
     let ModelPrices {
@@ -95,8 +95,8 @@ fn rates_json(rates: &TokenRates) -> Value {
         ("cache_write", cache_write),
         ("cache_write_long", cache_write_long),
     ];
-    let said = all.into_iter().filter_map(|(name, price)| Some((name, price?.to_per_million())));
-    said.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
+    let listed = all.into_iter().filter_map(|(name, price)| Some((name, price?.to_per_million())));
+    listed.map(|(name, price)| (name.to_owned(), Value::from(price))).collect()
 }
 
 fn long_json(long: &LongPromptPrices) -> Value {
@@ -115,7 +115,7 @@ fn image_json(picture: &ImagePrice) -> Value {
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// Written prices as fields.
+/// Form fields of prices.
 pub(super) fn price_fields(price: &Value) -> Vec<(&'static str, String)> {
     let of = |(name, _): (&'static str, _)| {
         let own = name.strip_prefix("price.").unwrap_or_default();
@@ -134,15 +134,15 @@ pub(super) fn price_fields(price: &Value) -> Vec<(&'static str, String)> {
     PRICE_FIELDS.map(of).into_iter().chain([(FURTHER_FIELD, further)]).collect()
 }
 
-/// The prices of a form, in writing; nothing where it says nothing.
+/// Reads the prices of a form; `None` if it is empty.
 pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, FieldErrors> {
     let mut price = Map::new();
     let further = match fields.get(FURTHER_FIELD).trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|why| {
-            let mut wrongs = FieldErrors::default();
-            wrongs.add(FURTHER_FIELD, format!("This is no JSON object: {why}."));
-            wrongs
+            let mut errors = FieldErrors::default();
+            errors.add(FURTHER_FIELD, format!("This is no JSON object: {why}."));
+            errors
         })?,
     };
     for (name, _) in PRICE_FIELDS {
@@ -155,12 +155,12 @@ pub(super) fn parse(fields: &FormFields) -> Result<Option<Map<String, Value>>, F
     Ok((!price.is_empty()).then_some(price))
 }
 
-/// The names of all fields, as far as an objection can be beside them.
+/// Names of the fields that can show an error.
 pub(super) fn field_names() -> Vec<&'static str> {
     PRICE_FIELDS.into_iter().map(|(name, _)| name).chain(["price"]).collect()
 }
 
-pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+pub(super) fn render(fields: &FormFields, errors: &FieldErrors) -> Markup {
     let input = |(name, label): (&'static str, &'static str)| {
         let value = fields.get(name);
         let mode = Some("decimal");
@@ -172,9 +172,9 @@ pub(super) fn render(fields: &FormFields, wrongs: &FieldErrors) -> Markup {
             mark_optional: false,
             ..FormInput::default()
         }
-        .render(wrongs)
+        .render(errors)
     };
-    let wrong = wrongs.get("price").or(wrongs.get(FURTHER_FIELD));
+    let wrong = errors.get("price").or(errors.get(FURTHER_FIELD));
     let mut own = FieldErrors::default();
     if let Some(why) = wrong {
         own.add(FURTHER_FIELD, why);
@@ -207,7 +207,7 @@ mod tests {
     use catalog::{ModelDirectory, PriceList};
 
     #[test]
-    fn prices_of_the_directory_survive_the_form() {
+    fn directory_prices_round_trip_through_the_form() {
         let mut seen = 0;
         for model in ModelDirectory::embedded().models() {
             let price = Value::Object(to_json(&model.prices));

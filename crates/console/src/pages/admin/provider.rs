@@ -1,4 +1,4 @@
-//! One provider: its settings, its credentials, whether they are accepted, and its end.
+//! One provider: settings, credentials, credential check, removal.
 
 use std::sync::Arc;
 
@@ -15,148 +15,144 @@ use super::{ETAG_FIELD, etag_field, redirect_with_warnings};
 use crate::admin_client::{AdminClient, ApiReply, count, list, text, texts};
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::urls;
 
-/// How many lanes are shown, so that the page stays small.
+/// Limits the size of the page.
 const MAX_LANES: usize = 150;
 
 type ProviderPath = Result<Path<String>, PathRejection>;
 
-/// The provider of an address, and who asks for it.
+/// The provider on the page, and the client to change it.
 struct ProviderPage {
     client: AdminClient,
     id: String,
 }
 
 impl ProviderPage {
-    fn new(
-        desk: &ConsoleState,
-        signed: &SignedInUser,
-        id: ProviderPath,
-    ) -> Result<Self, PageError> {
+    fn new(state: &ConsoleState, user: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
-        Ok(Self { client: AdminClient::new(desk, signed), id })
+        Ok(Self { client: AdminClient::new(state, user), id })
     }
 
-    /// Its address in the API.
     fn api_path(&self, behind: &str) -> String {
         format!("/providers/{}{behind}", urls::escape_value(&self.id))
     }
 
-    /// The provider as it is now.
+    /// Loads the current provider.
     async fn load(&self) -> Result<ApiReply, PageError> {
         self.client.get(&self.api_path("")).await
     }
 
-    fn redirect_with_notice(&self, told: &str) -> Response {
-        redirect_to(&format!("{}?told={told}", page_of(&self.id)))
+    fn redirect_with_notice(&self, notice: &str) -> Response {
+        redirect_to(&format!("{}?told={notice}", page_of(&self.id)))
     }
 }
 
-/// What the page says beside the provider itself.
+/// Messages and entered values shown with the provider.
 #[derive(Default)]
 struct ProviderNotices<'a> {
     notice: Option<&'a str>,
-    /// What was entered, where a form was not taken.
+    /// Values of a rejected form.
     entered: Option<&'a FormFields>,
-    wrongs: FieldErrors,
-    /// How each credential was received.
+    errors: FieldErrors,
+    /// Result of the check of each credential.
     checked: Option<&'a [Value]>,
 }
 
 /// `GET /console/providers/{id}`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
-    QueryFields(asked): QueryFields,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let told = match asked.get("told") {
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let notice = match query.get("told") {
         "added" => Some("The provider is there. Check whether it accepts the credential."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
         "dropped" => {
-            Some("Saved. The address is another one, so its credentials are gone: add them anew.")
+            Some("Saved. The address is another one, so its credentials are gone: add them again.")
         }
         "credential" => Some("The credential was added; it is not shown again."),
         "removed" => Some("The credential was removed."),
         _ => None,
     };
-    let now = place.load().await?;
+    let now = page_client.load().await?;
     Ok(render_page(
-        &signed,
+        &user,
         &now,
         StatusCode::OK,
-        &ProviderNotices { notice: told, ..ProviderNotices::default() },
+        &ProviderNotices { notice, ..ProviderNotices::default() },
     ))
 }
 
 /// `POST /console/providers/{id}`
 pub(crate) async fn change(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let now = place.load().await?;
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let now = page_client.load().await?;
     let settings = now.value.get("settings").and_then(Value::as_object).cloned();
     let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
-    let (status, wrongs) = match read {
+    let (status, errors) = match read {
         Ok(body) => {
-            match place
+            match page_client
                 .client
-                .change(Method::PUT, &place.api_path(""), fields.get(ETAG_FIELD), &body)
+                .change(Method::PUT, &page_client.api_path(""), fields.get(ETAG_FIELD), &body)
                 .await?
             {
                 Ok(saved) => {
                     let dropped = count(&saved.value, "dropped_credentials") > Some(0);
                     let back = format!(
                         "{}?told={}",
-                        page_of(&place.id),
+                        page_of(&page_client.id),
                         if dropped { "dropped" } else { "saved" }
                     );
-                    return Ok(redirect_with_warnings(&signed, PAGE_PATH, &saved.value, &back));
+                    return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.value, &back));
                 }
                 Err(refusal) => (refusal.status, refusal.field_errors(&FORM_FIELDS)),
             }
         }
-        Err(wrongs) => (StatusCode::BAD_REQUEST, wrongs),
+        Err(errors) => (StatusCode::BAD_REQUEST, errors),
     };
-    let say = ProviderNotices { entered: Some(&fields), wrongs, ..ProviderNotices::default() };
-    Ok(render_page(&signed, &now, status, &say))
+    let notices = ProviderNotices { entered: Some(&fields), errors, ..ProviderNotices::default() };
+    Ok(render_page(&user, &now, status, &notices))
 }
 
 /// `POST /console/providers/{id}/credentials`
 pub(crate) async fn add_credential(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let (path, body) = (place.api_path("/credentials"), credential_body(&fields));
-    match place.client.change(Method::POST, &path, "", &body).await? {
-        Ok(_) => Ok(place.redirect_with_notice("credential")),
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let (path, body) = (page_client.api_path("/credentials"), credential_body(&fields));
+    match page_client.client.change(Method::POST, &path, "", &body).await? {
+        Ok(_) => Ok(page_client.redirect_with_notice("credential")),
         Err(refusal) => {
-            let now = place.load().await?;
-            // A credential that was not taken is not shown again either.
+            let now = page_client.load().await?;
+            // A rejected credential is not shown again either.
             let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
-            let wrongs = refusal.field_errors(&["name", "value", "auth"]);
-            let say =
-                ProviderNotices { entered: Some(&entered), wrongs, ..ProviderNotices::default() };
-            Ok(render_page(&signed, &now, refusal.status, &say))
+            let errors = refusal.field_errors(&["name", "value", "auth"]);
+            let notices =
+                ProviderNotices { entered: Some(&entered), errors, ..ProviderNotices::default() };
+            Ok(render_page(&user, &now, refusal.status, &notices))
         }
     }
 }
 
-/// The credential of a form. What is an object in the words of the configuration says itself how it
-/// is shown to the provider.
+/// Reads the credential of a form. A JSON object with a known authentication method is passed on as
+/// such.
 pub(super) fn credential_body(fields: &FormFields) -> Value {
     let name = match fields.get("name").trim() {
         "" => "default",
@@ -164,7 +160,7 @@ pub(super) fn credential_body(fields: &FormFields) -> Value {
     };
     let value = fields.get("value").trim();
     let auth = serde_json::from_str::<Value>(value).ok().filter(|auth| {
-        ["bearer", "header", "google", "sigv4"].iter().any(|way| auth.get(way).is_some())
+        ["bearer", "header", "google", "sigv4"].iter().any(|method| auth.get(method).is_some())
     });
     match auth {
         Some(auth) => json!({ "name": name, "auth": auth }),
@@ -174,56 +170,62 @@ pub(super) fn credential_body(fields: &FormFields) -> Value {
 
 /// `POST /console/providers/{id}/credentials/{credential}/remove`
 pub(crate) async fn remove_credential(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     ids: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path((id, credential)) = ids.map_err(|_| PageError::NotFound)?;
-    let place = ProviderPage { client: AdminClient::new(&desk, &signed), id };
-    let path = place.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
-    let removed = place.client.change(Method::DELETE, &path, "", &Value::Null).await?;
+    let page_client = ProviderPage { client: AdminClient::new(&state, &user), id };
+    let path = page_client.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
+    let removed = page_client.client.change(Method::DELETE, &path, "", &Value::Null).await?;
     removed
-        .map(|_| place.redirect_with_notice("removed"))
+        .map(|_| page_client.redirect_with_notice("removed"))
         .map_err(|refusal| refusal.into_page_error())
 }
 
 /// `POST /console/providers/{id}/check`
 pub(crate) async fn check(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let checked =
-        place.client.change(Method::POST, &place.api_path("/check"), "", &json!({})).await?;
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let checked = page_client
+        .client
+        .change(Method::POST, &page_client.api_path("/check"), "", &json!({}))
+        .await?;
     let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
-    let now = place.load().await?;
-    let say =
+    let now = page_client.load().await?;
+    let notices =
         ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
-    Ok(render_page(&signed, &now, StatusCode::OK, &say))
+    Ok(render_page(&user, &now, StatusCode::OK, &notices))
 }
 
 /// `POST /console/providers/{id}/remove`
 pub(crate) async fn remove(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let place = ProviderPage::new(&desk, &signed, id)?;
-    let path = place.api_path(if fields.contains("force") { "?force=true" } else { "" });
-    match place.client.change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null).await? {
-        Ok(gone) => Ok(redirect_with_warnings(&signed, PAGE_PATH, &gone.value, PAGE_PATH)),
+    let page_client = ProviderPage::new(&state, &user, id)?;
+    let path = page_client.api_path(if fields.contains("force") { "?force=true" } else { "" });
+    match page_client
+        .client
+        .change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null)
+        .await?
+    {
+        Ok(gone) => Ok(redirect_with_warnings(&user, PAGE_PATH, &gone.value, PAGE_PATH)),
         Err(refusal) => {
-            let now = place.load().await?;
-            let say =
-                ProviderNotices { wrongs: refusal.field_errors(&[]), ..ProviderNotices::default() };
-            Ok(render_page(&signed, &now, refusal.status, &say))
+            let now = page_client.load().await?;
+            let notices =
+                ProviderNotices { errors: refusal.field_errors(&[]), ..ProviderNotices::default() };
+            Ok(render_page(&user, &now, refusal.status, &notices))
         }
     }
 }
 
-/// `GET` on an address that only takes forms: where a browser lands that reloads one.
+/// `GET` on a path that only accepts forms, for browsers that reload the page.
 pub(crate) async fn redirect_back(
     _: SignedInUser,
     id: ProviderPath,
@@ -233,29 +235,29 @@ pub(crate) async fn redirect_back(
 }
 
 fn render_page(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     now: &ApiReply,
     status: StatusCode,
-    say: &ProviderNotices<'_>,
+    notices: &ProviderNotices<'_>,
 ) -> Response {
     let provider = &now.value;
     let id = text(provider, "id");
-    let ProviderNotices { notice: told, entered, wrongs, checked } = say;
+    let ProviderNotices { notice, entered, errors, checked } = notices;
     let settings = provider.get("settings").filter(|settings| settings.is_object());
     let stored = text(provider, "source") == "stored";
     let at = page_of(id);
     let body = html! {
         p.crumbs { a href=(PAGE_PATH) { "Providers" } " / provider" }
         div.title.close { h1 { bdi { (id) } } (source_badge(provider)) }
-        @if let Some(told) = told { p.told role="status" { (told) } }
-        (error_summary(wrongs))
+        @if let Some(notice) = notice { p.told role="status" { (notice) } }
+        (error_summary(errors))
         @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
             p.objection role="alert" { (why) }
         }
         @if let Some(results) = checked { (check_results(results)) }
         section {
             h2 { "Lanes" }
-            (super::live_toggle("lanes", "How lanes stand is fetched again by itself."))
+            (super::live_toggle("lanes", "Lane states refresh automatically."))
             div.sheet #lanes { (lane_table(list(provider, "lanes"), MAX_LANES)) }
         }
         div.columns {
@@ -266,7 +268,7 @@ fn render_page(
                         (etag_field(now))
                         @let shown = settings.unwrap_or(&Value::Null);
                         @let filled = provider_form::settings_fields(shown);
-                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), wrongs))
+                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), errors))
                         button.button.quiet type="submit" { "Save" }
                     }
                 } @else { (read_only_facts(provider)) }
@@ -276,7 +278,7 @@ fn render_page(
                 (credential_list(provider, &at, stored))
                 @if stored {
                     form method="post" action={ (at) "/credentials" } {
-                        (credential_fields(entered.map_or("", |entered| entered.get("name")), wrongs))
+                        (credential_fields(entered.map_or("", |entered| entered.get("name")), errors))
                         button.button.quiet type="submit" { "Add the credential" }
                     }
                 }
@@ -294,11 +296,11 @@ fn render_page(
                         summary { "Remove this provider" }
                         form method="post" action={ (at) "/remove" } {
                             (etag_field(now))
-                            p.help { "Its credentials are forgotten for good, and its lanes end; calls \
-                                that run go on." }
+                            p.help { "Its credentials are deleted and its lanes end. Running calls \
+                                continue." }
                             label.tick {
                                 input type="checkbox" name="force" value="true";
-                                span { "Even if models are left without a lane" }
+                                span { "Even if models lose their last lane" }
                             }
                             button.button.harm type="submit" { "Remove it" }
                         }
@@ -307,10 +309,10 @@ fn render_page(
             }
         }
     };
-    page(status, &Layout::signed_in(id, &signed.account).with_nav(PAGE_PATH), &body)
+    page(status, &Layout::signed_in(id, &user.account).with_nav(PAGE_PATH), &body)
 }
 
-/// What is said of a provider that is configured elsewhere.
+/// Facts of a provider that cannot be changed here.
 fn read_only_facts(provider: &Value) -> Markup {
     let id = text(provider, "id");
     html! {
@@ -378,8 +380,8 @@ fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
     }
 }
 
-/// The fields of a new credential, whose value is never shown again.
-fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
+/// Fields of a new credential. Its value is never shown again.
+fn credential_fields(name: &str, errors: &FieldErrors) -> Markup {
     html! {
         (FormInput {
             name: "name",
@@ -387,7 +389,7 @@ fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
             value: name,
             help: Some("To tell several apart, for example: team account."),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         (FormInput {
             name: "value",
             label: "API key of the provider",
@@ -396,12 +398,12 @@ fn credential_fields(name: &str, wrongs: &FieldErrors) -> Markup {
             required: true,
             help: Some(CREDENTIAL_HELP),
             ..FormInput::default()
-        }.render(wrongs))
-        @if let Some(why) = wrongs.get("auth") { p.objection { (why) } }
+        }.render(errors))
+        @if let Some(why) = errors.get("auth") { p.objection { (why) } }
     }
 }
 
-/// How each credential was received.
+/// Result of the check of each credential.
 fn check_results(results: &[Value]) -> Markup {
     html! {
         section role="status" {

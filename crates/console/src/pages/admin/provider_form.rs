@@ -1,4 +1,4 @@
-//! The form of a provider's settings, and adding one: from the directory, or any compatible server.
+//! Form of a provider's settings, for providers of the directory and any compatible server.
 
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use super::provider::credential_body;
 use super::providers::{PAGE_PATH, page_of};
 use crate::admin_client::{AdminClient, list, text, texts};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
-use crate::layout::{Layout, page, redirect_to};
+use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::urls;
 
-/// The formats a provider can speak, and what they are called.
+/// Request formats and their labels.
 const FORMAT_CHOICES: [(&str, &str); 5] = [
     ("chat", "Chat completions"),
     ("responses", "Responses"),
@@ -33,7 +34,7 @@ const TIMEOUT_FIELDS: [(&str, &str); 4] = [
     ("timeouts.gap", "Silence"),
     ("timeouts.total", "In all"),
 ];
-/// The fields of the form, which are those of the API.
+/// Fields of the form, named as in the API.
 pub(super) const FORM_FIELDS: [&str; 9] = [
     "speaks",
     "base",
@@ -46,35 +47,34 @@ pub(super) const FORM_FIELDS: [&str; 9] = [
     "like",
 ];
 const MAX_ID_BYTES: usize = 64;
-/// What is said of a credential's field.
+/// Help text of the credential field.
 pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Where a provider takes more \
     than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
 
-/// The settings a form stands for: those that were there, with what it says put in their place.
-/// What it does not know stays.
+/// Merges the form into the stored settings. Settings unknown to the form are kept.
 pub(super) fn settings_body(
     mut settings: Map<String, Value>,
     fields: &FormFields,
 ) -> Result<Value, FieldErrors> {
-    let mut wrongs = FieldErrors::default();
+    let mut errors = FieldErrors::default();
     let mut put = |name: &str, value: Option<Value>| match value {
         Some(value) => drop(settings.insert(name.to_owned(), value)),
         None => drop(settings.remove(name)),
     };
-    let said = |name: &str| Some(fields.get(name).trim()).filter(|text| !text.is_empty());
+    let value_of = |name: &str| Some(fields.get(name).trim()).filter(|text| !text.is_empty());
     let speaks = fields.get_all("speaks");
     put("speaks", (!speaks.is_empty()).then(|| json!(speaks)));
-    put("base", said("base").map(Value::from));
-    put("like", said("like").map(Value::from));
-    let most = said("max_in_flight").map(|text| text.parse::<u32>().map(Value::from));
+    put("base", value_of("base").map(Value::from));
+    put("like", value_of("like").map(Value::from));
+    let most = value_of("max_in_flight").map(|text| text.parse::<u32>().map(Value::from));
     if most.as_ref().is_some_and(Result::is_err) {
-        wrongs.add("max_in_flight", "A whole number above zero, or nothing.");
+        errors.add("max_in_flight", "A whole number above zero, or nothing.");
     }
     put("max_in_flight", most.and_then(Result::ok));
     let mut times = Map::new();
     for (name, _) in TIMEOUT_FIELDS {
         if let Some((_, short)) = name.split_once('.')
-            && let Some(text) = said(name)
+            && let Some(text) = value_of(name)
         {
             times.insert(short.to_owned(), Value::from(text));
         }
@@ -86,14 +86,13 @@ pub(super) fn settings_body(
             Some((word, value)) => {
                 fill.insert(word.trim().to_owned(), Value::from(value.trim()));
             }
-            None => wrongs.add("fill", format!("`{line}`: write word = value, one a line.")),
+            None => errors.add("fill", format!("`{line}`: write word = value, one a line.")),
         }
     }
     put("fill", (!fill.is_empty()).then_some(Value::Object(fill)));
-    if wrongs.is_empty() { Ok(Value::Object(settings)) } else { Err(wrongs) }
+    if errors.is_empty() { Ok(Value::Object(settings)) } else { Err(errors) }
 }
 
-/// Settings as fields.
 pub(super) fn settings_fields(settings: &Value) -> FormFields {
     let one = |name: &'static str| {
         let value = name.split('.').try_fold(settings, |value, part| value.get(part));
@@ -120,11 +119,11 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// The fields of a provider; `directory_entry` is what is known of it, or of its like in the directory.
-pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldErrors) -> Markup {
+/// Renders the fields. `known` is the stored provider or its directory entry.
+pub(super) fn render_fields(known: &Value, fields: &FormFields, errors: &FieldErrors) -> Markup {
     let like = fields.get("like");
     let words = texts(known, "fill");
-    let further = FORM_FIELDS.iter().skip(3).any(|name| wrongs.get(name).is_some());
+    let further = FORM_FIELDS.iter().skip(3).any(|name| errors.get(name).is_some());
     html! {
         @if !like.is_empty() {
             input type="hidden" name="like" value=(like);
@@ -138,7 +137,7 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
             help: Some("What comes before /v1/… or /v1beta/…, for example https://api.example.com"),
             required: like.is_empty() && words.is_empty() && known.is_null(),
             ..FormInput::default()
-        }.render(wrongs))
+        }.render(errors))
         fieldset.plain {
             legend { "Formats it speaks" @if !like.is_empty() { span.optional { " optional" } } }
             div.ticks {
@@ -150,12 +149,12 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
                     }
                 }
             }
-            @if let Some(why) = wrongs.get("speaks") { p.objection { (why) } }
+            @if let Some(why) = errors.get("speaks") { p.objection { (why) } }
         }
-        @if !words.is_empty() || !fields.get("fill").is_empty() || wrongs.get("fill").is_some() {
+        @if !words.is_empty() || !fields.get("fill").is_empty() || errors.get("fill").is_some() {
             @let help = format!("One a line: {}.", words.iter().map(|w| format!("{w} = …"))
                 .collect::<Vec<_>>().join(", "));
-            (super::text_area(("fill", "What its address needs to know"), fields.get("fill"), &help, wrongs))
+            (super::text_area(("fill", "Values for its address"), fields.get("fill"), &help, errors))
         }
         details open[further] {
             summary { "Limits and times" }
@@ -166,12 +165,12 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
                     value: fields.get("max_in_flight"),
                     input_mode: Some("numeric"),
                     ..FormInput::default()
-                }.render(wrongs))
+                }.render(errors))
                 div.row {
                     @for (name, label) in TIMEOUT_FIELDS {
                         (FormInput {
                             name, label, value: fields.get(name), mark_optional: false, ..FormInput::default()
-                        }.render(wrongs))
+                        }.render(errors))
                     }
                 }
                 p.help { "How long to wait at most, for example 5s or 2min; nothing is as for all." }
@@ -180,44 +179,44 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, wrongs: &FieldEr
     }
 }
 
-/// `GET /console/providers/new`: first which one, then its form.
+/// `GET /console/providers/new`: choice of a provider, then its form.
 pub(crate) async fn new_form(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
-    QueryFields(asked): QueryFields,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let directory = load_directory(&clerk).await?;
-    let like = asked.get_trimmed("like", MAX_ID_BYTES)?;
-    if !asked.contains("like") {
-        return Ok(choice_page(&signed, &directory));
+    let client = AdminClient::new(&state, &user);
+    let directory = load_directory(&client).await?;
+    let like = query.get_trimmed("like", MAX_ID_BYTES)?;
+    if !query.contains("like") {
+        return Ok(choice_page(&user, &directory));
     }
     let known = directory_entry(&directory, like)?;
     let fields = FormFields::prefilled(vec![("like", like.to_owned()), ("id", like.to_owned())]);
-    Ok(form_page(&signed, StatusCode::OK, known, &fields, &FieldErrors::default()))
+    Ok(form_page(&user, StatusCode::OK, known, &fields, &FieldErrors::default()))
 }
 
 /// `POST /console/providers`
 pub(crate) async fn add(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let directory = load_directory(&clerk).await?;
+    let client = AdminClient::new(&state, &user);
+    let directory = load_directory(&client).await?;
     let known = directory_entry(&directory, fields.get_trimmed("like", MAX_ID_BYTES)?)?;
     let id = fields.get_trimmed("id", MAX_ID_BYTES)?;
-    let mut wrongs = FieldErrors::default();
-    let told = clerk.get("/providers").await?.value;
+    let mut errors = FieldErrors::default();
+    let reply = client.get("/providers").await?.value;
     if id.is_empty() {
-        wrongs.add("id", "What it is to be called, please.");
-    } else if list(&told, "data").iter().any(|one| text(one, "id") == id) {
-        wrongs.add("id", "There is a provider of this name already.");
+        errors.add("id", "What it is to be called, please.");
+    } else if list(&reply, "data").iter().any(|one| text(one, "id") == id) {
+        errors.add("id", "There is a provider of this name already.");
     }
     let mut settings = settings_body(Map::new(), &fields);
     if let Ok(Value::Object(settings)) = &mut settings {
         if text(known, "id") == id {
-            // One of the directory under its own name is known there without a word.
+            // A directory entry under its own name needs no `like`.
             settings.remove("like");
         }
         if !fields.get("value").trim().is_empty() {
@@ -226,28 +225,28 @@ pub(crate) async fn add(
     }
     let mut status = StatusCode::BAD_REQUEST;
     match settings {
-        Ok(settings) if wrongs.is_empty() => {
+        Ok(settings) if errors.is_empty() => {
             let path = format!("/providers/{}", urls::escape_value(id));
-            match clerk.change(Method::PUT, &path, "", &settings).await? {
+            match client.change(Method::PUT, &path, "", &settings).await? {
                 Ok(_) => return Ok(redirect_to(&format!("{}?told=added", page_of(id)))),
                 Err(refusal) => {
                     let names: Vec<&str> = FORM_FIELDS.into_iter().chain(["id", "value"]).collect();
-                    (status, wrongs) = (refusal.status, refusal.field_errors(&names));
+                    (status, errors) = (refusal.status, refusal.field_errors(&names));
                 }
             }
         }
         Ok(_) => {}
-        Err(more) if wrongs.is_empty() => wrongs = more,
+        Err(more) if errors.is_empty() => errors = more,
         Err(_) => {}
     }
-    Ok(form_page(&signed, status, known, &fields, &wrongs))
+    Ok(form_page(&user, status, known, &fields, &errors))
 }
 
-async fn load_directory(clerk: &AdminClient) -> Result<Vec<Value>, PageError> {
-    Ok(list(&clerk.get("/directory").await?.value, "data").to_vec())
+async fn load_directory(client: &AdminClient) -> Result<Vec<Value>, PageError> {
+    Ok(list(&client.get("/directory").await?.value, "data").to_vec())
 }
 
-/// What the directory knows of one; nothing of any other compatible server.
+/// Directory entry, or null for any other compatible server.
 fn directory_entry<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, PageError> {
     if like.is_empty() {
         return Ok(&Value::Null);
@@ -255,7 +254,7 @@ fn directory_entry<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, 
     directory.iter().find(|one| text(one, "id") == like).ok_or(PageError::NotFound)
 }
 
-fn choice_page(signed: &SignedInUser, directory: &[Value]) -> Response {
+fn choice_page(user: &SignedInUser, directory: &[Value]) -> Response {
     let body = html! {
         section.card.broad {
             p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
@@ -284,17 +283,17 @@ fn choice_page(signed: &SignedInUser, directory: &[Value]) -> Response {
     };
     page(
         StatusCode::OK,
-        &Layout::signed_in("Add a provider", &signed.account).with_nav(PAGE_PATH),
+        &Layout::signed_in("Add a provider", &user.account).with_nav(PAGE_PATH),
         &body,
     )
 }
 
 fn form_page(
-    signed: &SignedInUser,
+    user: &SignedInUser,
     status: StatusCode,
     known: &Value,
     entered: &FormFields,
-    wrongs: &FieldErrors,
+    errors: &FieldErrors,
 ) -> Response {
     let what = match text(known, "name") {
         "" => "Add a provider".to_owned(),
@@ -304,7 +303,7 @@ fn form_page(
         section.card.broad {
             p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
             h1 { (what) }
-            (error_summary(wrongs))
+            (error_summary(errors))
             form method="post" action=(PAGE_PATH) {
                 (FormInput {
                     name: "id",
@@ -313,8 +312,8 @@ fn form_page(
                     required: true,
                     help: Some("What it is called in lanes: name/model."),
                     ..FormInput::default()
-                }.render(wrongs))
-                (render_fields(known, entered, wrongs))
+                }.render(errors))
+                (render_fields(known, entered, errors))
                 fieldset {
                     legend { "First credential" span.optional { " optional" } }
                     (FormInput {
@@ -324,7 +323,7 @@ fn form_page(
                         help: Some(CREDENTIAL_HELP),
                         mark_optional: false,
                         ..FormInput::default()
-                    }.render(wrongs))
+                    }.render(errors))
                 }
                 div.actions {
                     button.button type="submit" { "Add the provider" }
@@ -333,5 +332,5 @@ fn form_page(
             }
         }
     };
-    page(status, &Layout::signed_in(&what, &signed.account).with_nav(PAGE_PATH), &body)
+    page(status, &Layout::signed_in(&what, &user.account).with_nav(PAGE_PATH), &body)
 }

@@ -1,4 +1,4 @@
-//! Providers: who is asked for answers, with which credentials, and how each of their lanes stands.
+//! List of providers with their lanes and the health of each lane.
 
 use std::sync::Arc;
 
@@ -16,22 +16,21 @@ use crate::state::ConsoleState;
 use crate::urls;
 
 pub(super) const PAGE_PATH: &str = "/console/providers";
-/// How many lanes of each provider stand in the list of all.
 const MAX_LISTED_LANES: usize = 12;
 
 /// `GET /console/providers`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let told = AdminClient::new(&desk, &signed).get("/providers").await?.value;
-    let providers = list(&told, "data");
+    let reply = AdminClient::new(&state, &user).get("/providers").await?.value;
+    let providers = list(&reply, "data");
     let body = html! {
         div.title {
             h1 { "Providers" }
             div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a provider" } }
         }
-        (super::live_toggle("providers", "How lanes stand is fetched again by itself."))
+        (super::live_toggle("providers", "Lane states refresh automatically."))
         div.stack #providers {
             @if providers.is_empty() {
                 div.empty {
@@ -44,10 +43,9 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Providers", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Providers", &user.account).with_nav(PAGE_PATH), &body))
 }
 
-/// The address of a provider's page.
 pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
@@ -81,7 +79,7 @@ fn card(provider: &Value) -> Markup {
     }
 }
 
-/// Where a thing was configured, where that is told.
+/// Badge that shows where an object is configured.
 pub(super) fn source_badge(thing: &Value) -> Markup {
     let word = match text(thing, "source") {
         "" => return html! {},
@@ -94,7 +92,7 @@ pub(super) fn source_badge(thing: &Value) -> Markup {
     html! { span.badge.off { (word) } }
 }
 
-/// How each lane stands, the unwell first, as far as there is room.
+/// Table of lanes, unhealthy ones first.
 pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
     let mut shown: Vec<&Value> = lanes.iter().collect();
     shown.sort_by_key(|lane| text(lane, "standing") == "good");
@@ -105,7 +103,7 @@ pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
             table.list.lanes {
                 thead { tr {
                     th scope="col" { "Lane" }
-                    th scope="col" { "Stands" }
+                    th scope="col" { "State" }
                     th.num scope="col" { "Latency" }
                     th.num scope="col" { "Running" }
                     th scope="col" { "Last failure" }
@@ -121,7 +119,7 @@ pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
 fn lane_row(lane: &Value) -> Markup {
     let credential = match lane.get("credential") {
         Some(Value::String(name)) => Some(name.clone()),
-        // They are counted from zero; one alone needs no number.
+        // Credentials are counted from zero; a single one needs no number.
         Some(Value::Number(n)) if n.as_u64() > Some(0) => {
             n.as_u64().map(|n| format!("no. {}", n + 1))
         }
@@ -133,7 +131,7 @@ fn lane_row(lane: &Value) -> Markup {
                 bdi.id { (text(lane, "lane")) }
                 @if let Some(credential) = credential { span.muted.small { " · " (credential) } }
             }
-            td data-label="Stands" { (health_badge(text(lane, "standing"))) }
+            td data-label="State" { (health_badge(text(lane, "standing"))) }
             td.num data-label="Latency" {
                 @match count(lane, "latency_ms") { Some(ms) => { (ms) " ms" }, None => "–" }
             }
@@ -153,15 +151,15 @@ fn lane_row(lane: &Value) -> Markup {
     }
 }
 
-/// A dot and a word.
+/// Badge with a coloured dot.
 fn health_badge(word: &str) -> Markup {
-    let (class, says) = match word {
+    let (class, label) = match word {
         "good" => ("good", "good"),
-        "trial" => ("warn", "on trial"),
-        "pressed" | "busy" => ("warn", "busy"),
-        "resting" => ("bad", "resting"),
+        "probing" => ("warn", "probing"),
+        "busy" => ("warn", "busy"),
+        "cooling_down" => ("bad", "cooling down"),
         "refused" => ("bad", "refused"),
         other => ("off", other),
     };
-    html! { span.health.(class) { (says) } }
+    html! { span.health.(class) { (label) } }
 }

@@ -1,4 +1,4 @@
-//! System: whether the parts of the gateway are well.
+//! System page: health of the gateway's parts.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ const PAGE_PATH: &str = "/console/system";
 
 /// `GET /console/system`
 pub(crate) async fn show(
-    State(desk): State<Arc<ConsoleState>>,
-    signed: SignedInUser,
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let clerk = AdminClient::new(&desk, &signed);
-    let health = clerk.get("/health").await?.value;
-    let vault = clerk.find("/vault").await?.map(|told| text(&told.value, "trouble").to_owned());
+    let client = AdminClient::new(&state, &user);
+    let health = client.get("/health").await?.value;
+    let vault = client.find("/vault").await?.map(|reply| text(&reply.value, "trouble").to_owned());
     let body = html! {
         div.title {
             h1 { "System" }
-            (super::live_toggle("system", "The page keeps itself fresh."))
+            (super::live_toggle("system", "The page refreshes automatically."))
         }
         div.stack #system {
-            @for trouble in list(&health, "troubles") {
-                p.objection role="alert" { (text(trouble, "what")) ": " (text(trouble, "why")) }
+            @for issue in list(&health, "troubles") {
+                p.objection role="alert" { (text(issue, "what")) ": " (text(issue, "why")) }
             }
             (figures(&health))
             div.columns {
@@ -40,7 +40,7 @@ pub(crate) async fn show(
             }
         }
     };
-    Ok(ok_page(&Layout::signed_in("System", &signed.account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("System", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 fn number(health: &Value, name: &str) -> String {
@@ -56,16 +56,16 @@ fn figures(health: &Value) -> Markup {
     html! {
         dl.figures {
             div { dt { "Version" } dd { (text(health, "version")) } }
-            div { dt { "Running for" } dd { (display::uptime(count(health, "uptime_s").unwrap_or_default())) } }
+            div { dt { "Uptime" } dd { (display::uptime(count(health, "uptime_s").unwrap_or_default())) } }
             div { dt { "Running calls" } dd { (number(health, "running")) } }
             div { dt { "Connections" } dd { (number(health, "connections")) } }
-            div { dt { "Lanes that are well" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
+            div { dt { "Healthy lanes" } dd { (number(lanes, "good")) " of " (number(lanes, "all")) } }
             div { dt { "Memory" } dd { (bytes(count(health, "memory_bytes"))) } }
         }
     }
 }
 
-/// A dot and a word.
+/// Badge with a coloured dot.
 fn state_badge(well: bool, word: &str) -> Markup {
     html! { span.badge.good[well].bad[!well] { (word) } }
 }
@@ -79,7 +79,7 @@ fn parts(health: &Value, vault: Option<&str>) -> Markup {
     let reached = |valkey: &Value| valkey.get("reachable").and_then(Value::as_bool) == Some(true);
     html! {
         dl.facts {
-            div { dt { "Takes new calls" } dd { (state_badge(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
+            div { dt { "Accepts new calls" } dd { (state_badge(yes("ready"), if yes("ready") { "yes" } else { "no" })) } }
             div { dt { "Store" } dd {
                 (text(database, "kind")) " "
                 (state_badge(yes("store"), if yes("store") { "answers" } else { "does not answer" }))
@@ -132,7 +132,7 @@ fn nodes(health: &Value) -> Markup {
                             @if this { span.small.muted { "this one" } }
                             @else if !alive {
                                 span.small.muted {
-                                    "not heard for "
+                                    "no heartbeat for "
                                     (display::uptime(count(node, "silent_ms").unwrap_or_default() / 1_000))
                                 }
                             }

@@ -61,7 +61,7 @@ async fn a_refused_credential_rests_on_wherever_it_stands_and_a_new_one_does_not
             .filter(|one| one.lane == lane)
             .map(|one| (one.credential, one.health.state.as_str()))
             .collect();
-        assert_eq!(words, [(0, "good"), (1, "resting")], "{lane}");
+        assert_eq!(words, [(0, "good"), (1, "cooling_down")], "{lane}");
     }
     for _ in 0..5 {
         assert_eq!(ask(&gateway).await.status, 200);

@@ -94,7 +94,7 @@ async fn credentials_share_and_a_refused_one_rests() {
         .map(|lane| (lane.health.state.as_str(), lane.health.last_failure))
         .collect();
     assert!(standings.contains(&("good", None)), "{standings:?}");
-    assert!(standings.contains(&("resting", Some("credential_refused"))), "{standings:?}");
+    assert!(standings.contains(&("cooling_down", Some("credential_refused"))), "{standings:?}");
 }
 
 #[tokio::test]
