@@ -113,8 +113,10 @@ pub(crate) async fn submit(
     };
     state.store.add_task(&task).await.map_err(|e| unavailable(e.to_string()))?;
     state.image_tasks.new_work.notify_one();
-    let found = state.store.task(&task.id, account, now).await.map_err(|e| unavailable(e.to_string()))?;
-    let found = found.ok_or_else(|| unavailable("a new task was not found in the store".to_owned()))?;
+    let found =
+        state.store.task(&task.id, account, now).await.map_err(|e| unavailable(e.to_string()))?;
+    let found =
+        found.ok_or_else(|| unavailable("a new task was not found in the store".to_owned()))?;
     let mut response = json_response(task_json(state, &found).to_string());
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
