@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::form::{FieldErrors, FormInput};
 
 /// Two inputs for a new password; the script adds a strength hint.
-pub(crate) fn new_password(errors: &FieldErrors, focus: bool) -> Markup {
+pub(crate) fn new_password(errors: &FieldErrors, autofocus: bool) -> Markup {
     html! {
         (FormInput {
             name: "password",

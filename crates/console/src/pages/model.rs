@@ -102,7 +102,7 @@ fn price_table(rows: &[PriceRow]) -> Markup {
         table.prices {
             tbody {
                 @for PriceRow { label, price, unit } in rows {
-                    tr { th scope="row" { (what) } td.num { (price) } td.muted { (unit) } }
+                    tr { th scope="row" { (label) } td.num { (price) } td.muted { (unit) } }
                 }
             }
         }

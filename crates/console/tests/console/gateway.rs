@@ -51,8 +51,8 @@ pub(crate) struct FakeHost {
 
 impl FakeHost {
     /// A key in the key cache.
-    pub(crate) fn known(&self, id: &str) -> Option<KeyRecord> {
-        self.accounts.keys.get(id).map(|key| key.record.clone())
+    pub(crate) async fn known(&self, id: &str) -> Option<KeyRecord> {
+        self.accounts.keys.by_id(id).await.ok().map(|key| key.record.clone())
     }
 
     /// Waits for the next mail.

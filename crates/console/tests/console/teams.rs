@@ -156,7 +156,7 @@ async fn removed_members_keys_stay_or_are_revoked() {
         async move { store.key(&id).await.unwrap().unwrap().revoked.is_some() }
     };
     assert!(revoked(&of_mia).await && !revoked(&of_rob).await);
-    let told = gateway.host.known(&of_mia.id).is_some_and(|key| key.revoked.is_some());
+    let told = gateway.host.known(&of_mia.id).await.is_some_and(|key| key.revoked.is_some());
     assert!(told, "calls learn of it at once");
     // The session continues without the team.
     for path in [at(&crew), format!("/console?for={}", crew.id)] {
@@ -228,7 +228,7 @@ async fn a_team_has_a_cap_a_budget_and_limits_and_can_be_closed() {
     }
     let shared = key_by(&gateway, &crew, &olga, "shared").await;
     gateway.post(&format!("{}/close", at(&crew)), &[]).cookie(&cookie).send().await;
-    let told = gateway.host.known(&shared.id).unwrap();
+    let told = gateway.host.known(&shared.id).await.unwrap();
     assert_eq!((told.id, told.revoked.is_some()), (shared.id.clone(), true));
     let path = format!("/console/keys?for={}", crew.id);
     let fields = [("name", "late"), ("unlimited", "yes")];
