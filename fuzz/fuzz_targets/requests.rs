@@ -1,15 +1,5 @@
-//! A request: judged, patched, read, and what passes translated into every other format.
+//! The target `requests` for libFuzzer.
 
 #![no_main]
 
-#[path = "../../crates/dialects/tests/laws/entry.rs"]
-#[allow(dead_code, reason = "each target uses its own way in")]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    if let Some((which, body)) = input.split_first()
-        && let Some(dialect) = dialects::all().nth(usize::from(*which) % 4)
-    {
-        entry::cross(dialect, body);
-    }
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::targets::requests(input));

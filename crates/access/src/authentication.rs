@@ -1,4 +1,4 @@
-//! Who is calling: the key of a request, from any of its carriers.
+//! Authentication: finds the API key of a request in its headers or query.
 
 use canon::{ApiError, ErrorKind};
 use http::header::AUTHORIZATION;
@@ -7,19 +7,23 @@ use std::sync::Arc;
 
 use crate::keys::{ApiKey, KeyCache};
 
-/// Headers that may carry the key alone.
+/// Headers that carry the bare key.
 static KEY_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("x-vendor-api-key"),
     HeaderName::from_static("x-goog-api-key"),
 ];
-/// A longer text is no key of ours, and is not even looked at.
+/// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
-/// The key of a request. `?key=` counts only where the native format is served.
-pub async fn authenticate(ring: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Result<Arc<ApiKey>, ApiError> {
+/// Returns the key of a request. `?key=` is accepted only on paths of the native format.
+pub async fn authenticate(
+    cache: &KeyCache,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Arc<ApiKey>, ApiError> {
     match extract_key(uri, headers)? {
-        Some(text) => ring.find(text).await,
+        Some(text) => cache.find(text).await,
         None => Err(ApiError::new(
             ErrorKind::Unauthenticated,
             "no API key was sent; send it as `Authorization: Bearer <key>`",
@@ -27,20 +31,27 @@ pub async fn authenticate(ring: &KeyCache, uri: &Uri, headers: &HeaderMap) -> Re
     }
 }
 
-/// The one key a request carries, in however many places.
+/// Returns the key text of a request. The same key may stand in several places; two different keys
+/// are an error.
+///
+/// `Authorization: Bearer` is RFC 6750, section 2.1.
 fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
     let unreadable = || ApiError::new(ErrorKind::Unauthenticated, "the API key cannot be read");
     let mut found: Option<&str> = None;
     let mut take = |text: &'a str| match found.replace(text) {
-        Some(other) if other != text => {
-            Err(ApiError::new(ErrorKind::Unauthenticated, "two different API keys were sent; send one"))
-        }
+        Some(other) if other != text => Err(ApiError::new(
+            ErrorKind::Unauthenticated,
+            "two different API keys were sent; send one",
+        )),
         Some(_) | None => Ok(()),
     };
     let mut bearers = headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
-            return Err(ApiError::new(ErrorKind::Unauthenticated, "two `Authorization` headers were sent"));
+            return Err(ApiError::new(
+                ErrorKind::Unauthenticated,
+                "two `Authorization` headers were sent",
+            ));
         }
         let text = value.to_str().map_err(|_| unreadable())?;
         let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
@@ -57,7 +68,7 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
         if key.len() > MAX_KEY_BYTES {
             return Err(unreadable());
         }
-        // Clients empty a header they cannot leave out.
+        // Some clients send an empty header because they cannot omit it.
         if !key.is_empty() {
             take(key)?;
         }
@@ -71,7 +82,7 @@ fn extract_key<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a st
     Ok(found)
 }
 
-/// Whether a path is the native format's, or one it shares with the others.
+/// Returns true if the path belongs to the native format or is shared with it.
 fn is_native_path(path: &str) -> bool {
     path.starts_with("/v1beta/") || path == "/v1/models" || path.starts_with("/v1/models/")
 }

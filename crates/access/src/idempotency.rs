@@ -1,8 +1,9 @@
-//! `Idempotency-Key`: a call that is made again under the same name is answered again, not run again.
+//! `Idempotency-Key`: a repeated call gets the stored reply instead of a second run
+//! (<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>).
 //!
-//! The store decides which node runs a call. What was answered well is kept and replayed, streams
-//! byte for byte; a call that failed leaves nothing, so that a retry runs. Requests without the
-//! header never come here.
+//! The store decides which node runs a call. A successful reply is stored and replayed, streams
+//! byte for byte. A failed call stores nothing, so that a retry runs. Requests without the header
+//! skip this module.
 
 use aws_lc_rs::digest;
 use axum::body::Body;
@@ -12,33 +13,32 @@ use canon::{ApiError, ErrorKind};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
-use ledger::{OpenCalls, Clock};
-use ledger::{Micros, CallOutcome};
+use ledger::{CallOutcome, Micros};
+use ledger::{Clock, OpenCalls};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use store::{CallName, CallClaim, ClaimResult, StoredReply, Store, StoreError};
+use store::{CallClaim, CallName, ClaimResult, Store, StoreError, StoredReply};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// The header.
+/// Name of the request header.
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// The longest name of a call.
 const MAX_NAME_BYTES: usize = 255;
-/// How long an answer is kept.
+/// A stored reply is kept for 25 hours.
 const REPLY_LIFETIME_MICROS: Micros = 86_400_000_000 + 3_600_000_000;
-/// How long a claim lasts without a word of its runner, and how often the runner gives it.
+/// Lifetime of a claim without renewal, and the interval of renewals.
 const CLAIM_MICROS: Micros = 15_000_000;
 const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
-/// The largest answer that is kept.
+/// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
-/// How long the body of a request may take.
+/// Time limit for reading the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Idempotency keys of all accounts, on all nodes.
+/// Idempotency keys of all accounts on all nodes.
 pub struct IdempotencyKeys {
     store: Store,
     open_calls: Arc<OpenCalls>,
@@ -47,17 +47,17 @@ pub struct IdempotencyKeys {
 }
 
 impl IdempotencyKeys {
-    /// Idempotency keys kept in that store. Claims are held by tasks of that tracker.
+    /// Creates the key service over `store`. Claims are renewed by tasks of `tasks`.
     pub fn new(
         store: Store,
-        book: Arc<OpenCalls>,
+        open_calls: Arc<OpenCalls>,
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        Arc::new(Self { store, open_calls: book, clock, tasks })
+        Arc::new(Self { store, open_calls, clock, tasks })
     }
 
-    /// Runs a call unless it was run before or runs now.
+    /// Runs a call unless it has already run or is running under the same key.
     pub async fn run_once<F: Future<Output = Result<Response, ApiError>>>(
         self: &Arc<Self>,
         account_id: &str,
@@ -78,8 +78,10 @@ impl IdempotencyKeys {
         };
         match self.store.claim(&claim, now).await.map_err(store_error)? {
             ClaimResult::Ours => {}
-            ClaimResult::Running(until) => return Err(still_running_error(until.saturating_sub(now))),
-            ClaimResult::Over(kept) => return replay(kept),
+            ClaimResult::Running(until) => {
+                return Err(still_running_error(until.saturating_sub(now)));
+            }
+            ClaimResult::Over(stored) => return replay(stored),
             ClaimResult::Different => {
                 return Err(ApiError::invalid(
                     "Idempotency-Key",
@@ -89,43 +91,53 @@ impl IdempotencyKeys {
             }
         }
         let CallClaim { call, owner, .. } = claim;
-        let runner = ClaimGuard::new(Arc::clone(self), call, owner);
+        let guard = ClaimGuard::new(Arc::clone(self), call, owner);
         let response = run(request).await?;
-        runner.store_reply(response).await
+        guard.store_reply(response).await
     }
 }
 
-/// The name the caller gave the call.
+/// Returns the caller's idempotency key.
 fn call_name(headers: &HeaderMap) -> Result<String, ApiError> {
-    let wrong = |say: &'static str| ApiError::invalid("Idempotency-Key", say);
+    let invalid = |message: &'static str| ApiError::invalid("Idempotency-Key", message);
     let mut values = headers.get_all(HEADER).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     if value.is_empty() || value.len() > MAX_NAME_BYTES {
-        return Err(wrong("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
+        return Err(invalid("`Idempotency-Key` must be a text of 1 to 255 visible characters"));
     }
     if values.next().is_some() {
-        return Err(wrong("two `Idempotency-Key` headers were sent; send one"));
+        return Err(invalid("two `Idempotency-Key` headers were sent; send one"));
     }
     Ok(value.to_owned())
 }
 
-/// Reads the body, to know whether it is the same as before. The address is part of what is asked.
-async fn read_and_hash(request: Request<Body>, limit: usize) -> Result<(Request<Body>, Vec<u8>), ApiError> {
+/// Reads the body and returns the request with a hash of path, query and body. A different hash
+/// under the same key is an error.
+async fn read_and_hash(
+    request: Request<Body>,
+    limit: usize,
+) -> Result<(Request<Body>, Vec<u8>), ApiError> {
     let (head, body) = request.into_parts();
     let reading = axum::body::to_bytes(body, limit);
     let body = match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Err(_) => {
-            return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
+            return Err(ApiError::new(
+                ErrorKind::RequestTimeout,
+                "the body did not arrive in time",
+            ));
         }
         Ok(Err(e)) => {
-            let say = format!("the body broke off or is larger than {limit} bytes, the limit here");
-            return Err(ApiError::new(ErrorKind::BodyTooLarge, say).with_log_note(e.to_string()));
+            let message =
+                format!("the body broke off or is larger than {limit} bytes, the limit here");
+            return Err(
+                ApiError::new(ErrorKind::BodyTooLarge, message).with_log_note(e.to_string())
+            );
         }
         Ok(Ok(body)) => body,
     };
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(head.uri.path().as_bytes());
-    // The query may carry the API key, which may be another after a rotation.
+    // `key=` is skipped: it carries the API key, which changes with a rotation.
     let query = head.uri.query().unwrap_or_default().split('&');
     for pair in query.filter(|pair| !pair.starts_with("key=")) {
         hash.update(b"&");
@@ -137,12 +149,13 @@ async fn read_and_hash(request: Request<Body>, limit: usize) -> Result<(Request<
     Ok((Request::from_parts(head, Body::from(body)), hash))
 }
 
-/// Whoever runs a call. Dropped, it gives the call up for the next to run.
+/// Claim of this request on its idempotency key. Dropping an unfinished claim releases it, so that
+/// a retry can run.
 struct ClaimGuard {
     keys: Arc<IdempotencyKeys>,
     call: CallName,
     owner: String,
-    /// Ends the words that keep the claim.
+    /// Stops the renewal task when dropped.
     _renewal: DropGuard,
     is_finished: bool,
 }
@@ -154,7 +167,7 @@ impl ClaimGuard {
         Self { keys, call, owner, _renewal: done.drop_guard(), is_finished: false }
     }
 
-    /// Keeps an answer before its caller has the last byte of it.
+    /// Stores a reply before the caller receives its last byte.
     async fn store_reply(mut self, response: Response) -> Result<Response, ApiError> {
         if !response.status().is_success() {
             return Ok(response);
@@ -167,19 +180,24 @@ impl ClaimGuard {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
             || head.headers.contains_key("x-accel-buffering");
         if streamed {
-            let recorder =
-                ReplyRecorder { body, recorded: Some(Vec::new()), headers, state: RecorderState::Recording(Some(self)) };
+            let recorder = ReplyRecorder {
+                body,
+                recorded: Some(Vec::new()),
+                headers,
+                state: RecorderState::Recording(Some(self)),
+            };
             return Ok(Response::from_parts(head, Body::new(recorder)));
         }
         let body = axum::body::to_bytes(body, usize::MAX)
             .await
-            .map_err(|e| ApiError::internal(format!("an answer could not be read back: {e}")))?;
-        let kept = (body.len() <= MAX_STORED_BYTES).then(|| body.to_vec());
-        self.finish_claim(StoredReply { status: head.status.as_u16(), headers, body: kept }).await;
+            .map_err(|e| ApiError::internal(format!("a reply could not be read back: {e}")))?;
+        let stored = (body.len() <= MAX_STORED_BYTES).then(|| body.to_vec());
+        self.finish_claim(StoredReply { status: head.status.as_u16(), headers, body: stored })
+            .await;
         Ok(Response::from_parts(head, Body::from(body)))
     }
 
-    /// A stream has ended. Only one that was answered to its end counts as answered.
+    /// Stores a stream that was settled as complete. Other streams release the claim.
     async fn stream_ended(mut self, headers: String, body: Option<Vec<u8>>) {
         let settled = match self.keys.open_calls.find_unposted(&self.owner) {
             Some(entry) => Some(entry),
@@ -190,16 +208,16 @@ impl ClaimGuard {
         }
     }
 
-    async fn finish_claim(&mut self, answer: StoredReply) {
-        match self.keys.store.finish_claim(&self.call, &self.owner, &answer).await {
+    async fn finish_claim(&mut self, reply: StoredReply) {
+        match self.keys.store.finish_claim(&self.call, &self.owner, &reply).await {
             Ok(true) => self.is_finished = true,
             Ok(false) => tracing::warn!(
                 request.id = self.owner,
-                "a call took so long that its idempotency key was given to another"
+                "a call lost its idempotency key because its claim expired"
             ),
             Err(e) => tracing::error!(
                 request.id = self.owner,
-                "an answer could not be kept under its idempotency key: {e}"
+                "a reply could not be stored under its idempotency key: {e}"
             ),
         }
     }
@@ -213,16 +231,21 @@ impl Drop for ClaimGuard {
         let (keys, call) = (Arc::clone(&self.keys), self.call.clone());
         let owner = std::mem::take(&mut self.owner);
         self.keys.tasks.spawn(async move {
-            // If this fails too, the claim ends by itself.
+            // A claim that cannot be released expires by itself.
             if let Err(e) = keys.store.release_claim(&call, &owner).await {
-                tracing::warn!("an idempotency key could not be given up: {e}");
+                tracing::warn!("the claim on an idempotency key could not be released: {e}");
             }
         });
     }
 }
 
-/// Keeps a claim while its call runs.
-async fn renew_claim(keys: Arc<IdempotencyKeys>, call: CallName, owner: String, done: CancellationToken) {
+/// Renews a claim until its call has ended.
+async fn renew_claim(
+    keys: Arc<IdempotencyKeys>,
+    call: CallName,
+    owner: String,
+    done: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = done.cancelled() => return,
@@ -232,15 +255,15 @@ async fn renew_claim(keys: Arc<IdempotencyKeys>, call: CallName, owner: String, 
         match keys.store.hold_claim(&call, &owner, until).await {
             Ok(true) => {}
             Ok(false) => return,
-            Err(e) => tracing::warn!("an idempotency key could not be held: {e}"),
+            Err(e) => tracing::warn!("the claim on an idempotency key could not be renewed: {e}"),
         }
     }
 }
 
-/// A streamed answer that is recorded on its way.
+/// Body of a streamed reply that records the bytes passing through.
 struct ReplyRecorder {
     body: Body,
-    /// What went by; `None` when it became too large.
+    /// Bytes so far; `None` once they exceed `MAX_STORED_BYTES`.
     recorded: Option<Vec<u8>>,
     headers: String,
     state: RecorderState,
@@ -248,7 +271,7 @@ struct ReplyRecorder {
 
 enum RecorderState {
     Recording(Option<ClaimGuard>),
-    /// The last piece waits until the answer is kept.
+    /// Holds back the last frame until the reply is stored.
     Storing(Pin<Box<dyn Future<Output = ()> + Send>>, Option<Frame<Bytes>>),
     Done,
 }
@@ -271,11 +294,11 @@ impl HttpBody for ReplyRecorder {
                     recorder.state = RecorderState::Done;
                     return Poll::Ready(last.map(Ok));
                 }
-                RecorderState::Recording(runner) => {
+                RecorderState::Recording(guard) => {
                     let frame = match ready!(Pin::new(&mut recorder.body).poll_frame(cx)) {
                         Some(Err(e)) => {
-                            // Cut off: not an answer.
-                            *runner = None;
+                            // A stream that failed is not stored.
+                            *guard = None;
                             return Poll::Ready(Some(Err(e)));
                         }
                         frame => frame.and_then(Result::ok),
@@ -291,12 +314,12 @@ impl HttpBody for ReplyRecorder {
                     if frame.is_some() && !recorder.body.is_end_stream() {
                         return Poll::Ready(frame.map(Ok));
                     }
-                    let Some(runner) = runner.take() else {
+                    let Some(guard) = guard.take() else {
                         recorder.state = RecorderState::Done;
                         return Poll::Ready(frame.map(Ok));
                     };
                     let headers = std::mem::take(&mut recorder.headers);
-                    let ended = runner.stream_ended(headers, recorder.recorded.take());
+                    let ended = guard.stream_ended(headers, recorder.recorded.take());
                     recorder.state = RecorderState::Storing(Box::pin(ended), frame);
                 }
             }
@@ -304,18 +327,18 @@ impl HttpBody for ReplyRecorder {
     }
 }
 
-/// The headers that belong to an answer, and not to the request that carries it.
+/// Serialises the headers to replay. Rate-limit headers belong to the request and are left out.
 fn stored_headers(headers: &HeaderMap) -> String {
-    let kept: BTreeMap<&str, &str> = headers
+    let stored: BTreeMap<&str, &str> = headers
         .iter()
         .filter(|(name, _)| !name.as_str().starts_with("x-ratelimit"))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
-    serde_json::to_string(&kept).unwrap_or_default()
+    serde_json::to_string(&stored).unwrap_or_default()
 }
 
-fn replay(kept: StoredReply) -> Result<Response, ApiError> {
-    let StoredReply { status, headers, body } = kept;
+fn replay(stored: StoredReply) -> Result<Response, ApiError> {
+    let StoredReply { status, headers, body } = stored;
     let Some(body) = body else {
         return Err(ApiError::new(
             ErrorKind::Conflict,
@@ -327,9 +350,9 @@ fn replay(kept: StoredReply) -> Result<Response, ApiError> {
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(status)
-        .map_err(|e| ApiError::internal(format!("a kept answer has no status: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("a stored reply has no status: {e}")))?;
     let headers: BTreeMap<String, String> = serde_json::from_str(&headers)
-        .map_err(|e| ApiError::internal(format!("a kept answer has no headers: {e}")))?;
+        .map_err(|e| ApiError::internal(format!("a stored reply has no headers: {e}")))?;
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
@@ -346,6 +369,6 @@ fn still_running_error(left: Micros) -> ApiError {
 }
 
 fn store_error(error: StoreError) -> ApiError {
-    let say = "idempotency keys cannot be checked at the moment, retry shortly";
-    ApiError::new(ErrorKind::Overloaded, say).with_log_note(error.to_string())
+    let message = "idempotency keys cannot be checked at the moment, retry shortly";
+    ApiError::new(ErrorKind::Overloaded, message).with_log_note(error.to_string())
 }

@@ -1,4 +1,5 @@
-//! Who may call: API keys and their carriers, rate limits, concurrency, idempotency keys.
+//! Access control: API keys and their authentication, rate limits, concurrency limits, idempotency
+//! keys.
 
 pub mod authentication;
 pub mod idempotency;

@@ -1,4 +1,4 @@
-//! The part of administration that needs no running gateway: accounts, teams, keys.
+//! Administration that needs no running gateway: accounts, teams, keys.
 
 use access::keys::KeyCache;
 use access::limits::SharedLimits;
@@ -9,28 +9,28 @@ use tokio_util::task::TaskTracker;
 
 use crate::actor::Actor;
 
-/// Administration of accounts, teams and keys. The command line has one without a gateway around
-/// it.
+/// Administration of accounts, teams and keys. The command line uses it without a running gateway.
 pub struct AccountAdmin {
     /// Accounts, keys, usage.
     pub store: Store,
-    /// The time.
+    /// Source of the time.
     pub clock: Arc<dyn Clock>,
     /// API keys of this node.
     pub keys: Arc<KeyCache>,
-    /// The way to tell other nodes of changed keys, where there is one.
+    /// Announces changed keys to other nodes; `None` on a single node.
     pub shared: Option<Arc<SharedLimits>>,
     /// Tasks that must end before the process does.
     pub tasks: TaskTracker,
 }
 
 impl AccountAdmin {
-    /// The time.
+    /// Source of the time.
     pub fn now(&self) -> Micros {
         self.clock.now()
     }
 
-    /// Makes this node use a new or changed key at once, and tells the other nodes of it.
+    /// Puts a new or changed key into this node's cache and announces the change to the other
+    /// nodes.
     pub fn key_changed(&self, record: KeyRecord) {
         self.keys.insert_changed(record);
         if let Some(shared) = &self.shared {
@@ -41,8 +41,11 @@ impl AccountAdmin {
 
     /// Writes a line of the audit log. A failure is logged and does not undo the change.
     pub async fn audit(&self, actor: &Actor, action: &str, subject: &str, detail: &str) {
-        let written =
-            self.store.add_audit(self.now(), actor.audit_name(), action, subject, detail).await;
+        let name = match actor {
+            Actor::FirstStart => return,
+            Actor::Operator | Actor::Person(_) | Actor::Key { .. } => actor.audit_name(),
+        };
+        let written = self.store.add_audit(self.now(), name, action, subject, detail).await;
         if let Err(error) = written {
             tracing::error!(action, subject, "the audit log could not be written: {error}");
         }

@@ -1,12 +1,12 @@
-//! What an operator does to accounts without a browser: the same rules, from a command line.
+//! Account links and checks for callers without a browser. The rules are those of the console.
 
 use ledger::Micros;
-use store::{Account, LinkPurpose, AccountRole, Store};
+use store::{Account, AccountRole, LinkPurpose, Store};
 
 use crate::one_time_link::{self, LINK_LIFETIMES, LinkData};
 use crate::{names, password, random};
 
-/// What is wrong with the names of a new account, if anything.
+/// Returns the first problem with the username or e-mail address of a new account.
 pub fn account_names_error(username: &str, email: Option<&str>) -> Option<String> {
     if let Some(why) = names::username_error(username) {
         return Some(format!("the username `{username}`: {why}"));
@@ -15,7 +15,7 @@ pub fn account_names_error(username: &str, email: Option<&str>) -> Option<String
     Some(format!("`{email}` does not look like an e-mail address"))
 }
 
-/// The hash to store for a password, unless it is one that anybody would guess.
+/// Returns the hash to store for a password, or the rule the password breaks.
 pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
     match password::password_error(password, names) {
         Some(why) => Err(why),
@@ -23,12 +23,19 @@ pub fn hash_password(password: &str, names: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Makes a one-time link with which an account chooses a password, and returns its path.
+/// Creates a one-time link with which an account chooses a password, and returns its path.
 pub async fn reset_link(store: &Store, account: &Account, now: Micros) -> Result<String, String> {
-    create_link(store, LinkPurpose::Reset, Some(&account.id), &LinkData::default(), (now, LINK_LIFETIMES.reset)).await
+    create_link(
+        store,
+        LinkPurpose::Reset,
+        Some(&account.id),
+        &LinkData::default(),
+        (now, LINK_LIFETIMES.reset),
+    )
+    .await
 }
 
-/// Makes a one-time link with which somebody makes an account, and returns its path.
+/// Creates a one-time link with which a person creates an account, and returns its path.
 pub async fn invite_link(
     store: &Store,
     role: AccountRole,
@@ -50,8 +57,8 @@ async fn create_link(
     note: &LinkData,
     times: (Micros, Micros),
 ) -> Result<String, String> {
-    let word = random::random_token().map_err(|_| "no random numbers can be had".to_owned())?;
-    let link = one_time_link::new_link(random::digest(&word), purpose, account_id, note, times);
+    let token = random::random_token().map_err(|_| "no random numbers are available".to_owned())?;
+    let link = one_time_link::new_link(random::digest(&token), purpose, account_id, note, times);
     store.add_link(&link).await.map_err(|error| error.to_string())?;
-    Ok(format!("/link/{word}"))
+    Ok(format!("/link/{token}"))
 }

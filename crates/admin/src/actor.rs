@@ -1,16 +1,18 @@
 //! The person or program that asks for a change.
 
-use store::{Account, KeyRecord, AccountRole};
+use store::{Account, AccountRole, KeyRecord};
 
 use crate::error::AdminError;
 
-/// Who asks for a change. Every use case takes one, checks its rights and writes it into the audit
-/// log.
+/// Person or program that asks for a change. Every use case takes one, checks its rights and writes
+/// it into the audit log.
 #[derive(Clone, Debug)]
 pub enum Actor {
+    /// The gateway itself at its first start. It writes no line into the audit log.
+    FirstStart,
     /// The operator on the machine, through the command line. May do everything.
     Operator,
-    /// Somebody signed in to the console.
+    /// A person signed in to the console.
     Person(Account),
     /// A key of scope `admin`, through the JSON API, with the rights of its account.
     Key {
@@ -28,15 +30,15 @@ impl Actor {
     /// The account that acts; `None` for the operator.
     pub const fn account(&self) -> Option<&Account> {
         match self {
-            Self::Operator => None,
+            Self::FirstStart | Self::Operator => None,
             Self::Person(account) | Self::Key { account, .. } => Some(account),
         }
     }
 
-    /// The key that acts, where it is one.
+    /// The key that acts; `None` unless the actor is a key.
     pub fn key(&self) -> Option<&KeyRecord> {
         match self {
-            Self::Operator | Self::Person(_) => None,
+            Self::FirstStart | Self::Operator | Self::Person(_) => None,
             Self::Key { record, .. } => Some(record),
         }
     }
@@ -49,7 +51,7 @@ impl Actor {
     /// Returns true if the actor administrates the gateway.
     pub const fn is_admin(&self) -> bool {
         match self {
-            Self::Operator => true,
+            Self::FirstStart | Self::Operator => true,
             Self::Person(account) | Self::Key { account, .. } => match account.role {
                 AccountRole::Owner | AccountRole::Admin => !account.disabled,
                 AccountRole::Member | AccountRole::Viewer => false,

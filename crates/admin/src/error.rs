@@ -1,14 +1,14 @@
-//! Refusals of administration.
+//! Errors of administration.
 
 use store::StoreError;
 
-/// A change or a question that was refused, or that failed.
+/// A request to administration that was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The actor lacks the right.
     #[error("{0}")]
     Forbidden(String),
-    /// A field is wrong. `field` is empty where no single field is to blame.
+    /// A field is wrong. `field` is empty if the error concerns no single field.
     #[error("{}", described(field, message))]
     Invalid {
         /// The field, as the JSON API names it.
@@ -16,27 +16,27 @@ pub enum AdminError {
         /// The reason.
         message: String,
     },
-    /// The thing does not exist, or not for this actor.
+    /// The object does not exist, or this actor may not see it.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// The thing was changed since the actor read it.
-    #[error("it was changed since you looked; get it again and repeat your change")]
+    /// The object was changed after the actor read it.
+    #[error("it was changed since you read it; read it again and repeat your change")]
     Stale,
     /// The store refused or did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A defect or a failure of the machine, such as no randomness.
+    /// A defect, or a failure of the machine such as missing randomness.
     #[error("{0}")]
     Internal(String),
 }
 
 impl AdminError {
-    /// A missing right.
+    /// Error for a missing right.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::Forbidden(message.into())
     }
 
-    /// A wrong field.
+    /// Error for a wrong field.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }

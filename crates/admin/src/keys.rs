@@ -1,10 +1,10 @@
 //! API keys: create, change, rotate, revoke.
 
-use access::keys::{NewKeyToken, key_json, hash_token};
+use access::keys::{NewKeyToken, hash_token, key_json};
 use canon::Money;
 use config::IpRange;
 use ledger::Micros;
-use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits, KeyOwner, AccountRole};
+use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -12,9 +12,9 @@ use crate::error::AdminError;
 use crate::rights::{TeamAction, may_change, may_in_team};
 use crate::version::ReadVersion;
 
-/// Keys that are not revoked, of one account, that it may make by itself.
+/// Maximum number of active keys a person may create for one owner.
 pub const MAX_KEYS: usize = 100;
-/// Bytes of a key's name.
+/// Maximum length of a key's name.
 const MAX_NAME_BYTES: usize = 200;
 
 /// A key to be created.
@@ -22,19 +22,19 @@ const MAX_NAME_BYTES: usize = 200;
 pub struct KeyDraft {
     /// The purpose it is made for. It never changes.
     pub scope: KeyScope,
-    /// Its name.
+    /// Name shown in lists.
     pub name: String,
-    /// The most it may spend; `None` is unlimited. Ignored for an admin key, which spends nothing.
+    /// Spending cap; `None` is unlimited. Ignored for an admin key, which spends nothing.
     pub cap: Option<Money>,
-    /// The models it may use; empty is all.
+    /// Models the key may use; empty allows all.
     pub models: Vec<String>,
-    /// The time it ends. An admin key without one ends after 30 days.
+    /// Expiry time. An admin key without one expires after 30 days.
     pub expires: Option<Micros>,
     /// Its rate limits.
     pub limits: RateLimits,
-    /// The addresses it may be used from; empty is anywhere.
+    /// Addresses and networks the key may be used from; empty allows all.
     pub ips: Vec<String>,
-    /// The most it may spend in every period.
+    /// Spending limit per period.
     pub budget: Option<BudgetTerms>,
 }
 
@@ -51,12 +51,12 @@ pub struct KeyChange {
     pub budget: Option<Option<BudgetTerms>>,
 }
 
-/// A key with its text, which is shown once and kept nowhere.
+/// A key together with its secret. The secret is shown once and stored only as a hash.
 #[derive(Debug)]
 pub struct IssuedKey {
     /// The key as it is stored.
     pub record: KeyRecord,
-    /// Its text.
+    /// Text of the key.
     pub secret: String,
 }
 
@@ -99,7 +99,7 @@ impl AccountAdmin {
                 require_admin_owner(owner)?;
                 record.make_admin(now);
                 if expires.is_none() {
-                    // The default life must not outlive the key that asks for it.
+                    // A default lifetime must not outlive the key that asks for it.
                     let end = actor.key().and_then(|key| key.expires);
                     record.expires = record.expires.min(end.or(record.expires));
                 }
@@ -113,7 +113,7 @@ impl AccountAdmin {
         Ok(IssuedKey { record, secret: token.text })
     }
 
-    /// Changes a key. Its scope and its owner stay.
+    /// Changes a key. Its scope and its owner stay the same.
     pub async fn change_key(
         &self,
         actor: &Actor,
@@ -140,9 +140,10 @@ impl AccountAdmin {
         match record.scope {
             KeyScope::Call => {}
             KeyScope::Admin => {
-                // `null` for the cap of an admin key means the only one it can have.
+                // An admin key has a cap of zero, so `null` means zero.
                 record.cap = record.cap.or(Some(Money::ZERO));
-                if record.expires.is_none() || record.expires > end {
+                // `None` sorts before any time, and `validate` refuses it below.
+                if record.expires > end {
                     require_may_issue_admin_key(actor, &record)?;
                 }
             }
@@ -154,7 +155,7 @@ impl AccountAdmin {
         self.reload_key(&record.id).await
     }
 
-    /// Gives a key a new value. The old one works until `old_until`.
+    /// Replaces the secret of a key. The old secret works until `old_until`.
     pub async fn rotate_key(
         &self,
         actor: &Actor,
@@ -163,7 +164,7 @@ impl AccountAdmin {
     ) -> Result<IssuedKey, AdminError> {
         let record = self.key_for_change(actor, id).await?;
         match record.scope {
-            // A new value is as good as a new admin key, unless the key rotates itself.
+            // A new secret is equivalent to a new admin key, unless the key rotates itself.
             KeyScope::Admin if actor.key().is_none_or(|key| key.id != record.id) => {
                 require_may_issue_admin_key(actor, &record)?;
             }
@@ -179,7 +180,7 @@ impl AccountAdmin {
         Ok(IssuedKey { record: self.reload_key(&record.id).await?, secret: token.text })
     }
 
-    /// Ends a key at once. A key that is revoked already stays so.
+    /// Revokes a key at once. Revoking a revoked key changes nothing.
     pub async fn revoke_key(
         &self,
         actor: &Actor,
@@ -204,28 +205,33 @@ impl AccountAdmin {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
                 let own = record.created_by.as_ref() == Some(&account.id);
-                let deed = if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey };
-                may_in_team(account, team, self.team_role(&account.id, &team.id).await?, deed)
+                let action =
+                    if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey };
+                may_in_team(account, team, self.team_role(&account.id, &team.id).await?, action)
             }
         };
         if may { Ok(record) } else { Err(not_permitted()) }
     }
 
-    /// Refuses an actor that may not make keys for that owner, or has made too many.
-    async fn require_may_create_keys(&self, actor: &Actor, owner: &KeyOwner) -> Result<(), AdminError> {
+    /// Refuses an actor that may not create keys for this owner, or that has created too many.
+    async fn require_may_create_keys(
+        &self,
+        actor: &Actor,
+        owner: &KeyOwner,
+    ) -> Result<(), AdminError> {
         let Some(account) = actor.account() else { return Ok(()) };
         let may = match owner {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
-                let seat = self.team_role(&account.id, &team.id).await?;
-                may_in_team(account, team, seat, TeamAction::CreateKeys)
+                let role = self.team_role(&account.id, &team.id).await?;
+                may_in_team(account, team, role, TeamAction::CreateKeys)
             }
         };
         if !may {
             return Err(not_permitted());
         }
         match actor {
-            Actor::Operator | Actor::Key { .. } => Ok(()),
+            Actor::FirstStart | Actor::Operator | Actor::Key { .. } => Ok(()),
             Actor::Person(_) => {
                 let own = self.store.keys_of(owner.id()).await?;
                 if own.iter().filter(|key| key.revoked.is_none()).count() < MAX_KEYS {
@@ -242,11 +248,11 @@ impl AccountAdmin {
         account_id: &str,
         team_id: &str,
     ) -> Result<Option<store::TeamRole>, AdminError> {
-        let seats = self.store.memberships_of(account_id).await?;
-        Ok(seats.iter().find(|seat| seat.team.id == team_id).map(|seat| seat.role))
+        let memberships = self.store.memberships_of(account_id).await?;
+        Ok(memberships.iter().find(|role| role.team.id == team_id).map(|role| role.role))
     }
 
-    /// Reads a changed key back and makes this node use it: the store decides what it says.
+    /// Reads a changed key back from the store and puts it into this node's cache.
     async fn reload_key(&self, id: &str) -> Result<KeyRecord, AdminError> {
         let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
         self.key_changed(record.clone());
@@ -254,7 +260,7 @@ impl AccountAdmin {
     }
 }
 
-/// The rules every key obeys, whoever made it.
+/// Checks the rules that hold for every key.
 fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     if record.name.trim().is_empty() || record.name.len() > MAX_NAME_BYTES {
         return Err(AdminError::invalid("name", "must have 1 to 200 bytes"));
@@ -280,22 +286,23 @@ fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     }
 }
 
-/// Refuses an admin key, or a longer life of one, to an actor that could not have it already.
+/// Refuses to issue or extend an admin key for an actor that has no right to one.
 ///
-/// A key hands out none that outlives it: two admin keys could keep each other alive for ever.
-fn require_may_issue_admin_key(actor: &Actor, given: &KeyRecord) -> Result<(), AdminError> {
+/// A key issues no admin key that outlives it. Otherwise two admin keys could extend each other for
+/// ever.
+fn require_may_issue_admin_key(actor: &Actor, issued: &KeyRecord) -> Result<(), AdminError> {
     let Actor::Key { account, record } = actor else { return actor.require_admin() };
     match account.role {
         AccountRole::Owner => {}
         AccountRole::Admin | AccountRole::Member | AccountRole::Viewer => {
             return Err(AdminError::forbidden(
-                "only an owner makes admin keys here; use the console or \
+                "only an owner creates admin keys here; use the console or \
                  `portunus keys create --scope admin`",
             ));
         }
     }
-    if record.expires.is_some_and(|end| given.expires.is_none_or(|given| given > end)) {
-        return Err(AdminError::forbidden("an admin key hands out none that outlives it"));
+    if record.expires.is_some_and(|end| issued.expires.is_none_or(|issued| issued > end)) {
+        return Err(AdminError::forbidden("an admin key cannot issue one that outlives it"));
     }
     Ok(())
 }
@@ -314,5 +321,5 @@ fn require_admin_owner(owner: &KeyOwner) -> Result<(), AdminError> {
 }
 
 fn not_permitted() -> AdminError {
-    AdminError::forbidden("this belongs to somebody you may not change")
+    AdminError::forbidden("this belongs to an account you may not change")
 }

@@ -1,7 +1,7 @@
 //! Administration: keys, accounts, teams, providers, models, settings.
 //!
 //! Each use case is one typed function with its rights, its checks and its line in the audit log.
-//! The command line, the JSON API and the console call these functions; nothing else writes.
+//! The command line, the JSON API and the console call these functions.
 
 mod account_admin;
 mod account_links;
@@ -18,10 +18,10 @@ mod stored_config;
 mod version;
 
 pub use account_admin::AccountAdmin;
-pub use account_links::{hash_password, invite_link, account_names_error, reset_link};
+pub use account_links::{account_names_error, hash_password, invite_link, reset_link};
 pub use actor::Actor;
 pub use error::AdminError;
-pub use keys::{KeyChange, KeyDraft, IssuedKey};
+pub use keys::{IssuedKey, KeyChange, KeyDraft};
 pub use new_key::NewKey;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
 pub use stored_config::StoredConfig;

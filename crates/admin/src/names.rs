@@ -1,10 +1,10 @@
-//! Usernames and e-mail addresses: what they may look like; and what the gateway itself is called.
+//! Rules for usernames, team names and e-mail addresses, and the configured name of the gateway.
 
 use store::Store;
 
 use crate::password;
 
-/// What is wrong with a username, if anything.
+/// Returns the rule a username breaks, if any.
 pub fn username_error(name: &str) -> Option<&'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() {
@@ -21,8 +21,8 @@ pub fn username_error(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong with the name of a team, if anything. It has no sign that an address has, so that it
-/// stands in the way of nobody's.
+/// Returns the rule a team name breaks, if any. A team name has no `@`, so it cannot be confused
+/// with an e-mail address.
 pub fn team_name_error(name: &str) -> Option<&'static str> {
     if !(2..=60).contains(&name.chars().count()) {
         return Some("Between 2 and 60 characters, please.");
@@ -33,8 +33,8 @@ pub fn team_name_error(name: &str) -> Option<&'static str> {
     is_reserved(name).then_some("This name is reserved. Choose another.")
 }
 
-/// What is wrong with the username of someone who is not the owner: names that would make others
-/// believe they deal with the house are nobody's.
+/// Returns the rule the username of a new account breaks, if any. Names that suggest authority,
+/// such as `admin`, are reserved.
 pub fn new_username_error(name: &str) -> Option<&'static str> {
     if is_reserved(name) {
         return Some("This name is reserved. Choose another.");
@@ -58,7 +58,9 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Whether a text is one plain address: what cannot be mistaken for two, or for a header.
+/// Returns true if the text is one plain e-mail address. It rejects anything that a mail server
+/// could read as two addresses or as a header. The length limits are those of RFC 5321, section
+/// 4.5.3.1.
 pub fn is_email_address(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_graphic() && !"\"(),:;<>[\\]@".contains(c);
     let Some((local, domain)) = text.split_once('@') else { return false };
@@ -77,7 +79,7 @@ pub fn is_email_address(text: &str) -> bool {
         && labels.iter().all(label)
 }
 
-/// What is wrong with a password that was typed twice: the field and why.
+/// Returns the form field and the reason why a password that was typed twice is refused.
 pub fn password_form_error(
     password: &str,
     again: &str,
@@ -90,8 +92,8 @@ pub fn password_form_error(
     (password != again).then(|| ("again", differ.to_owned()))
 }
 
-/// Whether a text holds characters that could disguise it: controls, and marks that turn the
-/// direction of what follows.
+/// Returns true if the text contains control characters or characters that change the writing
+/// direction, which could disguise it (<https://trojansource.codes/>).
 pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(|c| {
         c.is_control()
@@ -99,8 +101,8 @@ pub fn has_hidden_characters(text: &str) -> bool {
     })
 }
 
-/// What this gateway is called: a setting. Without an answer of the store, and unless somebody chose,
-/// it has the name of the program.
+/// Returns the configured name of this gateway. The default is the name of the program, also if the
+/// store does not answer.
 pub async fn gateway_name(store: &Store) -> String {
     let chosen = store.setting("name").await.ok().flatten();
     chosen.unwrap_or_else(|| "Portunus".to_owned())
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_house_are_nobodys() {
+    fn reserved_names_are_refused() {
         for bad in ["admin", "ROOT", "Portunus", "", "../x"] {
             assert!(new_username_error(bad).is_some(), "{bad}");
         }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_may_be_called_anything_that_is_seen_and_no_address() {
+    fn team_names_are_visible_and_no_email_address() {
         for bad in ["", "x", "a@b.c", "Root", " lead", "tail ", "a\u{202e}b", &"x".repeat(61)] {
             assert!(team_name_error(bad).is_some(), "{bad:?}");
         }
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_address() {
+    fn an_email_address_is_exactly_one() {
         let long = format!("{}@example.com", "a".repeat(65));
         for bad in [
             "a",

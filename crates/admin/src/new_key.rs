@@ -4,22 +4,22 @@ use access::keys::{KeyCache, NewKeyToken, hash_token};
 use canon::Money;
 use store::{KeyRecord, KeyScope, RateLimits};
 
-/// What a new key is to be. It makes calls unless [`KeyRecord::make_admin`] turns its record into
-/// one for administration.
+/// Specification of a new key for calls. [`KeyRecord::make_admin`] turns its record into an admin
+/// key.
 #[derive(Clone, Debug)]
 pub struct NewKey {
-    /// Its name.
+    /// Name shown in lists.
     pub name: String,
-    /// The most it may spend; `None` for no limit.
+    /// Spending cap; `None` is unlimited.
     pub cap: Option<Money>,
-    /// The models it may use; empty for all.
+    /// Models the key may use; empty allows all.
     pub models: Vec<String>,
-    /// When it ends.
+    /// Expiry time.
     pub expires: Option<i64>,
 }
 
 impl NewKey {
-    /// The record to keep and the text to show once.
+    /// Returns the record to store and the key's text to show once.
     pub fn into_record(
         self,
         account_id: &str,

@@ -1,4 +1,4 @@
-//! One-time links: a random word in an address, its digest in the store.
+//! One-time links: a random token in the URL, its digest in the store.
 
 use ledger::Micros;
 use serde::{Deserialize, Serialize};
@@ -7,54 +7,66 @@ use store::{Link, LinkPurpose};
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
 
-/// How long links live, by what they are for.
-pub const LINK_LIFETIMES: LinkLifetimes =
-    LinkLifetimes { reset: 30 * MINUTE, sign_up: DAY, invite: 7 * DAY, email: DAY, sign_in_step: 10 * MINUTE };
+/// Lifetime of a link by its purpose.
+pub const LINK_LIFETIMES: LinkLifetimes = LinkLifetimes {
+    reset: 30 * MINUTE,
+    sign_up: DAY,
+    invite: 7 * DAY,
+    email: DAY,
+    sign_in_step: 10 * MINUTE,
+};
 
-/// How long links live.
+/// Lifetimes of one-time links.
 pub struct LinkLifetimes {
+    /// Choosing a new password.
     pub reset: Micros,
+    /// Confirming a sign-up.
     pub sign_up: Micros,
+    /// Accepting an invitation.
     pub invite: Micros,
+    /// Confirming an e-mail address.
     pub email: Micros,
-    /// A step of a sign-in.
+    /// One step of a sign-in.
     pub sign_in_step: Micros,
 }
 
-/// What a link remembers for the page it leads to.
+/// Data stored with a link for the page it opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkData {
-    /// The address the link was sent to.
+    /// E-mail address the link was sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// The role of an account to be made.
+    /// Role of the account to be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The team whoever makes an account with it belongs to, and their role there.
+    /// Team id and team role of the account to be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<(String, String)>,
-    /// Who made it.
+    /// Account that created the link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<String>,
-    /// Where to go when all is done.
+    /// Path to open after the last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The provider of identities asked, what its answer must contain, and what redeems its code.
+    /// OpenID Connect provider of a sign-in in progress. `nonce` must come back in the ID token,
+    /// and `verifier` is the PKCE code verifier (RFC 7636).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
+    /// Nonce that must come back in the ID token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
+    /// PKCE code verifier (RFC 7636).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verifier: Option<String>,
 }
 
-/// What a link remembers.
+/// Returns the data stored with a link.
 pub fn link_data(link: &Link) -> LinkData {
     serde_json::from_str(&link.data).unwrap_or_default()
 }
 
-/// A link made at that time, to live for so long.
+/// Returns a new link with the given creation time and lifetime.
 pub fn new_link(
     hash: Vec<u8>,
     purpose: LinkPurpose,
@@ -66,7 +78,7 @@ pub fn new_link(
         hash,
         purpose,
         account_id: account_id.map(str::to_owned),
-        // A note is a few texts, which can always be written.
+        // Serialising a few strings cannot fail.
         data: serde_json::to_string(note).unwrap_or_default(),
         created: now,
         expires: now.saturating_add(life),

@@ -1,19 +1,21 @@
-//! The rules for passwords, and their hash.
+//! Rules for passwords, and password hashing.
 
 use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 
-/// The longest password, in bytes; longer ones are refused before any work is done.
+/// Maximum length of a password. Longer ones are refused before hashing.
 pub const MAX_PASSWORD_BYTES: usize = 1_024;
-/// The shortest password, in characters.
+/// Minimum length of a password.
 pub const MIN_PASSWORD_CHARS: usize = 10;
 
-/// Hashes a password with argon2id. Takes about 20 ms of one core and 19 MiB.
+/// Hashes a password with Argon2id (RFC 9106). The parameters cost about 20 ms of one core and 19
+/// MiB, as the OWASP cheat sheet recommends:
+/// <https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html>.
 pub fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
     Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
 }
 
-/// What is wrong with a new password, if anything.
+/// Returns the rule a new password breaks, if any.
 pub fn password_error(password: &str, names: &[&str]) -> Option<String> {
     const COMMON: [&str; 12] = [
         "password",
@@ -34,7 +36,9 @@ pub fn password_error(password: &str, names: &[&str]) -> Option<String> {
         return Some("Choose a password.".to_owned());
     }
     if length < MIN_PASSWORD_CHARS {
-        return Some(format!("At least {MIN_PASSWORD_CHARS} characters, please; this has {length}."));
+        return Some(format!(
+            "At least {MIN_PASSWORD_CHARS} characters, please; this has {length}."
+        ));
     }
     if password.len() > MAX_PASSWORD_BYTES {
         return Some(format!("At most {MAX_PASSWORD_BYTES} bytes, please."));
@@ -56,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_anyone_would_guess_are_refused() {
+    fn common_passwords_are_refused() {
         for bad in ["", "short", "password123!", "1234567890", "aaaaaaaaaaaa", "2024-2025-2026"] {
             assert!(password_error(bad, &[]).is_some(), "{bad}");
         }

@@ -1,33 +1,38 @@
-//! What somebody may do in a team: the one rule of all pages. Programs administer teams only by a key
-//! of somebody who may do everything with them.
+//! Rights: account over account, and member within a team. The console and the use cases share
+//! these rules.
 
 use store::{Account, AccountRole, Team, TeamRole};
 
-/// Something to be done in a team.
+/// Action within a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeamAction {
-    /// Look at it: members, keys, usage, calls.
+    /// View members, keys, usage and calls.
     View,
-    /// Make keys in it.
+    /// Create keys.
     CreateKeys,
-    /// Change, rotate, revoke or spend by a key one made oneself.
+    /// Change, rotate, revoke or use a key the member created.
     ChangeOwnKey,
-    /// The same with a key somebody else made.
+    /// Change, rotate, revoke or use a key another member created.
     ChangeOtherKey,
-    /// Say who belongs to it.
+    /// Add, change and remove members.
     ManageMembers,
-    /// Say what it may spend, what it is called and whether it is open.
+    /// Change the spending terms, the name and the state of the team.
     ManageTerms,
 }
 
 impl TeamAction {
-    /// Every deed.
     #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::View, Self::CreateKeys, Self::ChangeOwnKey, Self::ChangeOtherKey, Self::ManageMembers, Self::ManageTerms];
+    const ALL: [Self; 6] = [
+        Self::View,
+        Self::CreateKeys,
+        Self::ChangeOwnKey,
+        Self::ChangeOtherKey,
+        Self::ManageMembers,
+        Self::ManageTerms,
+    ];
 }
 
-/// Whether an account is one of those who administer the gateway.
+/// Returns true for owners and administrators of the gateway.
 pub const fn is_gateway_admin(account: &Account) -> bool {
     match account.role {
         AccountRole::Owner | AccountRole::Admin => true,
@@ -35,45 +40,60 @@ pub const fn is_gateway_admin(account: &Account) -> bool {
     }
 }
 
-/// Whether one account may change what belongs to another: owners all, administrators what is below
-/// them, and everyone but viewers their own.
+/// Returns true if `own` may change `other`. Owners change everyone. Administrators change
+/// themselves and roles below theirs. Members change themselves. Viewers change nothing.
 pub fn may_change(own: &Account, other: &Account) -> bool {
     match (own.role, other.role) {
-        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
-        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member, _) => own.id == other.id,
+        (AccountRole::Owner, _)
+        | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin)
+        | (AccountRole::Member, _) => own.id == other.id,
         (AccountRole::Viewer, _) => false,
     }
 }
 
-/// Whether one role may make accounts of another: owners may make all, administrators only what is
-/// below them.
+/// Returns true if a role may create accounts of another role. Owners may create all,
+/// administrators only roles below theirs.
 pub const fn may_grant_role(own: AccountRole, given: AccountRole) -> bool {
     match (own, given) {
-        (AccountRole::Owner, _) | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
-        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin) | (AccountRole::Member | AccountRole::Viewer, _) => false,
+        (AccountRole::Owner, _)
+        | (AccountRole::Admin, AccountRole::Member | AccountRole::Viewer) => true,
+        (AccountRole::Admin, AccountRole::Owner | AccountRole::Admin)
+        | (AccountRole::Member | AccountRole::Viewer, _) => false,
     }
 }
 
-/// Whether somebody with that seat in a team, or with none, may do that there. Those who administer
-/// the gateway may everything; whoever may only look at the gateway only looks at the team; and in a
-/// team that is closed the others only look, too.
-pub fn may_in_team(own: &Account, team: &Team, seat: Option<TeamRole>, deed: TeamAction) -> bool {
+/// Returns true if an account with this role in a team, or with none, may perform the action.
+/// Gateway administrators may perform all. Viewers of the gateway may only view. In a closed team
+/// the other members may only view.
+pub fn may_in_team(
+    own: &Account,
+    team: &Team,
+    team_role: Option<TeamRole>,
+    action: TeamAction,
+) -> bool {
     if is_gateway_admin(own) {
-        // A key of a closed team would be none.
-        return !(team.disabled && deed == TeamAction::CreateKeys);
+        // A key of a closed team would not work.
+        return !(team.disabled && action == TeamAction::CreateKeys);
     }
-    let Some(seat) = seat else { return false };
-    let looks_only = match own.role {
+    let Some(team_role) = team_role else { return false };
+    let view_only = match own.role {
         AccountRole::Viewer => true,
         AccountRole::Owner | AccountRole::Admin | AccountRole::Member => team.disabled,
     };
-    let seat = if looks_only { TeamRole::Viewer } else { seat };
-    match (deed, seat) {
+    let team_role = if view_only { TeamRole::Viewer } else { team_role };
+    match (action, team_role) {
         (TeamAction::View, _)
-        | (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Manager | TeamRole::Member)
+        | (
+            TeamAction::CreateKeys | TeamAction::ChangeOwnKey,
+            TeamRole::Manager | TeamRole::Member,
+        )
         | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Manager) => true,
         (TeamAction::CreateKeys | TeamAction::ChangeOwnKey, TeamRole::Viewer)
-        | (TeamAction::ChangeOtherKey | TeamAction::ManageMembers, TeamRole::Member | TeamRole::Viewer)
+        | (
+            TeamAction::ChangeOtherKey | TeamAction::ManageMembers,
+            TeamRole::Member | TeamRole::Viewer,
+        )
         | (TeamAction::ManageTerms, _) => false,
     }
 }
@@ -100,14 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_gives_what_it_says_and_the_gateways_role_bounds_it() {
-        use TeamAction::{CreateKeys, ManageMembers, ChangeOtherKey, ChangeOwnKey, View, ManageTerms};
+    fn gateway_role_bounds_team_role() {
+        use TeamAction::{
+            ChangeOtherKey, ChangeOwnKey, CreateKeys, ManageMembers, ManageTerms, View,
+        };
         const NOTHING: &[TeamAction] = &[];
         let (manager, member, viewer) =
             (Some(TeamRole::Manager), Some(TeamRole::Member), Some(TeamRole::Viewer));
         let all: &'static [TeamAction] = &TeamAction::ALL;
-        let but_keys: &'static [TeamAction] = &[View, ChangeOwnKey, ChangeOtherKey, ManageMembers, ManageTerms];
-        let manages: &'static [TeamAction] = &[View, CreateKeys, ChangeOwnKey, ChangeOtherKey, ManageMembers];
+        let but_keys: &'static [TeamAction] =
+            &[View, ChangeOwnKey, ChangeOtherKey, ManageMembers, ManageTerms];
+        let manages: &'static [TeamAction] =
+            &[View, CreateKeys, ChangeOwnKey, ChangeOtherKey, ManageMembers];
         type Line = (AccountRole, Option<TeamRole>, &'static [TeamAction], &'static [TeamAction]);
         let table: [Line; 16] = [
             (AccountRole::Owner, None, all, but_keys),
@@ -127,12 +151,13 @@ mod tests {
             (AccountRole::Viewer, member, &[View], &[View]),
             (AccountRole::Viewer, viewer, &[View], &[View]),
         ];
-        for (role, seat, open, closed) in table {
+        for (role, team_role, open, closed) in table {
             for (disabled, expected) in [(false, open), (true, closed)] {
-                let may =
-                    |deed: &TeamAction| may_in_team(&account(role), &team(disabled), seat, *deed);
+                let may = |action: &TeamAction| {
+                    may_in_team(&account(role), &team(disabled), team_role, *action)
+                };
                 let may: Vec<TeamAction> = TeamAction::ALL.into_iter().filter(may).collect();
-                assert_eq!(may, expected, "{role:?} {seat:?} closed: {disabled}");
+                assert_eq!(may, expected, "{role:?} {team_role:?} closed: {disabled}");
             }
         }
     }

@@ -1,33 +1,35 @@
-//! Providers, models and credentials that administrators change while the gateway runs: what is
-//! stored, how a change is made, and how every node hears of it.
+//! Providers, models and credentials that administrators change at run time: reading them, changing
+//! them, and distributing changes to every node.
 
-use config::{Config, EntryName, StoredEntries, ConfigIssues};
+use config::{Config, ConfigIssues, EntryName, StoredEntries};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use store::{ConfigChange, StoreError};
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Admin;
 
-/// What is stored, as this node last read it.
+/// Configuration from the store, as this node last read it.
 pub struct StoredConfig {
-    /// Held while a configuration is made of it, so that no two are made of the same one before.
+    /// Held while a configuration is built from it, so that two changes cannot start from the same
+    /// state.
     stored: Mutex<Arc<StoredEntries>>,
-    /// One change at a time; other nodes are held off by the number of the state.
-    pub change_lock: Turn<()>,
+    /// Serialises changes on this node. Other nodes are excluded by the revision number.
+    pub change_lock: AsyncMutex<()>,
 }
 
 impl StoredConfig {
+    /// Creates the state from the entries read at start-up.
     pub fn new(stored: StoredEntries) -> Self {
-        Self { stored: Mutex::new(Arc::new(stored)), change_lock: Turn::default() }
+        Self { stored: Mutex::new(Arc::new(stored)), change_lock: AsyncMutex::default() }
     }
 
-    /// What is stored. While it is held, nobody else puts a configuration in force.
+    /// Locks the stored configuration. No other configuration is installed while the guard lives.
     pub fn lock(&self) -> MutexGuard<'_, Arc<StoredEntries>> {
         self.stored.lock()
     }
 
-    /// Has it read anew at the next opportunity.
+    /// Forces the next poll to read the stored configuration again.
     pub fn mark_stale(&self) {
         let mut stored = self.stored.lock();
         *stored = Arc::new(StoredEntries { revision: -1, ..StoredEntries::clone(&stored) });
@@ -35,20 +37,21 @@ impl StoredConfig {
 }
 
 impl Admin {
-    /// Reads what is stored, if it changed.
+    /// Reads the stored configuration if it changed. A failure is logged.
     pub async fn poll_stored_config(&self) {
         if let Err(e) = self.refresh_stored_config().await {
-            tracing::warn!("news of providers and models could not be fetched: {e}");
+            tracing::warn!("the stored configuration could not be refreshed: {e}");
         }
     }
 
-    /// The configuration in force and what is stored, of one moment.
+    /// Returns the current configuration and the stored one it was built from, as one consistent
+    /// pair.
     pub fn current_config(&self) -> (Arc<Config>, Arc<StoredEntries>) {
         let stored = self.stored.lock();
         (self.engine.config(), Arc::clone(&stored))
     }
 
-    /// Makes sure that nothing newer is stored than what this node serves by.
+    /// Reads the stored configuration if the store has a newer revision than this node.
     pub async fn refresh_stored_config(&self) -> Result<(), StoreError> {
         let revision = self.store.configured_revision().await?;
         if self.stored.lock().revision != revision {
@@ -57,13 +60,13 @@ impl Admin {
         Ok(())
     }
 
-    /// Reads what is stored and serves by it.
+    /// Reads the stored configuration and installs it.
     pub async fn reload_stored_config(&self) -> Result<(), StoreError> {
         let read = StoredEntries::open(self.store.configured().await?, &self.vault);
         let before = self.engine.config();
         {
             let mut stored = self.stored.lock();
-            // Somebody else may have read a later state in the meantime.
+            // A concurrent read may have installed a later revision.
             if read.revision < stored.revision {
                 return Ok(());
             }
@@ -74,7 +77,7 @@ impl Admin {
             match config.overlay(stored) {
                 Ok(()) => Some(config),
                 Err(why) => {
-                    tracing::error!("what is stored cannot be laid over the file: {why}");
+                    tracing::error!("the stored configuration cannot be applied: {why}");
                     None
                 }
             }
@@ -82,10 +85,10 @@ impl Admin {
         self.log_issues(Some(&before.issues)).await
     }
 
-    /// Puts a configuration in force that is made of the one before and of what is stored; how its
-    /// lanes stand is not forgotten.
+    /// Installs a configuration built from the current one and the stored one. The health of lanes
+    /// is carried over.
     fn install_config(&self, make: impl FnOnce(&Config, &StoredEntries) -> Option<Config>) {
-        // Of two that change it at once, each starts from what the other left.
+        // The lock makes a concurrent change start from the result of this one.
         let stored = self.stored.lock();
         let old = self.engine.config();
         if let Some(mut config) = make(&old, &stored) {
@@ -94,7 +97,7 @@ impl Admin {
         }
     }
 
-    /// Puts a configuration that was read anew in force, with what is stored laid over it.
+    /// Installs a configuration that was read from the file, with the stored one laid over it.
     pub fn replace_config(&self, mut config: Config) {
         self.install_config(|_, stored| match config.overlay(stored) {
             Ok(()) => Some(config),
@@ -105,38 +108,39 @@ impl Admin {
         });
     }
 
-    /// Makes a change, unless something was changed since that state. Served from here on.
+    /// Applies changes and installs the result. Returns false if the store has a later revision
+    /// than `base`.
     pub async fn change_stored_config(
         &self,
-        seen: &StoredEntries,
+        base: &StoredEntries,
         changes: &[ConfigChange],
     ) -> Result<bool, StoreError> {
-        let made = self.store.configure(seen.revision, changes).await?;
+        let applied = self.store.configure(base.revision, changes).await?;
         self.reload_stored_config().await?;
-        Ok(made)
+        Ok(applied)
     }
 
-    /// Everything that is stored and cannot be used: what, and why.
+    /// Lists stored entries that cannot be used, with the reason.
     pub fn issues(&self) -> Vec<serde_json::Value> {
         let (config, stored) = self.current_config();
-        let tell = |what: String, why: &str| serde_json::json!({ "what": what, "why": why });
-        let entries = config.issues.iter().map(|(entry, why)| tell(entry.to_string(), why));
+        let issue_json = |what: String, why: &str| serde_json::json!({ "what": what, "why": why });
+        let entries = config.issues.iter().map(|(entry, why)| issue_json(entry.to_string(), why));
         let mut all: Vec<_> = entries.collect();
         for (name, provider) in &stored.providers {
             for one in &provider.credentials {
                 if let Err(why) = &one.auth {
-                    all.push(tell(format!("providers.{name}: credential {}", one.id), why));
+                    all.push(issue_json(format!("providers.{name}: credential {}", one.id), why));
                 }
             }
         }
         all
     }
 
-    /// Tells the log what cannot be used and was not told before.
-    pub async fn log_issues(&self, told: Option<&ConfigIssues>) -> Result<(), StoreError> {
+    /// Logs entries that cannot be used, except those in `reported`.
+    pub async fn log_issues(&self, reported: Option<&ConfigIssues>) -> Result<(), StoreError> {
         let config = self.engine.config();
         for (entry, why) in &config.issues {
-            if told.is_none_or(|told| told.get(entry) != Some(why)) {
+            if reported.is_none_or(|reported| reported.get(entry) != Some(why)) {
                 tracing::warn!(entry = %entry, "stored `{entry}` is left out: {why}");
             }
         }
@@ -153,7 +157,7 @@ impl Admin {
                 }
             }
         }
-        if told.is_none()
+        if reported.is_none()
             && let Some(why) = self.vault.unavailable_reason()
         {
             let sealed = self.store.sealed().await?.values().sum::<i64>();

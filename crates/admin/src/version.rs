@@ -1,15 +1,16 @@
-//! Versions of things, for changes that must not undo another's.
+//! Versions of objects, so that concurrent changes do not overwrite each other.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
 use crate::error::AdminError;
 
-/// The version an actor read before it asked for a change: the value of `If-Match`.
+/// Version an actor read before it asked for a change: the value of `If-Match` (RFC 9110, section
+/// 13.1.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadVersion<'a>(pub Option<&'a str>);
 
-/// The version of a thing: an entity tag of its description (RFC 9110, section 8.8.3).
+/// Returns the entity tag of an object's JSON description (RFC 9110, section 8.8.3).
 pub fn version_of(described: &Value) -> String {
     let hash = digest(&SHA256, described.to_string().as_bytes());
     let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
@@ -17,11 +18,11 @@ pub fn version_of(described: &Value) -> String {
 }
 
 impl ReadVersion<'_> {
-    /// Refuses a change of a thing that is no longer the one that was read.
+    /// Refuses a change of an object that changed after it was read.
     pub fn check(self, now: &Value) -> Result<(), AdminError> {
-        let Some(wanted) = self.0 else { return Ok(()) };
+        let Some(expected) = self.0 else { return Ok(()) };
         let version = version_of(now);
         let fits = |one: &str| one.trim() == "*" || one.trim().trim_start_matches("W/") == version;
-        if wanted.split(',').any(fits) { Ok(()) } else { Err(AdminError::Stale) }
+        if expected.split(',').any(fits) { Ok(()) } else { Err(AdminError::Stale) }
     }
 }

@@ -10,12 +10,15 @@ use std::sync::Arc;
 
 use super::query::query_pairs;
 use crate::state::ApiState;
-use relay::json;
+use relay::json_response;
 
 const MAX_PAGE_SIZE: usize = 100;
 const MAX_FILTER_BYTES: usize = 200;
 
-pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn list(
+    state: Arc<ApiState>,
+    request: Request<Body>,
+) -> Result<Response, ApiError> {
     let mut filter = ModelFilter::default();
     let (mut page, mut page_size) = (1, MAX_PAGE_SIZE);
     let query = request.uri().query().unwrap_or_default();
@@ -44,16 +47,19 @@ pub(super) async fn list(state: Arc<ApiState>, request: Request<Body>) -> Result
     Ok(json_response(body.to_string()))
 }
 
-fn parse_count(name: &'static str, value: &str, most: usize) -> Result<usize, ApiError> {
+fn parse_count(name: &'static str, value: &str, max: usize) -> Result<usize, ApiError> {
     match value.parse::<usize>() {
-        Ok(number) if number >= 1 => Ok(number.min(most)),
+        Ok(number) if number >= 1 => Ok(number.min(max)),
         _ => Err(ApiError::invalid(name, format!("`{name}` must be a whole number of at least 1"))),
     }
 }
 
 fn check_length(name: &'static str, value: String) -> Result<String, ApiError> {
     if value.len() > MAX_FILTER_BYTES {
-        return Err(ApiError::invalid(name, format!("`{name}` must be at most {MAX_FILTER_BYTES} bytes")));
+        return Err(ApiError::invalid(
+            name,
+            format!("`{name}` must be at most {MAX_FILTER_BYTES} bytes"),
+        ));
     }
     Ok(value)
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`.
+//! `POST /v1/chat/completions`: <https://platform.openai.com/docs/api-reference/chat>.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -7,7 +7,9 @@ use dialects::RequestTarget;
 use crate::request::ApiRequest;
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let call = Call::read(asked.into_call(), &dialects::chat::ChatDialect, RequestTarget::default()).await?;
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let call =
+        Call::read(incoming.into_call(), &dialects::chat::ChatDialect, RequestTarget::default())
+            .await?;
     relay::serve(call).await
 }

@@ -8,15 +8,20 @@ use dialects::{RequestTarget, chat::ChatDialect, native::NativeDialect};
 use crate::request::ApiRequest;
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    relay::serve_embeddings(Call::read(asked.into_call(), &ChatDialect, RequestTarget::default()).await?, EmbeddingEndpoint::OpenAi).await
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    relay::serve_embeddings(
+        Call::read(incoming.into_call(), &ChatDialect, RequestTarget::default()).await?,
+        EmbeddingEndpoint::OpenAi,
+    )
+    .await
 }
 
-/// The native operators; the address names the model.
+/// Native embedding operators. The model is in the path: <https://ai.google.dev/api/embeddings>.
 pub(super) async fn create_native(
-    asked: ApiRequest,
+    incoming: ApiRequest,
     target: RequestTarget,
     form: EmbeddingEndpoint,
 ) -> Result<Response, ApiError> {
-    relay::serve_embeddings(Call::read(asked.into_call(), &NativeDialect, target).await?, form).await
+    relay::serve_embeddings(Call::read(incoming.into_call(), &NativeDialect, target).await?, form)
+        .await
 }

@@ -1,4 +1,4 @@
-//! `GET /files/{name}`: what the gateway keeps, for whoever has a link that is signed and alive.
+//! `GET /files/{name}`: stored files, for callers with a signed link that has not expired.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -22,7 +22,10 @@ use super::query::{percent_decode, query_pairs};
 use crate::state::ApiState;
 use relay::file_store::FileName;
 
-pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn get(
+    state: Arc<ApiState>,
+    request: Request<Body>,
+) -> Result<Response, ApiError> {
     let name = percent_decode(request.uri().path().strip_prefix("/files/").unwrap_or_default());
     let query = query_pairs(request.uri().query().unwrap_or_default());
     let value = |name: &str| {
@@ -31,16 +34,18 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
     let name = state.engine.files.verify_link(&name, value("expires"), value("signature"))?;
     let headers = request.headers();
     let etag = format!("\"{}\"", name.text);
-    if header_text(headers, IF_NONE_MATCH).is_some_and(|told| told == "*" || told.contains(&etag)) {
+    if header_text(headers, IF_NONE_MATCH)
+        .is_some_and(|header| header == "*" || header.contains(&etag))
+    {
         return Ok(file_response(&state, &name, StatusCode::NOT_MODIFIED, Body::empty()));
     }
     let range = header_text(headers, RANGE)
-        .filter(|_| header_text(headers, IF_RANGE).is_none_or(|told| told == etag))
+        .filter(|_| header_text(headers, IF_RANGE).is_none_or(|header| header == etag))
         .and_then(parse_range);
     let head_only = *request.method() == Method::HEAD;
     if !head_only && range.is_none() {
         let got = state.engine.files.get(name.text, GetOptions::default()).await?;
-        let body = Body::new(SizedBody { left: got.meta.size, stream: got.into_stream() });
+        let body = Body::new(SizedBody { remaining: got.meta.size, stream: got.into_stream() });
         return Ok(file_response(&state, &name, StatusCode::OK, body));
     }
     let head = GetOptions { head: true, ..GetOptions::default() };
@@ -51,29 +56,35 @@ pub(super) async fn get(state: Arc<ApiState>, request: Request<Body>) -> Result<
         return Ok(response);
     };
     let Some(part) = resolve_range(&range, size) else {
-        let mut response = file_response(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
+        let mut response =
+            file_response(&state, &name, StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
         set_header(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{size}"));
         return Ok(response);
     };
     let length = part.end - part.start;
-    let told = format!("bytes {}-{}/{size}", part.start, part.end - 1);
+    let header = format!("bytes {}-{}/{size}", part.start, part.end - 1);
     let body = if head_only {
         Body::empty()
     } else {
         let only = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
         let got = state.engine.files.get(name.text, only).await?;
-        Body::new(SizedBody { left: length, stream: got.into_stream() })
+        Body::new(SizedBody { remaining: length, stream: got.into_stream() })
     };
     let mut response = file_response(&state, &name, StatusCode::PARTIAL_CONTENT, body);
-    set_header(response.headers_mut(), CONTENT_RANGE, &told);
+    set_header(response.headers_mut(), CONTENT_RANGE, &header);
     if head_only {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
     Ok(response)
 }
 
-/// An answer about a file. Whatever it holds, a browser runs nothing of it.
-fn file_response(state: &ApiState, name: &FileName<'_>, status: StatusCode, body: Body) -> Response {
+/// Response with a file. The content security policy keeps browsers from running active content.
+fn file_response(
+    state: &ApiState,
+    name: &FileName<'_>,
+    status: StatusCode,
+    body: Body,
+) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -85,8 +96,8 @@ fn file_response(state: &ApiState, name: &FileName<'_>, status: StatusCode, body
     let shown = if name.is_raster_image() { "inline" } else { "attachment" };
     set_header(headers, CONTENT_DISPOSITION, &format!("{shown}; filename=\"{}\"", name.text));
     set_header(headers, ETAG, &format!("\"{}\"", name.text));
-    let left = name.expires_at.saturating_sub(state.clock().now() / 1_000_000).max(0);
-    set_header(headers, CACHE_CONTROL, &format!("private, max-age={left}, immutable"));
+    let remaining = name.expires_at.saturating_sub(state.clock().now() / 1_000_000).max(0);
+    set_header(headers, CACHE_CONTROL, &format!("private, max-age={remaining}, immutable"));
     response
 }
 
@@ -100,9 +111,10 @@ fn set_header(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     }
 }
 
-/// One range of bytes; `None` for several or for what is no range, which then get the whole.
-fn parse_range(told: &str) -> Option<GetRange> {
-    let (first, last) = told.strip_prefix("bytes=")?.split_once('-')?;
+/// Parses one byte range (RFC 9110, section 14.2). `None` for several ranges or an invalid one: the
+/// caller then sends the whole file.
+fn parse_range(header: &str) -> Option<GetRange> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     match (first.trim(), last.trim()) {
         ("", last) => Some(GetRange::Suffix(last.parse().ok()?)),
         (first, "") => Some(GetRange::Offset(first.parse().ok()?)),
@@ -113,7 +125,7 @@ fn parse_range(told: &str) -> Option<GetRange> {
     }
 }
 
-/// The part of a file a range asks for; `None` when there is nothing in it.
+/// Returns the part of a file that a range selects; `None` if it is empty.
 fn resolve_range(range: &GetRange, size: u64) -> Option<Range<u64>> {
     let part = match range {
         GetRange::Bounded(part) => part.start..part.end.min(size),
@@ -123,9 +135,10 @@ fn resolve_range(range: &GetRange, size: u64) -> Option<Range<u64>> {
     (part.start < part.end).then_some(part)
 }
 
-/// A stream that knows how long it is; one that ends early is cut off, not ended.
+/// Body with a known length. A stream that ends early becomes an error, so that the client sees a
+/// truncated body.
 struct SizedBody {
-    left: u64,
+    remaining: u64,
     stream: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
@@ -140,11 +153,11 @@ impl HttpBody for SizedBody {
         let next = ready!(self.stream.as_mut().poll_next(cx));
         Poll::Ready(match next {
             Some(Ok(bytes)) => {
-                self.left = self.left.saturating_sub(bytes.len() as u64);
+                self.remaining = self.remaining.saturating_sub(bytes.len() as u64);
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Err(e)) => Some(Err(e)),
-            None if self.left > 0 => {
+            None if self.remaining > 0 => {
                 Some(Err(object_store::Error::Generic { store: "files", source: "cut off".into() }))
             }
             None => None,
@@ -152,7 +165,7 @@ impl HttpBody for SizedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        SizeHint::with_exact(self.remaining)
     }
 }
 
@@ -161,16 +174,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_browsers_write_them() {
-        let part = |told: &str, size| parse_range(told).map(|range| resolve_range(&range, size));
+    fn byte_ranges_are_parsed() {
+        let part =
+            |header: &str, size| parse_range(header).map(|range| resolve_range(&range, size));
         assert_eq!(part("bytes=0-3", 10), Some(Some(0..4)));
         assert_eq!(part("bytes=4-", 10), Some(Some(4..10)));
         assert_eq!(part("bytes=-3", 10), Some(Some(7..10)));
         assert_eq!(part("bytes=-30", 10), Some(Some(0..10)));
         assert_eq!(part("bytes=5-99", 10), Some(Some(5..10)));
         assert_eq!(part("bytes=10-", 10), Some(None));
-        for whole in ["bytes=3-1", "bytes=0-1,4-5", "bytes=a-b", "lines=1-2", "bytes=-"] {
-            assert_eq!(part(whole, 10), None, "{whole}");
+        for invalid in ["bytes=3-1", "bytes=0-1,4-5", "bytes=a-b", "lines=1-2", "bytes=-"] {
+            assert_eq!(part(invalid, 10), None, "{invalid}");
         }
     }
 }

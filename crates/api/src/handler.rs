@@ -1,4 +1,4 @@
-//! The handlers a listener is given: the whole gateway, or metrics alone.
+//! Handlers of a listener: the whole API, or metrics alone.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -6,7 +6,7 @@ use canon::{ApiError, ErrorKind};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
-use relay::{RequestId, ErrorFormat};
+use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct ApiHandler {
 }
 
 impl ApiHandler {
-    /// A handler for a connection from that address.
+    /// Creates a handler for a connection from that address.
     pub fn new(api: Arc<ApiService>, peer: SocketAddr) -> Self {
         Self { api, peer }
     }
@@ -36,8 +36,8 @@ impl RequestHandler for ApiHandler {
         ErrorFormat::for_path(path, headers)
     }
 
-    /// Answers one request, with an id of ours. A panic is an internal error of this request and
-    /// ends no other.
+    /// Answers one request with a new request id. A panic becomes an internal error of this request
+    /// and affects no other.
     async fn answer(&self, request: Request<Body>, format: ErrorFormat) -> Response {
         let id = next_id(self.api.state());
         let work = self.api.serve(RequestId(Arc::clone(&id)), self.peer, request);

@@ -1,4 +1,4 @@
-//! Operations: is the process alive, does it welcome work, what has it counted.
+//! `/healthz`, `/readyz` and `/metrics`.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -10,9 +10,12 @@ use store::AccountRole;
 
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use relay::json;
+use relay::json_response;
 
-pub(super) async fn alive(_app: Arc<ApiState>, _request: Request<Body>) -> Result<Response, ApiError> {
+pub(super) async fn alive(
+    _app: Arc<ApiState>,
+    _request: Request<Body>,
+) -> Result<Response, ApiError> {
     Ok(json_response("{\"status\":\"alive\"}"))
 }
 
@@ -23,24 +26,28 @@ pub(super) async fn ready(
     if state.is_ready() {
         Ok(json_response("{\"status\":\"ready\"}"))
     } else {
-        Err(ApiError::new(ErrorKind::Overloaded, "the gateway is stopping or out of reach of its store"))
+        Err(ApiError::new(
+            ErrorKind::Overloaded,
+            "the gateway is stopping or out of reach of its store",
+        ))
     }
 }
 
-/// Metrics, for an admin key of an owner or administrator. Without a key they have their own listener.
-pub(super) async fn metrics(asked: ApiRequest) -> Result<Response, ApiError> {
-    let account = asked.state.store.account(&asked.key.record.account_id).await;
+/// Metrics for an admin key of an owner or administrator. A separate listener serves them without a
+/// key.
+pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let account = incoming.state.store.account(&incoming.key.record.account_id).await;
     let account = account.map_err(|e| ApiError::internal(e.to_string()))?;
     match account.map(|account| account.role) {
-        Some(AccountRole::Owner | AccountRole::Admin) => Ok(metrics_text(&asked.state)),
+        Some(AccountRole::Owner | AccountRole::Admin) => Ok(metrics_text(&incoming.state)),
         Some(AccountRole::Member | AccountRole::Viewer) | None => {
             Err(ApiError::new(ErrorKind::Forbidden, "metrics are for administrators"))
         }
     }
 }
 
-/// Everything counted, as OpenMetrics text.
-pub fn metrics_text(state: &ApiState) -> Response {
+/// All metrics as OpenMetrics text: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+pub(crate) fn metrics_text(state: &ApiState) -> Response {
     let mut response = Response::new(Body::from(
         state.engine.metrics.encode(&state.config().lane_health(state.engine.monotonic_micros())),
     ));

@@ -1,4 +1,5 @@
-//! `POST /v1/images/generations` and `/v1/images/edits`.
+//! `POST /v1/images/generations` and `/v1/images/edits`:
+//! <https://platform.openai.com/docs/api-reference/images>.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -8,27 +9,30 @@ use http::header::CONTENT_TYPE;
 
 use crate::request::ApiRequest;
 use crate::tasks::{self, AsyncOptions};
-use relay::{self, Call, ImageOutcome, BodyKind};
+use relay::{self, BodyKind, Call, ImageOutcome};
 use std::sync::Arc;
 
 const EDITS: &str = "/v1/images/edits";
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wish = AsyncOptions::from_request(&asked.request)?;
-    let state = Arc::clone(&asked.state);
-    let (call, form) = read_image_call(asked).await?;
-    match relay::serve_images(call, form, wish.is_async()).await? {
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let options = AsyncOptions::from_request(&incoming.request)?;
+    let state = Arc::clone(&incoming.state);
+    let (call, form) = read_image_call(incoming).await?;
+    match relay::serve_images(call, form, options.is_async()).await? {
         ImageOutcome::Response(response) => Ok(response),
-        ImageOutcome::Task(task) => tasks::submit(&state, wish, *task).await,
+        ImageOutcome::Task(task) => tasks::submit(&state, options, *task).await,
     }
 }
 
-/// An order. An edit comes in JSON, or as a form with files.
-pub(crate) async fn read_image_call(asked: ApiRequest) -> Result<(Call, ImageRequestForm), ApiError> {
-    let told = asked.request.headers().get(CONTENT_TYPE);
-    let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
-    let form = match images::boundary(told) {
-        _ if asked.request.uri().path() != EDITS => Ok(ImageRequestForm::Generation),
+/// Reads an image request. An edit comes as JSON, or as a multipart form with files.
+pub(crate) async fn read_image_call(
+    incoming: ApiRequest,
+) -> Result<(Call, ImageRequestForm), ApiError> {
+    let content_type = incoming.request.headers().get(CONTENT_TYPE);
+    let content_type =
+        content_type.and_then(|content_type| content_type.to_str().ok()).unwrap_or_default();
+    let form = match images::boundary(content_type) {
+        _ if incoming.request.uri().path() != EDITS => Ok(ImageRequestForm::Generation),
         None => Ok(ImageRequestForm::JsonEdit),
         Some(boundary) => boundary.map(|boundary| ImageRequestForm::MultipartEdit { boundary }),
     };
@@ -36,8 +40,9 @@ pub(crate) async fn read_image_call(asked: ApiRequest) -> Result<(Call, ImageReq
         Ok(ImageRequestForm::Generation | ImageRequestForm::JsonEdit) => BodyKind::Json,
         Ok(ImageRequestForm::MultipartEdit { .. }) | Err(_) => BodyKind::Form,
     };
-    // Its errors have the shape of chat's. A bad boundary is told when the body was read, like any
-    // wrong header.
-    let call = Call::read_as(asked.into_call(), &ChatDialect, RequestTarget::default(), takes).await?;
+    // Errors have the shape of the chat format. A bad boundary is reported after the body was read,
+    // like any other wrong header.
+    let call =
+        Call::read_as(incoming.into_call(), &ChatDialect, RequestTarget::default(), takes).await?;
     Ok((call, form?))
 }

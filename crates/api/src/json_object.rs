@@ -2,19 +2,21 @@
 
 use serde_json::{Map, Value};
 
-/// A JSON object read back from a text of our own; empty when it is none.
+/// Parses a JSON object the gateway wrote itself; empty if it is none.
 pub(crate) fn parse_object(text: impl AsRef<[u8]>) -> Map<String, Value> {
     serde_json::from_slice(text.as_ref()).unwrap_or_default()
 }
 
-/// Sets fields of an object.
-pub(crate) fn set_fields<const N: usize>(object: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+pub(crate) fn set_fields<const N: usize>(
+    object: &mut Map<String, Value>,
+    fields: [(&str, Value); N],
+) {
     for (name, value) in fields {
         object.insert(name.to_owned(), value);
     }
 }
 
-/// A text field of an object; empty when there is none.
+/// Returns a text field of an object; empty if absent.
 pub(crate) fn text_field<'a>(object: &'a Map<String, Value>, name: &str) -> &'a str {
     object.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! `GET /v1/key`: what this key may spend. `GET /v1/usage/{request_id}`: the receipt of one call.
+//! `GET /v1/key`: spending and limits of the calling key. `GET /v1/usage/{request_id}`: the receipt
+//! of one call.
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
@@ -7,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::request::ApiRequest;
 use access::limits::RemainingLimit;
-use relay::json;
+use relay::json_response;
 
-pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
-    let record = &asked.key.record;
-    let now = asked.state.clock().now();
-    let left = asked.state.limiter.remaining(&asked.key);
+pub(super) async fn show(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let record = &incoming.key.record;
+    let now = incoming.state.clock().now();
+    let left = incoming.state.limiter.remaining(&incoming.key);
     let remaining = |left: Option<RemainingLimit>| left.map(|left| left.remaining);
-    let budget = asked.key.budget.as_ref().map(|budget| budget.status(now));
-    let standing = asked.state.engine.funds.key_status(&asked.key.balance).await;
-    let standing = SpendStatus { cap: record.cap, ..standing };
-    let account = &asked.key.account;
+    let budget = incoming.key.budget.as_ref().map(|budget| budget.status(now));
+    let status = incoming.state.engine.funds.key_status(&incoming.key.balance).await;
+    let status = SpendStatus { cap: record.cap, ..status };
+    let account = &incoming.key.account;
     let shared = account.budget().map(|budget| budget.status(now));
     let above = match account.cap() {
-        Some(cap) => asked.state.engine.funds.account_balance(&record.account_id, cap).await,
+        Some(cap) => incoming.state.engine.funds.account_balance(&record.account_id, cap).await,
         None => None,
     };
-    // Whatever ends first ends everything.
+    // The smallest remainder decides.
     let budgets = [&budget, &shared].into_iter().flatten();
-    let remaining_usd = (standing.remaining().into_iter())
+    let remaining_usd = (status.remaining().into_iter())
         .chain(above.map(|(_, left)| left))
         .chain(budgets.filter_map(|budget| budget.money.remaining()))
         .min();
@@ -33,9 +34,9 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
         "id": record.id,
         "name": record.name,
         "scope": record.scope.word(),
-        "cap_usd": standing.cap.map(|cap| cap.to_string()),
-        "spent_usd": standing.spent.to_string(),
-        "held_usd": standing.held.to_string(),
+        "cap_usd": status.cap.map(|cap| cap.to_string()),
+        "spent_usd": status.spent.to_string(),
+        "held_usd": status.held.to_string(),
         "remaining_usd": remaining_usd.map(|left| left.to_string()),
         "expires_at": record.expires.map(rfc3339),
         "limits": {
@@ -56,7 +57,7 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
             "cap_usd": account.cap().map(|cap| cap.to_string()),
             "spent_usd": above.map(|(spent, _)| spent.to_string()),
             "remaining_usd": above.map(|(_, left)| left.to_string()),
-            "limits": asked.state.limiter.account_limits(&record.account_id).map(|limits| {
+            "limits": incoming.state.limiter.account_limits(&record.account_id).map(|limits| {
                 let store::RateLimits { rpm, tpm, concurrency } = limits;
                 json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
             }),
@@ -66,7 +67,7 @@ pub(super) async fn show(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(json_response(body.to_string()))
 }
 
-/// A budget, with when it begins anew.
+/// JSON of a budget with its reset time.
 fn budget_json(budget: &BudgetStatus) -> Value {
     let BudgetStatus { money, period, resets } = budget;
     json!({
@@ -79,24 +80,27 @@ fn budget_json(budget: &BudgetStatus) -> Value {
     })
 }
 
-pub(super) async fn receipt(asked: ApiRequest) -> Result<Response, ApiError> {
-    let id = asked.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
-    let entry = match asked.state.engine.funds.open_calls.find_unposted(id) {
+pub(super) async fn receipt(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let id = incoming.request.uri().path().strip_prefix("/v1/usage/").unwrap_or_default();
+    let entry = match incoming.state.engine.funds.open_calls.find_unposted(id) {
         Some(entry) => Some(entry),
-        None => asked.state.store.entry(id).await.map_err(|e| {
-            ApiError::new(ErrorKind::Overloaded, "receipts cannot be read at the moment, retry shortly")
-                .with_log_note(e.to_string())
+        None => incoming.state.store.entry(id).await.map_err(|e| {
+            ApiError::new(
+                ErrorKind::Overloaded,
+                "receipts cannot be read at the moment, retry shortly",
+            )
+            .with_log_note(e.to_string())
         })?,
     };
-    // Another account's call is as unknown as one that never was.
-    let entry = entry.filter(|entry| entry.account_id == asked.key.record.account_id);
+    // A call of another account is reported as unknown.
+    let entry = entry.filter(|entry| entry.account_id == incoming.key.record.account_id);
     match entry {
         Some(entry) => Ok(json_response(entry_json(&entry).to_string())),
         None => Err(ApiError::new(ErrorKind::NotFound, "there is no call with this id")),
     }
 }
 
-/// A line of an export: the receipt, and what is only the operator's business.
+/// One line of an export: the receipt, and fields only the operator sees.
 pub fn export_json(entry: &LedgerEntry) -> Value {
     let mut line = entry_json(entry);
     if let Some(line) = line.as_object_mut() {
@@ -151,8 +155,8 @@ fn entry_json(entry: &LedgerEntry) -> Value {
     })
 }
 
-/// What was charged for what, exact; the cost is their sum, rounded up once, and never more than was
-/// set aside.
+/// Charges by dimension, exact. The cost is their sum, rounded up once, and never above the
+/// reserved amount.
 fn charges_json(entry: &LedgerEntry) -> Vec<Value> {
     let charges = entry.charges.iter().map(|charge| {
         json!({
@@ -165,7 +169,7 @@ fn charges_json(entry: &LedgerEntry) -> Vec<Value> {
     charges.collect()
 }
 
-/// Every try in order: those that failed, and the one that answered if one did.
+/// All attempts in order: the failed ones, then the one that answered, if any.
 fn attempts_json(entry: &LedgerEntry) -> Vec<Value> {
     let mut tries: Vec<Value> = entry
         .failed

@@ -1,23 +1,22 @@
 //! The HTTP API: its route table, its handlers, stored answers and image tasks.
 //!
-//! Start reading in `routes.rs`, which lists every address, then in `serve.rs`, which shows how a
+//! Start reading in `routes.rs`, which lists every route, then in `serve.rs`, which shows how a
 //! request gets to its handler.
 
 mod admin;
 mod catalog;
 mod chat;
-mod token_count;
 mod embeddings;
 mod files;
 mod handler;
 mod health;
 mod images;
+mod json_object;
 mod key_info;
-mod stored_answers;
 mod messages;
 mod models;
 mod native;
-mod json_object;
+mod observe;
 mod openapi;
 mod query;
 mod request;
@@ -25,16 +24,17 @@ mod responses;
 mod routes;
 mod serve;
 mod state;
+mod stored_answers;
 mod task_routes;
 mod tasks;
 mod threads;
-mod observe;
+mod token_count;
 
 pub use handler::{ApiHandler, MetricsHandler};
-pub use key_info::export_json as write_entry;
-pub use stored_answers::StoredAnswers;
-pub use openapi::document as description;
+pub use key_info::export_json;
+pub use openapi::document as openapi_document;
 pub use routes::route_summaries;
-pub use serve::{ApiService, serve_admin_request, path_not_found, serve_with_key};
+pub use serve::{ApiService, path_not_found, serve_admin_request, serve_with_key};
 pub use state::ApiState;
+pub use stored_answers::StoredAnswers;
 pub use tasks::ImageTasks;

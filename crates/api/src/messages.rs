@@ -1,4 +1,5 @@
-//! `POST /v1/messages` and `/v1/messages/count_tokens`.
+//! `POST /v1/messages` and `/v1/messages/count_tokens`:
+//! <https://docs.anthropic.com/en/api/messages>.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -8,12 +9,12 @@ use serde_json::json;
 use std::sync::Arc;
 
 use crate::request::ApiRequest;
-use crate::{token_count, threads};
+use crate::{threads, token_count};
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let state = Arc::clone(&asked.state);
-    let mut call = read_call(asked).await?;
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let state = Arc::clone(&incoming.state);
+    let mut call = read_call(incoming).await?;
     match threads::open_thread(&state, &mut call).await? {
         None => relay::serve(call).await,
         Some(thread) => {
@@ -23,18 +24,23 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     }
 }
 
-async fn read_call(asked: ApiRequest) -> Result<Call, ApiError> {
-    let interleaved = asked
+async fn read_call(incoming: ApiRequest) -> Result<Call, ApiError> {
+    let interleaved = incoming
         .request
         .headers()
         .get_all(BETA_HEADER)
         .iter()
         .any(|value| value.to_str().is_ok_and(messages::enables_interleaved_thinking));
-    Call::read(asked.into_call(), &MessagesDialect, RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() }).await
+    Call::read(
+        incoming.into_call(),
+        &MessagesDialect,
+        RequestTarget { interleaved_thinking: interleaved, ..RequestTarget::default() },
+    )
+    .await
 }
 
-pub(super) async fn count(asked: ApiRequest) -> Result<Response, ApiError> {
-    let call = read_call(asked).await?;
+pub(super) async fn count(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let call = read_call(incoming).await?;
     let counted = token_count::count_tokens(&call, &call.body)?;
     Ok(counted.answer(&json!({ "input_tokens": counted.tokens })))
 }

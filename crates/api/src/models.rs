@@ -1,9 +1,11 @@
-//! `GET /v1/models` and `/v1/models/{id}`, in the shape the caller's client knows.
+//! `GET /v1/models` and `/v1/models/{id}`, in the shape of the caller's client. The shapes:
+//! <https://platform.openai.com/docs/api-reference/models>,
+//! <https://docs.anthropic.com/en/api/models-list>, <https://ai.google.dev/api/models>.
 
 use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use catalog::{ModelKind, Model};
+use catalog::{Model, ModelKind};
 use http::Request;
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -12,9 +14,9 @@ use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use access::keys::ApiKey;
 use relay::is_native_client;
-use relay::json;
+use relay::json_response;
 
-/// Whose shape is asked for.
+/// Client whose list format is wanted.
 #[derive(Clone, Copy)]
 enum ModelListShape {
     Chat,
@@ -25,7 +27,7 @@ enum ModelListShape {
 impl ModelListShape {
     fn of(request: &Request<Body>) -> Self {
         let headers = request.headers();
-        // Only that format's clients send the key in the address.
+        // Only native clients send the key in the query.
         let query = request.uri().query().unwrap_or_default();
         let by_address = || query_pairs(query).iter().any(|(name, _)| name == "key");
         if headers.contains_key("anthropic-version") {
@@ -38,26 +40,26 @@ impl ModelListShape {
     }
 }
 
-pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    let shape = ModelListShape::of(&asked.request);
-    list_as(&asked, shape)
+pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let shape = ModelListShape::of(&incoming.request);
+    list_as(&incoming, shape)
 }
 
 /// `GET /v1beta/models`.
-pub(super) async fn list_native(asked: ApiRequest) -> Result<Response, ApiError> {
-    list_as(&asked, ModelListShape::Native)
+pub(super) async fn list_native(incoming: ApiRequest) -> Result<Response, ApiError> {
+    list_as(&incoming, ModelListShape::Native)
 }
 
 /// `GET /v1beta/models/{id}`.
-pub(super) async fn get_native(asked: ApiRequest) -> Result<Response, ApiError> {
-    get_as(&asked, ModelListShape::Native)
+pub(super) async fn get_native(incoming: ApiRequest) -> Result<Response, ApiError> {
+    get_as(&incoming, ModelListShape::Native)
 }
 
-fn list_as(asked: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
-    let config = asked.state.config();
+fn list_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
+    let config = incoming.state.config();
     let models: Vec<(&str, &Model)> =
-        config.catalog.iter().flat_map(|model| callable(&asked.key, model)).collect();
-    let slice = page_range(shape, asked.request.uri().query().unwrap_or_default(), &models)?;
+        config.catalog.iter().flat_map(|model| callable(&incoming.key, model)).collect();
+    let slice = page_range(shape, incoming.request.uri().query().unwrap_or_default(), &models)?;
     let shown = models.get(slice.clone()).unwrap_or_default();
     let data: Vec<Value> = shown.iter().map(|(id, model)| model_json(shape, id, model)).collect();
     let more = slice.end < models.len();
@@ -77,7 +79,8 @@ fn list_as(asked: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiErr
     Ok(json_response(body.to_string()))
 }
 
-/// Every id a key may call a model by: its own and its aliases, since a key may name either.
+/// Returns every id by which a key may call a model. A key may be restricted to aliases, so each id
+/// is checked.
 fn callable<'a>(key: &ApiKey, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a Model)> {
     let all = key.may_use(&model.id);
     let names = std::iter::once(&model.id).chain(&model.aliases);
@@ -85,60 +88,66 @@ fn callable<'a>(key: &ApiKey, model: &'a Model) -> impl Iterator<Item = (&'a str
     mine.map(move |name| (name.as_str(), model))
 }
 
-/// The stretch of the list a query asks for, in its format's words; chat has no pages.
-fn page_range(shape: ModelListShape, query: &str, models: &[(&str, &Model)]) -> Result<Range<usize>, ApiError> {
+/// Returns the page a query selects, with the parameters of its format. Chat has no pages.
+fn page_range(
+    shape: ModelListShape,
+    query: &str,
+    models: &[(&str, &Model)],
+) -> Result<Range<usize>, ApiError> {
     let all = models.len();
-    let place = |id: &str| models.iter().position(|(own, _)| *own == id);
+    let position = |id: &str| models.iter().position(|(own, _)| *own == id);
     let count = |name: &str, value: &str| match value.parse::<usize>() {
         Ok(count @ 1..=1000) => Ok(count),
         _ => Err(ApiError::invalid(name, format!("`{name}` must be between 1 and 1000"))),
     };
     let mut from = 0;
     let mut before = None;
-    let mut most = match shape {
+    let mut limit = match shape {
         ModelListShape::Chat => return Ok(0..all),
         ModelListShape::Messages => 20,
         ModelListShape::Native => 50,
     };
     for (name, value) in query_pairs(query) {
         match (shape, name.as_str()) {
-            (ModelListShape::Messages, "limit") => most = count("limit", &value)?,
-            (ModelListShape::Messages, "after_id") => from = place(&value).map_or(all, |at| at + 1),
-            (ModelListShape::Messages, "before_id") => before = place(&value),
-            (ModelListShape::Native, "pageSize") => most = count("pageSize", &value)?,
+            (ModelListShape::Messages, "limit") => limit = count("limit", &value)?,
+            (ModelListShape::Messages, "after_id") => {
+                from = position(&value).map_or(all, |at| at + 1)
+            }
+            (ModelListShape::Messages, "before_id") => before = position(&value),
+            (ModelListShape::Native, "pageSize") => limit = count("pageSize", &value)?,
             (ModelListShape::Native, "pageToken") => {
                 from = value.parse().map_err(|_| {
-                    ApiError::invalid("pageToken", "`pageToken` is none that was given out here")
+                    ApiError::invalid("pageToken", "`pageToken` was not issued by this gateway")
                 })?;
             }
             _ => {}
         }
     }
     if let Some(end) = before {
-        return Ok(end.saturating_sub(most)..end);
+        return Ok(end.saturating_sub(limit)..end);
     }
     let from = from.min(all);
-    Ok(from..from.saturating_add(most).min(all))
+    Ok(from..from.saturating_add(limit).min(all))
 }
 
-pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let shape = ModelListShape::of(&asked.request);
-    get_as(&asked, shape)
+pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let shape = ModelListShape::of(&incoming.request);
+    get_as(&incoming, shape)
 }
 
-fn get_as(asked: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
-    let path = asked.request.uri().path();
+fn get_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, ApiError> {
+    let path = incoming.request.uri().path();
     let id = path.split_once("/models/").map_or("", |(_, id)| id);
     let id = percent_decode(id);
-    let config = asked.state.config();
+    let config = incoming.state.config();
     let model = config.routes.get(&id).map(|route| &*route.model);
-    match model.filter(|model| callable(&asked.key, model).any(|(name, _)| name == id)) {
+    match model.filter(|model| callable(&incoming.key, model).any(|(name, _)| name == id)) {
         Some(model) => Ok(json_response(model_json(shape, &id, model).to_string())),
         None => Err(relay::unknown_model(&id)),
     }
 }
 
-/// A model under one of its ids.
+/// JSON of a model under one of its ids.
 fn model_json(shape: ModelListShape, id: &str, model: &Model) -> Value {
     let created = model.released.as_deref().unwrap_or("2025-01-01");
     match shape {

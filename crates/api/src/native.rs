@@ -1,4 +1,5 @@
-//! `POST /v1beta/models/{model}:{operator}`, and the same operators under `/v1/models`.
+//! `POST /v1beta/models/{model}:{operator}`, and the same operators under `/v1/models`:
+//! <https://ai.google.dev/api/generate-content>.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -9,18 +10,21 @@ use serde_json::{Value, json};
 
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
-use crate::{token_count, embeddings};
+use crate::{embeddings, token_count};
 use relay::{self, Call};
 
-pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
-    let path = asked.request.uri().path();
+pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let path = incoming.request.uri().path();
     let rest = percent_decode(path.split_once("/models/").map_or("", |(_, rest)| rest));
-    // A model id may hold colons itself: the operator is what follows the last one.
+    // A model id may contain colons, so the operator follows the last one.
     let Some((model, operator)) = rest.rsplit_once(':') else {
-        return Err(ApiError::new(ErrorKind::UnknownPath, "the path must end with `:` and an operator"));
+        return Err(ApiError::new(
+            ErrorKind::UnknownPath,
+            "the path must end with `:` and an operator",
+        ));
     };
     let model = model.strip_prefix("models/").unwrap_or(model).to_owned();
-    let alt = query_pairs(asked.request.uri().query().unwrap_or_default());
+    let alt = query_pairs(incoming.request.uri().query().unwrap_or_default());
     let alt = alt.iter().find(|(name, _)| name == "alt").map(|(_, value)| value.as_str());
     let events = match alt {
         Some("sse") => true,
@@ -29,32 +33,52 @@ pub(super) async fn call(asked: ApiRequest) -> Result<Response, ApiError> {
     };
     let target = |stream: bool| {
         let array = stream && !events;
-        RequestTarget { model: Some(model.clone()), stream, json_array: array, ..RequestTarget::default() }
+        RequestTarget {
+            model: Some(model.clone()),
+            stream,
+            json_array: array,
+            ..RequestTarget::default()
+        }
     };
     match operator {
         "generateContent" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
         "generateContent" => {
-            relay::serve(Call::read(asked.into_call(), &NativeDialect, target(false)).await?).await
+            relay::serve(Call::read(incoming.into_call(), &NativeDialect, target(false)).await?)
+                .await
         }
         "streamGenerateContent" => {
-            relay::serve(Call::read(asked.into_call(), &NativeDialect, target(true)).await?).await
+            relay::serve(Call::read(incoming.into_call(), &NativeDialect, target(true)).await?)
+                .await
         }
-        "countTokens" => count_tokens(Call::read(asked.into_call(), &NativeDialect, target(false)).await?),
+        "countTokens" => {
+            count_tokens(Call::read(incoming.into_call(), &NativeDialect, target(false)).await?)
+        }
         "embedContent" | "batchEmbedContents" if events => {
             Err(ApiError::invalid("alt", "`alt=sse` belongs to `streamGenerateContent`"))
         }
-        "embedContent" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::EmbedContent).await,
-        "batchEmbedContents" => embeddings::create_native(asked, target(false), EmbeddingEndpoint::BatchEmbedContents).await,
+        "embedContent" => {
+            embeddings::create_native(incoming, target(false), EmbeddingEndpoint::EmbedContent)
+                .await
+        }
+        "batchEmbedContents" => {
+            embeddings::create_native(
+                incoming,
+                target(false),
+                EmbeddingEndpoint::BatchEmbedContents,
+            )
+            .await
+        }
         _ => {
             let shown: String = operator.chars().take(64).collect();
-            Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}` here")))
+            Err(ApiError::new(ErrorKind::UnknownPath, format!("there is no operator `{shown}`")))
         }
     }
 }
 
-/// The body is `{contents}`, or a whole request under `generateContentRequest`.
+/// Counts tokens: <https://ai.google.dev/api/tokens>. The body is `{contents}`, or a whole request
+/// under `generateContentRequest`.
 fn count_tokens(call: Call) -> Result<Response, ApiError> {
     let mut body: Value = serde_json::from_slice(&call.body)
         .map_err(|e| ApiError::invalid("", format!("the body is not valid JSON: {e}")))?;
@@ -69,8 +93,8 @@ fn count_tokens(call: Call) -> Result<Response, ApiError> {
     })))
 }
 
-/// Files are not kept here.
-pub(super) async fn upload(_asked: ApiRequest) -> Result<Response, ApiError> {
+/// Refuses file uploads: the gateway has no file storage for callers.
+pub(super) async fn upload(_incoming: ApiRequest) -> Result<Response, ApiError> {
     Err(ApiError::invalid(
         "",
         "file uploads are unsupported: send the media as `inlineData`, or as `fileData` with a \

@@ -1,7 +1,7 @@
-//! `GET /openapi.json`: what every address takes and gives.
+//! `GET /openapi.json`: the OpenAPI description of every route.
 //!
-//! Written by hand beside the formats' own definitions, one file per surface: the wire formats have
-//! no types here that it could be drawn from. A test compares it with the route table.
+//! The description is written by hand, one file per group of routes, because the wire formats have
+//! no types here to generate it from. A test compares it with the route table.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
 
 use crate::state::ApiState;
-use relay::json;
+use relay::json_response;
 
 const BASE_DOCUMENT: &str = include_str!("../assets/openapi/base.json");
 const PART_DOCUMENTS: [&str; 10] = [
@@ -27,7 +27,7 @@ const PART_DOCUMENTS: [&str; 10] = [
     include_str!("../assets/openapi/operations.json"),
 ];
 
-/// The description, but for the address it is served at.
+/// The description without the server URL.
 static DOCUMENT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     let mut document = crate::json_object::parse_object(BASE_DOCUMENT);
     if let Some(version) = document.get_mut("info").and_then(|info| info.get_mut("version")) {
@@ -39,7 +39,7 @@ static DOCUMENT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     document
 });
 
-/// Puts the members of one object into another, and those of objects in both likewise.
+/// Merges one object into another, recursively.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (name, value) in from {
         match (into.get_mut(&name), value) {
@@ -51,7 +51,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// The whole description.
+/// The complete description.
 pub fn document(state: &ApiState) -> Map<String, Value> {
     let mut document = DOCUMENT.clone();
     document.insert("servers".to_owned(), json!([{ "url": state.config().public_url }]));
@@ -65,7 +65,7 @@ pub(super) async fn show(state: Arc<ApiState>, _: Request<Body>) -> Result<Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::{route_summaries, path_matches};
+    use crate::routes::{path_matches, route_summaries};
 
     fn described() -> Vec<(String, String, bool)> {
         let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();
@@ -82,45 +82,45 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_described_and_nothing_else() {
+    fn every_route_is_described_and_nothing_else() {
         let (described, addresses) = (described(), route_summaries());
         for (method, pattern, keyed) in &addresses {
-            let found = described
-                .iter()
-                .find(|(own, path, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
-            let (_, path, told) =
-                found.unwrap_or_else(|| panic!("{method} {pattern} is not told of"));
-            assert_eq!(told, keyed, "{method} {path}: whether it takes a key");
+            let found = described.iter().find(|(own, path, _)| {
+                own.as_str() == method.as_str() && path_matches(pattern, path)
+            });
+            let (_, path, takes_key) =
+                found.unwrap_or_else(|| panic!("{method} {pattern} is not described"));
+            assert_eq!(takes_key, keyed, "{method} {path}: takes a key");
         }
         for (method, path, _) in &described {
-            let real = addresses
-                .iter()
-                .any(|(own, pattern, _)| own.as_str() == method.as_str() && path_matches(pattern, path));
-            assert!(real, "{method} {path} is told of but not there");
+            let real = addresses.iter().any(|(own, pattern, _)| {
+                own.as_str() == method.as_str() && path_matches(pattern, path)
+            });
+            assert!(real, "{method} {path} is described but does not exist");
         }
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_resolves() {
         let document = Value::Object(DOCUMENT.clone());
-        let mut left = vec![&document];
-        while let Some(value) = left.pop() {
+        let mut queue = vec![&document];
+        while let Some(value) = queue.pop() {
             match value {
                 Value::Object(object) => {
                     if let Some(Value::String(to)) = object.get("$ref") {
                         let pointer = to.trim_start_matches('#');
                         assert!(document.pointer(pointer).is_some(), "{to} leads nowhere");
                     }
-                    left.extend(object.values());
+                    queue.extend(object.values());
                 }
-                Value::Array(array) => left.extend(array),
+                Value::Array(array) => queue.extend(array),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
     }
 
     #[test]
-    fn every_operation_has_a_name_of_its_own() {
+    fn operation_ids_are_unique() {
         let paths = DOCUMENT.get("paths").and_then(Value::as_object).unwrap();
         let operations = paths.values().filter_map(Value::as_object).flat_map(Map::values);
         let names: Vec<_> = operations.filter_map(|one| one.get("operationId")).collect();

@@ -1,6 +1,6 @@
-//! Addresses taken apart: the pairs of a query, and percent-encoded pieces.
+//! Parsing of query strings and percent-encoding (RFC 3986, section 2.1).
 
-/// The pairs of a query, decoded; of a name sent twice the first counts.
+/// Returns the decoded pairs of a query. The first of several equal names wins.
 pub(crate) fn query_pairs(query: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -13,7 +13,7 @@ pub(crate) fn query_pairs(query: &str) -> Vec<(String, String)> {
     found
 }
 
-/// A percent-encoded text; what is no encoding stays as it is.
+/// Decodes percent-encoding. An invalid escape stays as it is.
 pub(super) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_taken_apart() {
+    fn query_pairs_are_decoded() {
         let found = query_pairs("a=1&b=x%20y+z&a=2&&c&%64=%zz%");
         let found: Vec<(&str, &str)> =
             found.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();

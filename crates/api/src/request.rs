@@ -1,4 +1,4 @@
-//! A request with a good key, as a handler gets it.
+//! Request of an authenticated caller, as handlers receive it.
 
 use access::keys::ApiKey;
 use access::limits::RatePermit;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use crate::state::ApiState;
 
-/// A request whose key is good.
+/// A request with a valid key.
 pub(crate) struct ApiRequest {
     pub(crate) state: Arc<ApiState>,
     pub(crate) key: Arc<ApiKey>,
     pub(crate) id: RequestId,
-    /// Its permit within the limits of its key and account, where there are any.
+    /// Permit within the rate limits of the key and its account; `None` without limits.
     pub(crate) permit: Option<Arc<RatePermit>>,
     pub(crate) request: Request<Body>,
 }
@@ -26,9 +26,9 @@ pub(crate) struct ApiRequest {
 pub(crate) type HandlerFuture = BoxFuture<'static, Result<Response, ApiError>>;
 
 impl ApiRequest {
-    /// The request as the relay takes it.
+    /// Converts the request for the relay.
     pub(crate) fn into_call(self) -> CallRequest {
-        let Self { state, key, id, permit: pass, request } = self;
-        CallRequest { engine: Arc::clone(&state.engine), key, id, rate_permit: pass, request }
+        let Self { state, key, id, permit, request } = self;
+        CallRequest { engine: Arc::clone(&state.engine), key, id, rate_permit: permit, request }
     }
 }

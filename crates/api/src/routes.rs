@@ -1,7 +1,7 @@
-//! The route table: every address this gateway answers, with its guard, in one reviewed list.
+//! The route table: every route of the API, with its guard, in one reviewed list.
 //!
 //! A keyed handler takes the caller's key as an argument, so it cannot be mounted without its
-//! guard; a public one cannot get at a key at all.
+//! guard. A public handler has no access to a key.
 
 use axum::body::Body;
 use http::header::HeaderValue;
@@ -17,12 +17,12 @@ use crate::{
     openapi, responses, task_routes,
 };
 
-/// Who may call.
+/// Handler of a route, with the guard in front of it.
 #[derive(Clone, Copy)]
 pub(crate) enum RouteHandler {
-    /// Anyone.
+    /// Open to all callers.
     Public(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
-    /// A good key of the right scope.
+    /// Requires a valid key of the right scope.
     Keyed(KeyedHandler),
 }
 
@@ -30,9 +30,9 @@ pub(crate) enum RouteHandler {
 #[derive(Clone, Copy)]
 pub(crate) struct KeyedHandler {
     pub(crate) handler: fn(ApiRequest) -> HandlerFuture,
-    /// True for what costs money: the limits of the key hold.
+    /// True for calls that cost money. The rate limits of the key apply.
     pub(crate) paid: bool,
-    /// The scope the key must have; `None` is either.
+    /// Required scope of the key; `None` accepts any.
     pub(crate) scope: Option<KeyScope>,
 }
 
@@ -45,7 +45,7 @@ impl RouteHandler {
     }
 }
 
-/// One address.
+/// One route.
 pub(crate) struct ApiRoute {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
@@ -54,11 +54,11 @@ pub(crate) struct ApiRoute {
 
 macro_rules! guarded {
     ($paid:literal, $scope:expr, $method:ident $path:literal => $handler:path) => {
-        Route {
+        ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: Handler::Keyed(KeyedHandler {
-                handler: |asked| Box::pin($handler(asked)),
+            handler: RouteHandler::Keyed(KeyedHandler {
+                handler: |incoming| Box::pin($handler(incoming)),
                 paid: $paid,
                 scope: $scope,
             }),
@@ -66,37 +66,37 @@ macro_rules! guarded {
     };
 }
 
-/// A good key of either scope: the description of the key itself.
+/// Route for a valid key of any scope: the description of the key itself.
 macro_rules! any_key {
     ($($route:tt)*) => { guarded!(false, None, $($route)*) };
 }
 
-/// A key made for calls.
+/// Route for a key with the scope `call`.
 macro_rules! keyed {
     ($($route:tt)*) => { guarded!(false, Some(KeyScope::Call), $($route)*) };
 }
 
-/// A key made for calls, within its limits: what costs money.
+/// Route for a key with the scope `call` that costs money, so rate limits apply.
 macro_rules! paid {
     ($($route:tt)*) => { guarded!(true, Some(KeyScope::Call), $($route)*) };
 }
 
-/// A key made for administration. The handler checks the role of its account.
+/// Route for a key with the scope `admin`. The handler checks the role of the account.
 macro_rules! admin {
     ($($route:tt)*) => { guarded!(false, Some(KeyScope::Admin), $($route)*) };
 }
 
 macro_rules! public {
     ($method:ident $path:literal => $handler:path) => {
-        Route {
+        ApiRoute {
             method: Method::$method,
             path: $path,
-            handler: Handler::Public(|app, request| Box::pin($handler(app, request))),
+            handler: RouteHandler::Public(|app, request| Box::pin($handler(app, request))),
         }
     };
 }
 
-/// Every address of the API. The console has a list of its own, in `console::routes`.
+/// Lists every route of the API. The console has its own list in `console::routes`.
 pub(crate) fn route_list() -> Vec<ApiRoute> {
     vec![
         paid!(POST "/v1/chat/completions" => chat::create),
@@ -177,24 +177,24 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
     ]
 }
 
-/// Every address of the API: its method, its path with parameters in braces, and whether it takes a
-/// key. For the test that knocks at every door.
+/// Lists every route as its method, its path with parameters in braces, and true if it takes a key.
+/// A test requests each of them.
 pub fn route_summaries() -> Vec<(Method, &'static str, bool)> {
     let keyed = |route: &ApiRoute| route.handler.keyed().is_some();
     route_list().iter().map(|route| (route.method.clone(), route.path, keyed(route))).collect()
 }
 
-/// The addresses of the API, found by their path.
+/// Routes of the API by path.
 ///
-/// Our own table and not a router's: a call's path is nearly always one of a few exact texts, and
-/// finding those must cost next to nothing.
+/// This is not a general router, because nearly all calls use one of a few exact paths, and a hash
+/// lookup finds those fastest.
 pub(crate) struct RouteTable {
     exact: HashMap<&'static str, MethodTable>,
     /// Paths with parameters, most specific first.
     patterns: Vec<(&'static str, MethodTable)>,
 }
 
-/// Everything an address answers to.
+/// Handlers of one path by method.
 #[derive(Default)]
 pub(crate) struct MethodTable(Vec<(Method, RouteHandler)>);
 
@@ -203,29 +203,30 @@ impl RouteTable {
         let mut exact: HashMap<&'static str, MethodTable> = HashMap::new();
         let mut patterns: BTreeMap<&'static str, MethodTable> = BTreeMap::new();
         for ApiRoute { method, path, handler } in route_list() {
-            let door = if path.contains('{') {
+            let methods = if path.contains('{') {
                 patterns.entry(path).or_default()
             } else {
                 exact.entry(path).or_default()
             };
-            door.0.push((method, handler));
+            methods.0.push((method, handler));
         }
         let mut patterns: Vec<_> = patterns.into_iter().collect();
         patterns.sort_by_key(|(path, _)| std::cmp::Reverse(path.split('/').count()));
         Self { exact, patterns }
     }
 
-    /// The methods of a path; `None` if the API does not serve it.
+    /// Returns the methods of a path; `None` if the API does not serve it.
     pub(crate) fn find(&self, path: &str) -> Option<&MethodTable> {
         self.exact.get(path).or_else(|| {
             let fits = |(pattern, _): &&(&'static str, MethodTable)| path_matches(pattern, path);
-            self.patterns.iter().find(fits).map(|(_, door)| door)
+            self.patterns.iter().find(fits).map(|(_, methods)| methods)
         })
     }
 }
 
 impl MethodTable {
-    /// `HEAD` is answered wherever `GET` is; the body is left out further down.
+    /// Returns the handler of a method. `HEAD` uses the handler of `GET`, and the server removes
+    /// the body (RFC 9110, section 9.3.2).
     pub(crate) fn handler(&self, method: &Method) -> Option<RouteHandler> {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.0.iter().find(|(own, _)| own == method).map(|(_, handler)| *handler)
@@ -240,8 +241,8 @@ impl MethodTable {
     }
 }
 
-/// Whether a path is of a pattern: `{name}` is one piece that is not empty, `{*rest}` everything
-/// that follows.
+/// Returns true if a path matches a pattern. `{name}` matches one segment that is not empty,
+/// `{*rest}` matches the rest of the path.
 pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
     let mut pieces = path.split('/');
     for want in pattern.split('/') {
@@ -261,12 +262,12 @@ pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The addresses that need no key. Whoever adds one here has thought about it.
+    /// Routes without a key. A new one needs a review.
     const PUBLIC: [&str; 5] =
         ["/api/models", "/files/{name}", "/healthz", "/readyz", "/openapi.json"];
 
     #[test]
-    fn patterns_take_what_they_say_and_nothing_else() {
+    fn patterns_match_exactly() {
         assert!(path_matches("/v1/responses/{id}/cancel", "/v1/responses/x/cancel"));
         assert!(path_matches("/v1/models/{*rest}", "/v1/models/a/b:c"));
         for path in ["/v1/responses//cancel", "/v1/responses/x/cancel/", "/v1/responses/x/y"] {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_reviewed_addresses_are_public() {
+    fn only_reviewed_routes_are_public() {
         for route in route_list() {
             let public = matches!(route.handler, RouteHandler::Public(_));
             assert_eq!(public, PUBLIC.contains(&route.path), "{} {}", route.method, route.path);

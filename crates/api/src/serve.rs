@@ -1,4 +1,4 @@
-//! The way of a request to its handler: key, address, limits, idempotency.
+//! The way of a request to its handler: route, key, address, limits, idempotency.
 
 use access::idempotency;
 use access::keys::ApiKey;
@@ -11,7 +11,7 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::Request;
 use http::header::HeaderValue;
-use relay::{RequestId, ErrorFormat};
+use relay::{ErrorFormat, RequestId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use store::KeyScope;
 use tower::ServiceExt as _;
 
 use crate::request::{ApiRequest, HandlerFuture};
-use crate::routes::{RouteHandler, KeyedHandler, ApiRoute, RouteTable, path_matches, route_list};
+use crate::routes::{ApiRoute, KeyedHandler, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
 
-/// The API, and behind it the pages of the console.
+/// The API, with the pages of the console as fallback.
 pub struct ApiService {
     state: Arc<ApiState>,
     routes: RouteTable,
@@ -30,7 +30,7 @@ pub struct ApiService {
 }
 
 impl ApiService {
-    /// The API. Paths it does not serve go to `fallback`.
+    /// Creates the API. Requests for other paths go to `fallback`.
     pub fn new(state: Arc<ApiState>, fallback: Router) -> Self {
         Self { state, routes: RouteTable::new(), fallback }
     }
@@ -40,7 +40,7 @@ impl ApiService {
         &self.state
     }
 
-    /// Answers a request of that id, from that address.
+    /// Answers a request with that id from that address.
     pub async fn serve(
         &self,
         id: RequestId,
@@ -57,9 +57,11 @@ impl ApiService {
                     Err(never) => match never {},
                 }
             }
-            Some(door) => match door.handler(request.method()) {
-                Some(handler) => dispatch(Arc::clone(&self.state), handler, id, peer, request).await,
-                None => method_not_allowed(&request, &id, &door.allow_header()),
+            Some(route) => match route.handler(request.method()) {
+                Some(handler) => {
+                    dispatch(Arc::clone(&self.state), handler, id, peer, request).await
+                }
+                None => method_not_allowed(&request, &id, &route.allow_header()),
             },
         }
     }
@@ -67,26 +69,27 @@ impl ApiService {
 
 async fn dispatch(
     state: Arc<ApiState>,
-    door: RouteHandler,
+    route: RouteHandler,
     id: RequestId,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
-    let outcome = match door {
+    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let outcome = match route {
         RouteHandler::Public(handler) => handler(state, request).await,
-        RouteHandler::Keyed(door) => {
+        RouteHandler::Keyed(route) => {
             let keys = &state.engine.keys;
-            return match authentication::authenticate(keys, request.uri(), request.headers()).await {
-                Ok(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
-                Err(fault) => refuse(fault, voice, &id, request).await,
+            return match authentication::authenticate(keys, request.uri(), request.headers()).await
+            {
+                Ok(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
+                Err(fault) => refuse(fault, format, &id, request).await,
             };
         }
     };
-    outcome.unwrap_or_else(|fault| voice.to_response(&fault, &id.0))
+    outcome.unwrap_or_else(|fault| format.to_response(&fault, &id.0))
 }
 
-/// Finds the handler of a request whose path begins so.
+/// Returns the handler of a request if its path starts with `prefix`.
 fn find_handler(request: &Request<Body>, prefix: &str) -> Option<RouteHandler> {
     let path = request.uri().path();
     let fits = |route: &ApiRoute| {
@@ -97,146 +100,158 @@ fn find_handler(request: &Request<Body>, prefix: &str) -> Option<RouteHandler> {
     route_list().into_iter().find(fits).map(|route| route.handler)
 }
 
-/// Answers a request of the console's as if it had come with that key.
+/// Answers a request of the console with the rights of an existing key.
 pub async fn serve_with_key(
     state: Arc<ApiState>,
     key: &str,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
-    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
-    let door = find_handler(&request, "/");
+    let route = find_handler(&request, "/");
     let key =
         state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
-    let Some(door) = door.and_then(RouteHandler::keyed) else { return path_not_found(request).await };
+    let Some(route) = route.and_then(RouteHandler::keyed) else {
+        return path_not_found(request).await;
+    };
     match key {
-        Some(key) => serve_keyed((&state, &key, &id), voice, door, peer, request).await,
-        None => voice.to_response(&ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"), &id.0),
+        Some(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
+        None => format.to_response(
+            &ApiError::new(ErrorKind::Unauthenticated, "this key does not work any more"),
+            &id.0,
+        ),
     }
 }
 
-/// Answers a request of the console's for administration, in the name of somebody signed in: the
-/// same handlers, rights and notes as for an admin key of theirs.
+/// Answers an administration request of the console for a signed-in account. Handlers, rights and
+/// audit log are the same as for an admin key of that account.
 ///
-/// The handlers get a stand-in key. It exists for this request alone: its text is dropped here, and
-/// it is neither stored nor on the ring, so no request from outside can carry it.
+/// The handlers get a temporary key that exists for this request only. Its text is dropped here,
+/// and it is neither stored nor cached, so no request from outside can use it.
 pub async fn serve_admin_request(
     state: Arc<ApiState>,
     account: &store::Account,
     request: Request<Body>,
 ) -> Response {
-    let door = find_handler(&request, "/api/admin/").and_then(RouteHandler::keyed);
-    let Some(door) = door else { return path_not_found(request).await };
+    let route = find_handler(&request, "/api/admin/").and_then(RouteHandler::keyed);
+    let Some(route) = route else { return path_not_found(request).await };
     let id = RequestId(state.engine.request_ids.next_id(state.clock().now()));
     let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
     let answered = match key.into_record(&account.id, &state.engine.keys, state.clock().now()) {
         Ok((mut record, _)) => {
             record.scope = KeyScope::Admin;
             let key = state.engine.keys.session_key(record);
-            let allowed = check_scope(&key, door);
-            run_keyed((&state, &key, &id), allowed, door, request).await
+            let allowed = check_scope(&key, route);
+            run_keyed((&state, &key, &id), allowed, route, request).await
         }
         Err(error) => Err(ApiError::internal(error.to_string())),
     };
     answered.unwrap_or_else(|fault| ErrorFormat::Plain.to_response(&fault, &id.0))
 }
 
-/// Answers a request whose key is good, and tells what is left of its limits.
+/// Answers a request with a valid key, and adds the rate limit headers.
 async fn serve_keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
-    voice: ErrorFormat,
-    door: KeyedHandler,
+    format: ErrorFormat,
+    route: KeyedHandler,
     peer: SocketAddr,
     request: Request<Body>,
 ) -> Response {
     let proxies = &state.config().trusted_proxies;
     let allowed = limits::check_address(proxies, key, peer, request.headers())
-        .and_then(|()| check_scope(key, door));
-    let answered = run_keyed((state, key, id), allowed, door, request).await;
-    let mut response = answered.unwrap_or_else(|fault| voice.to_response(&fault, &id.0));
+        .and_then(|()| check_scope(key, route));
+    let answered = run_keyed((state, key, id), allowed, route, request).await;
+    let mut response = answered.unwrap_or_else(|fault| format.to_response(&fault, &id.0));
     let left = state.limiter.remaining(key);
-    if let Some(origin) = voice.origin() {
+    if let Some(origin) = format.origin() {
         limits::add_limit_headers(&left, origin, state.clock().now(), response.headers_mut());
     }
     response
 }
 
-/// Refuses a key that was made for something else.
-fn check_scope(key: &ApiKey, door: KeyedHandler) -> Result<(), ApiError> {
-    let say = match (door.scope, key.record.scope) {
+/// Refuses a key of another scope.
+fn check_scope(key: &ApiKey, route: KeyedHandler) -> Result<(), ApiError> {
+    let message = match (route.scope, key.record.scope) {
         (None, KeyScope::Call | KeyScope::Admin)
         | (Some(KeyScope::Call), KeyScope::Call)
         | (Some(KeyScope::Admin), KeyScope::Admin) => return Ok(()),
         (Some(KeyScope::Admin), KeyScope::Call) => {
-            "this key has the scope `call` and cannot administrate; make one for it with \
+            "this key has the scope `call` and cannot administrate; create one for it with \
              `portunus keys create --scope admin`"
         }
         (Some(KeyScope::Call), KeyScope::Admin) => {
-            "this key has the scope `admin` and cannot make calls; make one for them with \
+            "this key has the scope `admin` and cannot make calls; create one for them with \
              `portunus keys create`"
         }
     };
-    Err(ApiError::new(ErrorKind::Forbidden, say))
+    Err(ApiError::new(ErrorKind::Forbidden, message))
 }
 
-/// A request with a good key: from where it may come, within its limits, and once if it says so.
+/// Runs the handler of a request with a valid key, after the address, scope and rate limit checks.
+/// With an idempotency key it runs at most once.
 async fn run_keyed(
     (state, key, id): (&Arc<ApiState>, &Arc<ApiKey>, &RequestId),
     allowed: Result<(), ApiError>,
-    door: KeyedHandler,
+    route: KeyedHandler,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
-    let KeyedHandler { handler, paid, scope: _ } = door;
+    let KeyedHandler { handler, paid, scope: _ } = route;
     let entered = match allowed {
         Ok(()) if paid => {
-            // What is shed costs no look at limits, which may ask other nodes, and is not counted.
+            // Checked before the rate limits: a shed call must not count, and must not query other
+            // nodes.
             state.engine.in_flight.check_room(state.config().max_running_calls)?;
             state.limiter.admit(key).await
         }
         Ok(()) => Ok(None),
         Err(fault) => Err(fault),
     };
-    let pass = match entered {
-        Ok(pass) => pass,
+    let permit = match entered {
+        Ok(permit) => permit,
         Err(fault) => {
             drain_body(request).await;
             return Err(fault);
         }
     };
-    let asked = ApiRequest {
+    let incoming = ApiRequest {
         state: Arc::clone(state),
         key: Arc::clone(key),
         id: id.clone(),
-        permit: pass,
+        permit,
         request,
     };
-    if paid && asked.request.headers().contains_key(idempotency::HEADER) {
-        // Boxed: other calls must not carry this future along.
-        return Box::pin(run_once(asked, handler)).await;
+    if paid && incoming.request.headers().contains_key(idempotency::HEADER) {
+        // Boxed, so that other calls do not carry the size of this future.
+        return Box::pin(run_once(incoming, handler)).await;
     }
-    handler(asked).await
+    handler(incoming).await
 }
 
 /// Runs a call under its idempotency key.
 async fn run_once(
-    asked: ApiRequest,
+    incoming: ApiRequest,
     handler: fn(ApiRequest) -> HandlerFuture,
 ) -> Result<Response, ApiError> {
-    let ApiRequest { state, key, id, permit: pass, request } = asked;
+    let ApiRequest { state, key, id, permit, request } = incoming;
     let (idempotency, limit) = (Arc::clone(&state.idempotency), state.config().max_body_bytes);
     let (account, owner) = (key.record.account_id.clone(), Arc::clone(&id.0));
-    let run = move |request| handler(ApiRequest { state, key, id, permit: pass, request });
+    let run = move |request| handler(ApiRequest { state, key, id, permit, request });
     idempotency.run_once(&account, &owner, limit, request, run).await
 }
 
-async fn refuse(fault: ApiError, voice: ErrorFormat, id: &RequestId, request: Request<Body>) -> Response {
+async fn refuse(
+    fault: ApiError,
+    format: ErrorFormat,
+    id: &RequestId,
+    request: Request<Body>,
+) -> Response {
     drain_body(request).await;
-    voice.to_response(&fault, &id.0)
+    format.to_response(&fault, &id.0)
 }
 
-/// Reads the rest of a request that is refused, if it is small: a connection that is closed with
-/// bytes unread looks to a client like a failure of the network.
+/// Reads the rest of a refused request if it is small. Closing a connection with unread bytes
+/// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
 async fn drain_body(request: Request<Body>) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
     let reading = axum::body::to_bytes(request.into_body(), MAX_DRAIN_BYTES);
@@ -244,22 +259,25 @@ async fn drain_body(request: Request<Body>) {
 }
 
 fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderValue) -> Response {
-    let say = format!(
+    let message = format!(
         "{} is not allowed here; allowed: {}",
         request.method(),
         allowed.to_str().unwrap_or_default()
     );
-    let voice = ErrorFormat::for_path(request.uri().path(), request.headers());
-    let fault = ApiError::new(ErrorKind::MethodNotAllowed, say);
-    relay::with_allow_header(voice.to_response(&fault, &id.0), allowed)
+    let format = ErrorFormat::for_path(request.uri().path(), request.headers());
+    let fault = ApiError::new(ErrorKind::MethodNotAllowed, message);
+    relay::with_allow_header(format.to_response(&fault, &id.0), allowed)
 }
 
+/// Answers a request for an unknown path.
 pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
-    let voice = ErrorFormat::for_path(path, request.headers());
+    let format = ErrorFormat::for_path(path, request.headers());
     let shown: String = path.chars().take(64).collect();
-    let fault =
-        ApiError::new(ErrorKind::UnknownPath, format!("there is nothing at {shown}; check the base address"));
+    let fault = ApiError::new(
+        ErrorKind::UnknownPath,
+        format!("there is nothing at {shown}; check the base address"),
+    );
     let id = request.extensions().get::<RequestId>();
-    voice.to_response(&fault, id.map_or("", |id| &id.0))
+    format.to_response(&fault, id.map_or("", |id| &id.0))
 }

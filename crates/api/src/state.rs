@@ -1,4 +1,4 @@
-//! Everything the handlers of the API use.
+//! State shared by the handlers of the API.
 
 use access::idempotency::IdempotencyKeys;
 use access::limits::RateLimiter;
@@ -14,10 +14,10 @@ use transport::ShutdownPhase;
 use crate::stored_answers::StoredAnswers;
 use crate::tasks::ImageTasks;
 
-/// Silence of the store, in microseconds, after which a node that is not alone is not ready.
+/// Time without contact to the store after which a node of a cluster is not ready.
 const MAX_STORE_SILENCE_US: i64 = 4_000_000;
 
-/// The parts the handlers of the API use.
+/// State shared by the handlers of the API.
 pub struct ApiState {
     /// Serves calls.
     pub engine: Arc<Engine>,
@@ -29,7 +29,7 @@ pub struct ApiState {
     pub limiter: Arc<RateLimiter>,
     /// Idempotency keys.
     pub idempotency: Arc<IdempotencyKeys>,
-    /// Answers kept for later calls.
+    /// Stored answers and background runs.
     pub stored_answers: StoredAnswers,
     /// Image tasks of this node.
     pub image_tasks: ImageTasks,
@@ -38,17 +38,17 @@ pub struct ApiState {
 }
 
 impl ApiState {
-    /// The configuration in force.
+    /// Returns the current configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.engine.config()
     }
 
-    /// The time.
+    /// Source of the time.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.engine.clock
     }
 
-    /// Returns true if new work is welcome.
+    /// Returns true if the gateway accepts new work.
     pub fn is_ready(&self) -> bool {
         let leases = &self.engine.funds.lease_client;
         let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;

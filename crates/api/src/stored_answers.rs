@@ -1,7 +1,7 @@
-//! What is remembered between calls: answers kept in the store, and background runs in memory.
+//! Answers stored for later calls, and background runs of this process.
 //!
-//! An answer can be asked for the moment its caller has it: it is visible here at once and on its
-//! way to the store behind the caller's back.
+//! An answer can be retrieved as soon as its caller has it. It is visible in memory at once and is
+//! written to the store in the background.
 
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
@@ -9,68 +9,81 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{StoredResponse, Store};
+use store::{Store, StoredResponse};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long the events of a finished background run can be asked for again.
+/// Time the events of a finished background run remain available.
 const REPLAY_DURATION: Duration = Duration::from_secs(600);
 
 type UnstoredAnswers = Arc<Mutex<HashMap<String, Arc<StoredResponse>>>>;
 
-/// The memory.
+/// Stored answers and background runs of this node.
 pub struct StoredAnswers {
     store: Store,
     tasks: TaskTracker,
-    /// Answers that are not in the store yet.
+    /// Answers not yet written to the store.
     unstored: UnstoredAnswers,
     runs: Arc<Mutex<HashMap<String, Arc<BackgroundRun>>>>,
 }
 
 impl StoredAnswers {
+    /// Creates an empty set. `tasks` tracks the writes to the store until shutdown.
     pub fn new(store: Store, tasks: TaskTracker) -> Self {
         Self { store, tasks, unstored: Arc::default(), runs: Arc::default() }
     }
 
-    /// Remembers an answer, or its newer state.
-    pub(crate) fn put(&self, kept: StoredResponse) {
-        let id = kept.id.clone();
-        let kept = Arc::new(kept);
-        let before = self.unstored.lock().insert(id.clone(), Arc::clone(&kept));
-        // Whoever stores the state before stores this one as well, so that no older state of an
-        // answer is ever stored behind a newer one.
+    /// Stores an answer, or a newer state of it.
+    pub(crate) fn put(&self, answer: StoredResponse) {
+        let id = answer.id.clone();
+        let answer = Arc::new(answer);
+        let before = self.unstored.lock().insert(id.clone(), Arc::clone(&answer));
+        // The task that writes the earlier state also writes this one. An older state therefore
+        // never overwrites a newer one.
         if before.is_none() {
-            self.tasks.spawn(store_latest(self.store.clone(), Arc::clone(&self.unstored), kept));
+            self.tasks.spawn(store_latest(self.store.clone(), Arc::clone(&self.unstored), answer));
         }
     }
 
-    /// An account's answer; a fault when it has none with that id, or its time is over.
-    pub(crate) async fn get(&self, id: &str, account: &str, now: i64) -> Result<Arc<StoredResponse>, ApiError> {
-        let fresh = self.unstored.lock().get(id).filter(|kept| kept.account_id == account).cloned();
-        let kept = match fresh {
-            Some(kept) => Some(kept),
-            None => self.store.stored_response(id, account).await.map_err(store_unavailable)?.map(Arc::new),
+    /// Returns an account's answer. Fails if the account has none with this id, or if it has
+    /// expired.
+    pub(crate) async fn get(
+        &self,
+        id: &str,
+        account: &str,
+        now: i64,
+    ) -> Result<Arc<StoredResponse>, ApiError> {
+        let unstored =
+            self.unstored.lock().get(id).filter(|answer| answer.account_id == account).cloned();
+        let answer = match unstored {
+            Some(answer) => Some(answer),
+            None => self
+                .store
+                .stored_response(id, account)
+                .await
+                .map_err(store_unavailable)?
+                .map(Arc::new),
         };
-        kept.filter(|kept| now < kept.expires).ok_or_else(|| answer_not_found(id))
+        answer.filter(|answer| now < answer.expires).ok_or_else(|| answer_not_found(id))
     }
 
-    /// Forgets an account's answer; a fault when it has none with that id.
+    /// Deletes an account's answer. Fails if the account has none with this id.
     pub(crate) async fn delete(&self, id: &str, account: &str) -> Result<(), ApiError> {
         if let Some(run) = self.find_run(id, account) {
             run.decide_end(|| ());
             run.cancel.cancel();
         }
-        let fresh = {
-            let mut fresh = self.unstored.lock();
-            let ours = fresh.get(id).is_some_and(|kept| kept.account_id == account);
-            if ours { fresh.remove(id) } else { None }
+        let unstored = {
+            let mut unstored = self.unstored.lock();
+            let ours = unstored.get(id).is_some_and(|answer| answer.account_id == account);
+            if ours { unstored.remove(id) } else { None }
         };
         let stored = self.store.drop_response(id, account).await.map_err(store_unavailable)?;
-        if stored || fresh.is_some() { Ok(()) } else { Err(answer_not_found(id)) }
+        if stored || unstored.is_some() { Ok(()) } else { Err(answer_not_found(id)) }
     }
 
-    /// A background run begins.
+    /// Registers a background run.
     pub(crate) fn begin_run(&self, id: &str, account: &str) -> Arc<BackgroundRun> {
         let run = Arc::new(BackgroundRun {
             account: account.to_owned(),
@@ -82,7 +95,7 @@ impl StoredAnswers {
         run
     }
 
-    /// A background run has ended; its events stay for a while.
+    /// Marks a background run as ended. Its events remain available for a while.
     pub(crate) fn end_run(&self, id: &str) {
         if let Some(run) = self.runs.lock().get(id) {
             run.progress.lock().ended = true;
@@ -95,41 +108,41 @@ impl StoredAnswers {
         });
     }
 
-    /// A background run of that account, here and now or a while ago.
+    /// Returns a background run of that account, running or recently ended.
     pub(crate) fn find_run(&self, id: &str, account: &str) -> Option<Arc<BackgroundRun>> {
         self.runs.lock().get(id).filter(|run| run.account == account).cloned()
     }
 }
 
-/// Stores an answer, and its newer states for as long as there are any.
-async fn store_latest(store: Store, fresh: UnstoredAnswers, mut kept: Arc<StoredResponse>) {
+/// Writes an answer to the store, and then any newer state of it.
+async fn store_latest(store: Store, unstored: UnstoredAnswers, mut answer: Arc<StoredResponse>) {
     loop {
         let mut wait = Duration::from_millis(50);
         for _ in 0..8 {
-            match store.store_response(&kept).await {
+            match store.store_response(&answer).await {
                 Ok(()) => break,
-                Err(e) => tracing::warn!("an answer could not be kept yet: {e}"),
+                Err(e) => tracing::warn!("an answer could not be stored yet: {e}"),
             }
             tokio::time::sleep(wait).await;
             wait *= 2;
         }
         let latest = {
-            let mut fresh = fresh.lock();
-            match fresh.get(&kept.id) {
-                Some(now) if !Arc::ptr_eq(now, &kept) => Some(Arc::clone(now)),
+            let mut unstored = unstored.lock();
+            match unstored.get(&answer.id) {
+                Some(now) if !Arc::ptr_eq(now, &answer) => Some(Arc::clone(now)),
                 Some(_) => {
-                    fresh.remove(&kept.id);
+                    unstored.remove(&answer.id);
                     return;
                 }
                 None => None,
             }
         };
         match latest {
-            Some(latest) => kept = latest,
+            Some(latest) => answer = latest,
             None => {
-                // Forgotten while it was on its way to the store.
-                if let Err(e) = store.drop_response(&kept.id, &kept.account_id).await {
-                    tracing::warn!("an answer that was deleted could not be dropped: {e}");
+                // The answer was deleted while it was being written.
+                if let Err(e) = store.drop_response(&answer.id, &answer.account_id).await {
+                    tracing::warn!("a deleted answer could not be removed from the store: {e}");
                 }
                 return;
             }
@@ -143,14 +156,17 @@ fn answer_not_found(id: &str) -> ApiError {
 }
 
 fn store_unavailable(error: store::StoreError) -> ApiError {
-    ApiError::new(ErrorKind::Overloaded, "kept answers cannot be read at the moment, retry shortly")
-        .with_log_note(error.to_string())
+    ApiError::new(
+        ErrorKind::Overloaded,
+        "stored answers cannot be read at the moment, retry shortly",
+    )
+    .with_log_note(error.to_string())
 }
 
-/// A call that runs without its caller waiting.
-pub struct BackgroundRun {
+/// A call that runs in the background.
+pub(crate) struct BackgroundRun {
     account: String,
-    /// The order to stop.
+    /// Cancels the run.
     pub(crate) cancel: CancellationToken,
     progress: Mutex<RunProgress>,
     changed: Notify,
@@ -159,53 +175,54 @@ pub struct BackgroundRun {
 #[derive(Default)]
 struct RunProgress {
     events: Vec<(u64, Bytes)>,
-    /// Whether its end is decided.
+    /// True once an answer, a failure or a cancellation decided the end.
     end_decided: bool,
     ended: bool,
 }
 
 impl BackgroundRun {
-    /// The next event of the answer, framed for a stream.
+    /// Appends the next event of the answer, framed as SSE.
     pub(crate) fn push_event(&self, number: u64, event: Bytes) {
         self.progress.lock().events.push((number, event));
         self.changed.notify_waiters();
     }
 
-    /// Decides how it ends and does what belongs to that, unless that is decided already: the first
-    /// of an answer, a failure and a cancellation counts, whoever comes at the same time.
+    /// Decides how the run ends and runs `end`, unless the end is already decided. The first of an
+    /// answer, a failure and a cancellation wins.
     pub(crate) fn decide_end(&self, end: impl FnOnce()) -> bool {
-        let mut told = self.progress.lock();
-        if told.end_decided {
+        let mut progress = self.progress.lock();
+        if progress.end_decided {
             return false;
         }
-        told.end_decided = true;
+        progress.end_decided = true;
         end();
         true
     }
 
-    /// The events behind that number, waiting for at least one; `None` when there will be no more.
+    /// Returns the events after that number and waits for at least one; `None` if there will be no
+    /// more.
     pub(crate) async fn events_after(&self, number: Option<u64>) -> Option<Vec<(u64, Bytes)>> {
         loop {
-            let news = self.changed.notified();
-            tokio::pin!(news);
-            // Registered before looking, so that nothing told in between is missed.
-            news.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that no event in between is missed.
+            changed.as_mut().enable();
             {
-                let told = self.progress.lock();
-                let fresh: Vec<(u64, Bytes)> = told
+                let progress = self.progress.lock();
+                let events: Vec<(u64, Bytes)> = progress
                     .events
                     .iter()
                     .filter(|(own, _)| number.is_none_or(|number| *own > number))
                     .cloned()
                     .collect();
-                if !fresh.is_empty() {
-                    return Some(fresh);
+                if !events.is_empty() {
+                    return Some(events);
                 }
-                if told.ended {
+                if progress.ended {
                     return None;
                 }
             }
-            news.await;
+            changed.await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/tasks` and `/v1/images/generations/{id}`: what became of pictures nobody waits for.
+//! `/v1/tasks` and `/v1/images/generations/{id}`: state and results of image tasks.
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
@@ -10,10 +10,10 @@ use store::{StoreError, Task, TaskState};
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::tasks::{task_json, poll_delay_s};
-use relay::json;
+use crate::tasks::{poll_delay_s, task_json};
+use relay::json_response;
 
-/// Which task is asked for, by whom.
+/// Task named in a request, and the account that asks for it.
 struct TaskLookup {
     state: Arc<ApiState>,
     account: String,
@@ -21,8 +21,8 @@ struct TaskLookup {
 }
 
 impl TaskLookup {
-    fn from_request(asked: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, permit: _, request } = asked;
+    fn from_request(incoming: ApiRequest) -> Self {
+        let ApiRequest { state, key, id: _, permit: _, request } = incoming;
         let path = request.uri().path();
         let rest = path.strip_prefix("/v1/tasks/");
         let rest = rest.or_else(|| path.strip_prefix("/v1/images/generations/"));
@@ -30,27 +30,28 @@ impl TaskLookup {
         Self { state, account: key.record.account_id.clone(), id }
     }
 
-    /// Another account's task is as unknown as one that never was.
+    /// Returns the task. A task of another account is reported as unknown.
     async fn find(&self) -> Result<Task, ApiError> {
         let Self { state, account, id } = self;
-        let found = state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
+        let found =
+            state.store.task(id, account, state.clock().now()).await.map_err(store_unavailable)?;
         found.ok_or_else(|| {
             let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
-            let say = format!("there is no task `{shown}`; it may have expired");
-            ApiError::new(ErrorKind::NotFound, say).with_code("task_not_found")
+            let message = format!("there is no task `{shown}`; it may have expired");
+            ApiError::new(ErrorKind::NotFound, message).with_code("task_not_found")
         })
     }
 }
 
-pub(super) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = TaskLookup::from_request(asked);
-    let task = wanted.find().await?;
-    Ok(task_response(&wanted.state, &task))
+pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let lookup = TaskLookup::from_request(incoming);
+    let task = lookup.find().await?;
+    Ok(task_response(&lookup.state, &task))
 }
 
-pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (mut limit, mut after, mut wanted) = (20, None, None);
-    for (name, value) in query_pairs(asked.request.uri().query().unwrap_or_default()) {
+pub(super) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (mut limit, mut after, mut status) = (20, None, None);
+    for (name, value) in query_pairs(incoming.request.uri().query().unwrap_or_default()) {
         match (name.as_str(), value.as_str()) {
             ("limit", text) => match text.parse::<u32>() {
                 Ok(count @ 1..=100) => limit = count,
@@ -58,23 +59,23 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
             },
             ("after", _) => after = Some(value),
             ("status", word) => match TaskState::by_word(word) {
-                Some(known) => wanted = Some(known),
+                Some(known) => status = Some(known),
                 None => {
                     let known = TaskState::ALL.map(|state| format!("`{}`", state.word()));
-                    let say = format!("`status` must be one of {}", known.join(", "));
-                    return Err(ApiError::invalid("status", say));
+                    let message = format!("`status` must be one of {}", known.join(", "));
+                    return Err(ApiError::invalid("status", message));
                 }
             },
             _ => {}
         }
     }
-    let (state, account) = (&asked.state, &asked.key.record.account_id);
+    let (state, account) = (&incoming.state, &incoming.key.record.account_id);
     let found =
-        state.store.tasks(account, after.as_deref(), wanted, limit + 1, state.clock().now());
+        state.store.tasks(account, after.as_deref(), status, limit + 1, state.clock().now());
     let mut found = found.await.map_err(store_unavailable)?;
-    let most = usize::try_from(limit).unwrap_or(usize::MAX);
-    let has_more = found.len() > most;
-    found.truncate(most);
+    let page_size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = found.len() > page_size;
+    found.truncate(page_size);
     let named = |task: Option<&Task>| task.map(|task| task.id.clone());
     let (first, last) = (named(found.first()), named(found.last()));
     let data: Vec<Value> = found.iter().map(|task| task_json(state, task)).collect();
@@ -88,32 +89,34 @@ pub(super) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(json_response(body.to_string()))
 }
 
-/// Cancelled twice is cancelled; what is done or failed cannot be.
-pub(super) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = TaskLookup::from_request(asked);
-    let TaskLookup { state, account, id } = &wanted;
+/// Cancels a task. Cancelling twice succeeds; a completed or failed task is refused.
+pub(super) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let lookup = TaskLookup::from_request(incoming);
+    let TaskLookup { state, account, id } = &lookup;
     let now = state.clock().now();
-    let lives = i64::try_from(state.config().files.retention.as_micros()).unwrap_or(i64::MAX);
-    let expires = now.saturating_add(lives);
+    let retention_us =
+        i64::try_from(state.config().files.retention.as_micros()).unwrap_or(i64::MAX);
+    let expires = now.saturating_add(retention_us);
     if state.store.cancel_task(id, account, now, expires).await.map_err(store_unavailable)? {
         state.image_tasks.cancel_run(id);
     }
-    let task = wanted.find().await?;
+    let task = lookup.find().await?;
     if task.state != TaskState::Cancelled {
-        let say = format!("the task is {} and cannot be cancelled any more", task.state.word());
-        let fault = ApiError::new(ErrorKind::Conflict, say).with_code("task_over").without_retry();
+        let message = format!("the task is {} and cannot be cancelled any more", task.state.word());
+        let fault =
+            ApiError::new(ErrorKind::Conflict, message).with_code("task_over").without_retry();
         return Err(fault);
     }
     Ok(task_response(state, &task))
 }
 
-/// `GET /v1/webhooks/secret`: what the account's webhooks are signed with.
-pub(super) async fn webhook_secret(asked: ApiRequest) -> Result<Response, ApiError> {
-    let secret = asked.state.image_tasks.webhook_secret(&asked.key.record.account_id);
+/// `GET /v1/webhooks/secret`: the secret that signs the account's webhooks.
+pub(super) async fn webhook_secret(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let secret = incoming.state.image_tasks.webhook_secret(&incoming.key.record.account_id);
     Ok(json_response(json!({ "object": "webhook.secret", "secret": secret }).to_string()))
 }
 
-/// A task, and when to ask again if there is more to come.
+/// Response with a task, and with `Retry-After` while it is unfinished.
 fn task_response(state: &ApiState, task: &Task) -> Response {
     let mut response = json_response(task_json(state, task).to_string());
     if let Some(seconds) = poll_delay_s(task.state) {

@@ -1,11 +1,11 @@
-//! Threads of the messages format: a caller sends only what is new, and the gateway puts the kept
-//! conversation before it. Like the memory of responses, it works whatever serves the model.
+//! Threads of the messages format. The caller sends only new messages, and the gateway inserts the
+//! stored conversation before them. This works with any provider.
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, ReplyBuilder};
+use canon::{ApiError, ChatRequest, Event, ReplyBuilder};
 use dialects::messages::MessagesDialect;
-use dialects::{Dialect as _, StreamFrame, StreamReader, ReplyStamp};
+use dialects::{Dialect as _, ReplyStamp, StreamFrame, StreamReader};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
 use relay::{self, Call};
 
-/// The code on which tool runners send their whole history instead.
+/// Error code on which clients send their whole history instead.
 const UNSUPPORTED_CODE: &str = "thread_unsupported_request";
-/// A conversation that is to be gone on with.
+/// A conversation that is continued.
 pub(super) struct MessageThread {
     state: Arc<ApiState>,
     account: String,
@@ -27,13 +27,15 @@ pub(super) struct MessageThread {
     stamp: ReplyStamp,
 }
 
-/// Reads what a request says of a thread and puts the conversation so far into it; `None` when it
-/// says nothing.
-pub(super) async fn open_thread(state: &Arc<ApiState>, call: &mut Call) -> Result<Option<MessageThread>, ApiError> {
+/// Reads the `thread` field of a request and inserts the stored conversation; `None` if absent.
+pub(super) async fn open_thread(
+    state: &Arc<ApiState>,
+    call: &mut Call,
+) -> Result<Option<MessageThread>, ApiError> {
     if memmem::find(&call.body, b"\"thread\"").is_none() {
         return Ok(None);
     }
-    // What cannot be read is refused by the format's own rules, with the path named.
+    // An unreadable body is refused later by the rules of its format, which name the path.
     let Ok(Value::Object(mut body)) = serde_json::from_slice(&call.body) else { return Ok(None) };
     let Some(thread) = body.shift_remove("thread").filter(|thread| !thread.is_null()) else {
         return Ok(None);
@@ -45,13 +47,13 @@ pub(super) async fn open_thread(state: &Arc<ApiState>, call: &mut Call) -> Resul
         Some("continue") => {
             let id = word("previous_message_id").unwrap_or_default();
             let account = &call.key.record.account_id;
-            let kept = state.stored_answers.get(id, account, state.clock().now()).await;
-            // A conversation that is gone can still be gone on with, if the client sends it whole.
-            let kept = kept.map_err(|fault| {
+            let stored = state.stored_answers.get(id, account, state.clock().now()).await;
+            // The client can still continue by sending the whole conversation.
+            let stored = stored.map_err(|fault| {
                 ApiError::invalid("thread.previous_message_id", fault.message().to_owned())
                     .with_code(UNSUPPORTED_CODE)
             })?;
-            body = continue_conversation(&kept, body);
+            body = continue_conversation(&stored, body);
         }
         _ => {
             return Err(ApiError::invalid(
@@ -72,11 +74,14 @@ pub(super) async fn open_thread(state: &Arc<ApiState>, call: &mut Call) -> Resul
     }))
 }
 
-/// The kept conversation, its answer, and what is new. What the new request leaves out stays as it
-/// was.
-fn continue_conversation(kept: &StoredResponse, mut new: Map<String, Value>) -> Map<String, Value> {
-    let before = parse_object(&kept.request);
-    let reply = parse_object(&kept.reply);
+/// Returns the stored conversation, its answer and the new messages. Fields the new request leaves
+/// out keep their values.
+fn continue_conversation(
+    stored: &StoredResponse,
+    mut new: Map<String, Value>,
+) -> Map<String, Value> {
+    let before = parse_object(&stored.request);
+    let reply = parse_object(&stored.reply);
     let mut messages = match before.get("messages") {
         Some(Value::Array(messages)) => messages.clone(),
         _ => Vec::new(),
@@ -101,7 +106,8 @@ impl MessageThread {
             return;
         }
         let now = self.state.clock().now();
-        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let span =
+            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
@@ -112,20 +118,23 @@ impl MessageThread {
         });
     }
 
-    /// Keeps the answer before the caller has its last byte.
+    /// Stores the answer before the caller receives its last byte.
     pub(super) async fn record_response(self, response: Response) -> Result<Response, ApiError> {
-        let gathering =
-            ThreadRecorder { reader: MessagesDialect.stream_reader(), events: Vec::new(), thread: Some(self) };
-        let whole = |gathering: &mut ThreadRecorder, body: &[u8]| {
-            if let Some(thread) = gathering.thread.take() {
+        let recorder = ThreadRecorder {
+            reader: MessagesDialect.stream_reader(),
+            events: Vec::new(),
+            thread: Some(self),
+        };
+        let whole = |recorder: &mut ThreadRecorder, body: &[u8]| {
+            if let Some(thread) = recorder.thread.take() {
                 thread.store_reply(parse_object(body));
             }
         };
-        observe_response(response, gathering, whole, ThreadRecorder::record_event).await
+        observe_response(response, recorder, whole, ThreadRecorder::record_event).await
     }
 }
 
-/// A streamed answer that is put together again while it goes by.
+/// Reassembles a streamed answer while it is sent.
 struct ThreadRecorder {
     reader: Box<dyn StreamReader>,
     events: Vec<Event>,

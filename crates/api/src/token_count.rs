@@ -1,4 +1,4 @@
-//! How many tokens a request has, told here without asking a provider.
+//! Token counts of requests, computed here without asking a provider.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -9,14 +9,15 @@ use serde_json::Value;
 use relay::Call;
 use relay::token_estimate;
 
-/// A count, and whether it is the model's own or an estimate.
+/// Number of input tokens, either exact or estimated.
 pub(super) struct InputTokens {
     pub(super) tokens: u64,
     exact: bool,
 }
 
 impl InputTokens {
-    /// The count in a format's own shape, with a header that says what it is worth.
+    /// Response in the format's own shape. The header `x-portunus-count` tells exact from
+    /// estimated.
     pub(super) fn answer(&self, body: &Value) -> Response {
         let mut response = relay::json_response(body.to_string());
         let worth = if self.exact { "exact" } else { "estimate" };
@@ -28,9 +29,10 @@ impl InputTokens {
 /// Counts a request in the caller's format.
 pub(super) fn count_tokens(call: &Call, body: &[u8]) -> Result<InputTokens, ApiError> {
     let chat = call.run_blocking(|| call.dialect.read_request(&call.target, body))?;
-    let peek = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
-    let route = relay::find_route(call, &peek)?;
+    let facts = RequestFacts { model: chat.model.clone(), ..RequestFacts::default() };
+    let route = relay::find_route(call, &facts)?;
     let ours = route.lanes.first().is_some_and(|lane| lane.provider.name == "demo");
-    let tokens = if ours { demo::count_input(&chat) } else { token_estimate::estimate_request(&chat) };
+    let tokens =
+        if ours { demo::count_input(&chat) } else { token_estimate::estimate_request(&chat) };
     Ok(InputTokens { tokens, exact: ours })
 }

@@ -155,7 +155,8 @@ impl ApiError {
 
     /// Creates an error for a defect of the gateway. The caller does not see the note.
     pub fn internal(note: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Internal, "the gateway hit a defect of its own; please retry").with_log_note(note)
+        Self::new(ErrorKind::Internal, "the gateway hit a defect of its own; please retry")
+            .with_log_note(note)
     }
 
     /// Sets the note for the log.

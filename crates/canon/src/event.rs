@@ -10,7 +10,7 @@
 //! parts may be open at once. Every candidate ends once, after all its parts have closed. `Error`
 //! may occur anywhere and ends the stream.
 
-use crate::{Citation, ApiError, Finish, Logprob, WireFormat, Part, Signature, Usage};
+use crate::{ApiError, Citation, Finish, Logprob, Part, Signature, Usage, WireFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

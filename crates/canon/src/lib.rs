@@ -11,42 +11,45 @@
 //! - Nothing here implements `From` for a wire type. A translation returns [`Lossy`], because only
 //!   a return value can report what it could not carry.
 
+mod api_error;
 mod charge;
-mod request;
 mod event;
 mod extra_fields;
-mod api_error;
-mod reply_builder;
+mod image;
 mod loss;
 mod micros;
 mod money;
-mod wire_format;
 mod part;
-mod image;
 mod reply;
+mod reply_builder;
+mod request;
 mod signature;
 mod tool;
 mod usage;
+mod wire_format;
 
+pub use api_error::{ApiError, Blame, ErrorKind, UpstreamProgress};
 pub use charge::{Charge, PriceDimension};
-pub use request::{
-    ImageShape, ChatRequest, ImageDetail, ResponseFormat, RequestHints, EffortLevel, Modality, Role, SamplingOptions, JsonSchema, ThinkingDisplay, ConversationState,
-    ThinkingOptions, ServiceTier, Turn,
-};
-pub use event::{Event, EventGrammar, PartDelta, PartStart, PartIndex};
+pub use event::{Event, EventGrammar, PartDelta, PartIndex, PartStart};
 pub use extra_fields::ExtraFields;
-pub use api_error::{Blame, ApiError, UpstreamProgress, ErrorKind};
-pub use reply_builder::{ReplyBuilder, into_events};
+pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageRequest, ImageSize};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::Micros;
-pub use money::{Money, Price, AmountError};
-pub use wire_format::WireFormat;
+pub use money::{AmountError, Money, Price};
 pub use part::{
-    CacheBreakpoint, Citation, VideoClip, CodeExecution, CodeResult, PartKind, Media, MediaKind, Part, WebSearch, MediaSource,
-    Thought, ToolCall, ToolResult,
+    CacheBreakpoint, Citation, CodeExecution, CodeResult, Media, MediaKind, MediaSource, Part,
+    PartKind, Thought, ToolCall, ToolResult, VideoClip, WebSearch,
 };
-pub use image::{ImageDelivery, ImageSize, ImageFamily, GeneratedImage, ImageRequest, ImageReply};
-pub use reply::{ReplyCandidate, Finish, Logprob, RawReason, ChatReply, TokenLogprob, FinishReason};
+pub use reply::{
+    ChatReply, Finish, FinishReason, Logprob, RawReason, ReplyCandidate, TokenLogprob,
+};
+pub use reply_builder::{ReplyBuilder, into_events};
+pub use request::{
+    ChatRequest, ConversationState, EffortLevel, ImageDetail, ImageShape, JsonSchema, Modality,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingDisplay,
+    ThinkingOptions, Turn,
+};
 pub use signature::Signature;
-pub use tool::{ToolChoiceMode, FunctionTool, UserLocation, WebSearchTool, Tool, ToolChoice};
+pub use tool::{FunctionTool, Tool, ToolChoice, ToolChoiceMode, UserLocation, WebSearchTool};
 pub use usage::Usage;
+pub use wire_format::WireFormat;

@@ -1,6 +1,6 @@
 //! Parts of a turn or an answer.
 
-use crate::{ImageDetail, ExtraFields, WireFormat, Signature};
+use crate::{ExtraFields, ImageDetail, Signature, WireFormat};
 use serde_json::{Map, Value};
 
 /// One part of a turn or an answer.

@@ -1,6 +1,6 @@
 //! Complete answers.
 
-use crate::{ExtraFields, WireFormat, Part, Usage};
+use crate::{ExtraFields, Part, Usage, WireFormat};
 use std::fmt;
 
 /// A complete answer, independent of any wire format.

@@ -1,8 +1,8 @@
 //! Conversion between the events of a stream and a complete answer.
 
 use crate::{
-    ReplyCandidate, Event, ExtraFields, ApiError, PartDelta, PartKind, Logprob, PartStart, Part, PartIndex, ChatReply, Thought,
-    ToolCall,
+    ApiError, ChatReply, Event, ExtraFields, Logprob, Part, PartDelta, PartIndex, PartKind,
+    PartStart, ReplyCandidate, Thought, ToolCall,
 };
 
 /// Builds a complete answer from the events of a stream.
@@ -25,12 +25,14 @@ impl ReplyBuilder {
                     PartStart::Text => Part::text(""),
                     PartStart::Refusal => Part::new(PartKind::Refusal(String::new())),
                     PartStart::Thought => Part::new(PartKind::Thought(Thought::default())),
-                    PartStart::ToolCall { id, name, custom } => Part::new(PartKind::ToolCall(ToolCall {
-                        id,
-                        name,
-                        arguments: String::new(),
-                        custom,
-                    })),
+                    PartStart::ToolCall { id, name, custom } => {
+                        Part::new(PartKind::ToolCall(ToolCall {
+                            id,
+                            name,
+                            arguments: String::new(),
+                            custom,
+                        }))
+                    }
                     PartStart::Complete(part) => *part,
                 };
                 self.candidate(place.candidate).parts.push(part);
@@ -166,9 +168,12 @@ fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut 
         | PartKind::CodeExecution(_)
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. }) => {
-            PartStart::Complete(Box::new(Part { kind, signature: None, cache_breakpoint: cache, extras: ExtraFields::new() }))
-        }
+        | PartKind::Foreign { .. }) => PartStart::Complete(Box::new(Part {
+            kind,
+            signature: None,
+            cache_breakpoint: cache,
+            extras: ExtraFields::new(),
+        })),
     };
     events.push(Event::PartStart(place, opening));
     events.extend(early_signature.map(|seal| Event::PartSignature(place, seal)));
@@ -189,11 +194,12 @@ fn push_part(place: PartIndex, part: Part, logprobs: Vec<Logprob>, events: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, EventGrammar, WireFormat, RawReason, Signature, Usage, FinishReason};
+    use crate::{EventGrammar, Finish, FinishReason, RawReason, Signature, Usage, WireFormat};
     use proptest::prelude::*;
 
     fn part() -> impl Strategy<Value = Part> {
-        let seal = prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
+        let seal =
+            prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
         let kind = prop_oneof![
             any::<String>().prop_map(|text| PartKind::Text { text, citations: vec![] }),
             any::<String>().prop_map(PartKind::Refusal),

@@ -1,6 +1,6 @@
 //! A chat request: the conversation so far and the options of the answer.
 
-use crate::{ExtraFields, WireFormat, Part, Tool, ToolChoice};
+use crate::{ExtraFields, Part, Tool, ToolChoice, WireFormat};
 use serde_json::{Map, Value};
 
 /// A chat request, independent of any wire format.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{ModelFilter, Model};
+use crate::{Model, ModelFilter};
 
 /// The models of one gateway, sorted by provider and id. The demo models come last, because callers
 /// with other models look for those.

@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use crate::feature::{MODALITIES, feature_about};
 use crate::{
-    AuthScheme, DirectoryError, ModelEntry, MediaFetch, ModelKind, ModelOffer, ImageCapabilities, EndpointPath, PriceList, ProviderEntry,
-    FieldQuirks, ThinkingRange, Endpoints,
+    AuthScheme, DirectoryError, EndpointPath, Endpoints, FieldQuirks, ImageCapabilities,
+    MediaFetch, ModelEntry, ModelKind, ModelOffer, PriceList, ProviderEntry, ThinkingRange,
 };
 
 /// The files, in listing order of their models and offers.
@@ -257,7 +257,11 @@ impl RawProvider {
     fn read(self) -> Result<ProviderEntry, String> {
         let Self { id, name, speaks, base, auth, env, fill, bases, paths, quirks, fetches } = self;
         Ok(ProviderEntry {
-            endpoints: Endpoints { provider: id.clone(), paths: by_origin(paths)?, quirks: by_origin(quirks)? },
+            endpoints: Endpoints {
+                provider: id.clone(),
+                paths: by_origin(paths)?,
+                quirks: by_origin(quirks)?,
+            },
             id,
             name,
             formats: origins(&speaks)?,

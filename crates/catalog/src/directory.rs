@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use canon::WireFormat;
 
 use crate::data;
-use crate::{ModelKind, Lane, Model, ImageCapabilities, ModelPrices, ProviderEntry, ThinkingRange};
+use crate::{ImageCapabilities, Lane, Model, ModelKind, ModelPrices, ProviderEntry, ThinkingRange};
 
 /// Facts of one model, independent of the provider that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]

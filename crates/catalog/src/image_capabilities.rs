@@ -1,6 +1,6 @@
 //! Image capabilities of a model: sizes, qualities, formats and counts.
 
-use canon::{ImageSize, ImageFamily};
+use canon::{ImageFamily, ImageSize};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -140,7 +140,9 @@ impl ImageCapabilities {
 /// Returns the pixels of a named size.
 fn named_pixels(word: &str) -> Option<u64> {
     match word.split_once('x') {
-        Some((width, height)) => ImageSize::Pixels(width.parse().ok()?, height.parse().ok()?).max_pixels(),
+        Some((width, height)) => {
+            ImageSize::Pixels(width.parse().ok()?, height.parse().ok()?).max_pixels()
+        }
         None => ImageSize::Class(word.to_owned()).max_pixels(),
     }
 }
@@ -186,7 +188,8 @@ mod tests {
 
     #[test]
     fn an_unknown_family_is_refused_by_name() {
-        let wrong = toml::from_str::<ImageCapabilities>("family = \"oil\"").unwrap_err().to_string();
+        let wrong =
+            toml::from_str::<ImageCapabilities>("family = \"oil\"").unwrap_err().to_string();
         assert!(wrong.contains("there is no family `oil`"), "{wrong}");
     }
 }

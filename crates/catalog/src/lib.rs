@@ -17,34 +17,36 @@
 //! assert_eq!(record.provider, "demo");
 //! ```
 
+mod catalog;
 mod data;
 mod directory;
+mod endpoints;
 mod feature;
 mod filter;
-mod model_kind;
-mod lane;
-mod catalog;
-mod model;
 mod image_capabilities;
 mod image_prices;
+mod lane;
+mod listing;
+mod model;
+mod model_kind;
 mod price_list;
 mod price_version;
 mod prices;
 mod provider;
-mod listing;
-mod endpoints;
 
-pub use directory::{ModelDirectory, DirectoryError, ModelEntry, ModelOffer};
+pub use catalog::{Catalog, CatalogPage};
+pub use directory::{DirectoryError, ModelDirectory, ModelEntry, ModelOffer};
+pub use endpoints::{EndpointPath, Endpoints, FieldQuirks};
 pub use feature::{FEATURES, MODALITIES, feature_about};
 pub use filter::ModelFilter;
-pub use model_kind::ModelKind;
+pub use image_capabilities::{ImageCapabilities, SizeRule};
+pub use image_prices::{ImagePrice, ImageRate, ImageSpec};
 pub use lane::{Lane, LaneError};
-pub use catalog::{Catalog, CatalogPage};
-pub use model::{Model, ThinkingRange};
-pub use image_capabilities::{SizeRule, ImageCapabilities};
-pub use image_prices::{ImageSpec, ImagePrice, ImageRate};
-pub use price_list::{LongPromptList, ImagePriceRow, PriceListError, PriceList, RateList, TierPriceList};
-pub use prices::{LongPromptPrices, ModelPrices, TokenRates, BilledTier, TierPrices, BilledUnits};
-pub use provider::{AuthScheme, MediaFetch, ProviderEntry};
 pub use listing::{ListedPricing, ModelListing};
-pub use endpoints::{EndpointPath, FieldQuirks, Endpoints};
+pub use model::{Model, ThinkingRange};
+pub use model_kind::ModelKind;
+pub use price_list::{
+    ImagePriceRow, LongPromptList, PriceList, PriceListError, RateList, TierPriceList,
+};
+pub use prices::{BilledTier, BilledUnits, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
+pub use provider::{AuthScheme, MediaFetch, ProviderEntry};

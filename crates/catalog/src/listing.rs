@@ -3,7 +3,7 @@
 use canon::Price;
 use serde::Serialize;
 
-use crate::{Model, ImageSpec};
+use crate::{ImageSpec, Model};
 
 /// Currency and unit of the numbers in [`ListedPricing`].
 const CURRENCY: &str = "USD per 1M tokens";
@@ -45,7 +45,8 @@ impl ModelListing {
     /// Creates the entry of a model for a gateway at that public URL.
     pub fn new(model: &Model, public_url: &str) -> Self {
         let prices = &model.prices;
-        let image = Some(prices.image_rate(ImageSpec::default()).price).filter(|p| *p > Price::FREE);
+        let image =
+            Some(prices.image_rate(ImageSpec::default()).price).filter(|p| *p > Price::FREE);
         Self {
             id: model.id.clone(),
             provider: model.provider.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{ModelKind, Lane, ImageCapabilities, ModelPrices};
+use crate::{ImageCapabilities, Lane, ModelKind, ModelPrices};
 
 /// Thinking options that a model supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

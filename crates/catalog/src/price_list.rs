@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use canon::{Price, AmountError};
+use canon::{AmountError, Price};
 use serde::Deserialize;
 
-use crate::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, BilledTier, TierPrices};
+use crate::{BilledTier, ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
 
 /// Written prices of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -241,7 +241,10 @@ fn parse_per_million(
     text.as_deref().map(|text| read(key, text, Price::parse_per_million)).transpose()
 }
 
-fn parse_per_unit(key: &'static str, text: &Option<String>) -> Result<Option<Price>, PriceListError> {
+fn parse_per_unit(
+    key: &'static str,
+    text: &Option<String>,
+) -> Result<Option<Price>, PriceListError> {
     text.as_deref().map(|text| read(key, text, Price::parse_per_unit)).transpose()
 }
 
@@ -309,7 +312,8 @@ mod tests {
         let rates = RateList { input: "1".into(), output: "1".into(), ..RateList::default() };
         let tier = |above| LongPromptList { above, rates: rates.clone() };
         let list = PriceList { long: vec![tier(500), tier(100)], ..PriceList::default() };
-        let above: Vec<_> = list.prices().unwrap().long_prompts.iter().map(|t| t.above_tokens).collect();
+        let above: Vec<_> =
+            list.prices().unwrap().long_prompts.iter().map(|t| t.above_tokens).collect();
         assert_eq!(above, [100, 500]);
     }
 }

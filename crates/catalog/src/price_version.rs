@@ -2,7 +2,7 @@
 
 use canon::Price;
 
-use crate::{LongPromptPrices, ImagePrice, ModelPrices, TokenRates, BilledTier, TierPrices};
+use crate::{BilledTier, ImagePrice, LongPromptPrices, ModelPrices, TierPrices, TokenRates};
 
 impl ModelPrices {
     /// Returns the prices with a version computed from them. Equal figures have equal versions.

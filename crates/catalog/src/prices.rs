@@ -6,9 +6,9 @@
 //! service tier is the one that the provider reports. [`ModelPrices::max_cost`] of the same or larger
 //! counts is never below [`ModelPrices::cost`].
 
-use canon::{Charge, PriceDimension, Money, Price, ServiceTier, Usage};
+use canon::{Charge, Money, Price, PriceDimension, ServiceTier, Usage};
 
-use crate::{ImageSpec, ImagePrice};
+use crate::{ImagePrice, ImageSpec};
 
 /// All prices of one model at one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,7 +108,9 @@ impl BilledTier {
             ServiceTier::Flex => Some(Self::Flex),
             ServiceTier::Priority => Some(Self::Priority),
             ServiceTier::Fast => Some(Self::Fast),
-            ServiceTier::Other(_, word) => Self::ALL.into_iter().find(|service| service.as_str() == word),
+            ServiceTier::Other(_, word) => {
+                Self::ALL.into_iter().find(|service| service.as_str() == word)
+            }
             ServiceTier::Auto | ServiceTier::Standard => None,
         }
     }
@@ -204,7 +206,12 @@ impl ModelPrices {
     /// Returns the maximum cost of a call with at most these token counts and billed units, in the
     /// most expensive tier it may get. Tokens of images are added to the counts. A call that may
     /// search must have its searches counted here.
-    pub fn max_cost_with(&self, input_tokens: u64, output_tokens: u64, units: &BilledUnits<'_>) -> Money {
+    pub fn max_cost_with(
+        &self,
+        input_tokens: u64,
+        output_tokens: u64,
+        units: &BilledUnits<'_>,
+    ) -> Money {
         let (mut input, mut output) = (Price::FREE, Price::FREE);
         let mut raise = |terms: &TierTerms<'_>| {
             let reachable = terms.long.iter().filter(|long| long.above_tokens < input_tokens);
@@ -233,8 +240,13 @@ impl ModelPrices {
     /// Returns true if every call is free.
     pub fn is_free(&self) -> bool {
         let any = ServiceTier::Auto;
-        let units =
-            BilledUnits { searches: 1, images: 1, seconds: 1, tier: Some(&any), ..BilledUnits::default() };
+        let units = BilledUnits {
+            searches: 1,
+            images: 1,
+            seconds: 1,
+            tier: Some(&any),
+            ..BilledUnits::default()
+        };
         self.max_cost_with(u64::MAX, u64::MAX, &units) == Money::ZERO
     }
 
@@ -258,7 +270,11 @@ impl ModelPrices {
         for (of, wanted, price) in [
             (PriceDimension::CachedInput, usage.cache_read, rates_of_call.cached_input),
             (PriceDimension::CacheWrite, usage.cache_write, rates_of_call.cache_write),
-            (PriceDimension::CacheWriteLong, usage.cache_write_long, rates_of_call.cache_write_long),
+            (
+                PriceDimension::CacheWriteLong,
+                usage.cache_write_long,
+                rates_of_call.cache_write_long,
+            ),
             (PriceDimension::InputAudio, usage.input_audio, rates_of_call.input_audio),
             (PriceDimension::InputImage, usage.input_image, rates_of_call.input_image),
             (PriceDimension::Input, usage.input, rates_of_call.input),
@@ -354,7 +370,9 @@ impl<'a> TierTerms<'a> {
 fn may_be_granted(asked: Option<&ServiceTier>, given: BilledTier) -> bool {
     match asked {
         None | Some(ServiceTier::Standard) => false,
-        Some(tier @ (ServiceTier::Flex | ServiceTier::Priority)) => BilledTier::of(tier) == Some(given),
+        Some(tier @ (ServiceTier::Flex | ServiceTier::Priority)) => {
+            BilledTier::of(tier) == Some(given)
+        }
         // Some providers serve the fastest tier as priority, and treat tiers of their own as they
         // choose.
         Some(ServiceTier::Auto | ServiceTier::Fast | ServiceTier::Other(..)) => true,

@@ -1,15 +1,17 @@
-//! Credentials as administrators send them: the words of the file, with the secrets themselves where
-//! the file has references. A reference is refused: it would read this machine's own variables and
-//! files. What is wrong is told by its field and never repeated.
+//! Credentials as administrators send them: the fields of the file, with the secret itself where
+//! the file has a reference.
+//!
+//! A reference is refused, because it would read the environment and the files of this machine. An
+//! error names the field and never repeats its value.
 
 use catalog::AuthScheme;
 use serde_json::Value;
 
+use crate::default_auth;
 use crate::raw::RawAuth;
 use crate::stored::FieldError;
-use crate::default_auth;
 
-/// The longest secret; an account of Google's is the longest there is.
+/// Longest accepted secret. The JSON of a Google service account is the longest known one.
 const MAX_SECRET_BYTES: usize = 8 << 10;
 const SECRET_EXPECTED: &str = "must be the secret itself, as a text";
 
@@ -17,8 +19,12 @@ fn field_error(field: &str, why: impl Into<String>) -> FieldError {
     FieldError { field: field.to_owned(), reason: why.into() }
 }
 
-/// A secret in the provider's usual way.
-pub fn auth_from_secret(name: &str, like: Option<&str>, value: &Value) -> Result<RawAuth, FieldError> {
+/// Builds the credential of a provider's default kind from one secret.
+pub fn auth_from_secret(
+    name: &str,
+    like: Option<&str>,
+    value: &Value,
+) -> Result<RawAuth, FieldError> {
     let mut table = toml::Table::new();
     match default_auth(name, like) {
         None | Some(AuthScheme::Bearer | AuthScheme::None) => {
@@ -40,7 +46,7 @@ pub fn auth_from_secret(name: &str, like: Option<&str>, value: &Value) -> Result
     Ok(RawAuth(table.into()))
 }
 
-/// A credential of any kind.
+/// Builds a credential from the `auth` object of an API request.
 pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
     let Value::Object(fields) = auth else {
         return Err(field_error("auth", "must be an object with bearer, header, google or sigv4"));
@@ -56,7 +62,9 @@ pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
                 for (name, value) in parts {
                     let field = format!("{field}.{name}");
                     let read = match name.as_str() {
-                        "access_key" | "secret_key" | "session_token" => secret_reference(&field, value)?,
+                        "access_key" | "secret_key" | "session_token" => {
+                            secret_reference(&field, value)?
+                        }
                         _ => text_value(&field, value)?,
                     };
                     keys.insert(name.clone(), read);
@@ -79,17 +87,21 @@ fn text_reference(text: &str) -> toml::Value {
     toml::Table::from_iter([("text".to_owned(), text.into())]).into()
 }
 
-/// A secret that goes into a header or a signature.
+/// Checks a secret that goes into a header or a signature.
 fn secret_reference(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
     let text = value.as_str().ok_or_else(|| field_error(field, SECRET_EXPECTED))?;
-    if text.is_empty() || text.len() > MAX_SECRET_BYTES || !text.bytes().all(|b| b.is_ascii_graphic()) {
-        let why = format!("must have 1 to {MAX_SECRET_BYTES} visible ASCII characters, without spaces");
+    if text.is_empty()
+        || text.len() > MAX_SECRET_BYTES
+        || !text.bytes().all(|b| b.is_ascii_graphic())
+    {
+        let why =
+            format!("must have 1 to {MAX_SECRET_BYTES} visible ASCII characters, without spaces");
         return Err(field_error(field, why));
     }
     Ok(text_reference(text))
 }
 
-/// An account of Google's: its JSON, as such or as a text.
+/// Checks the JSON of a Google account, given as an object or as text.
 fn google_account(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
     let text = match value {
         Value::Object(_) => value.to_string(),
@@ -99,7 +111,8 @@ fn google_account(field: &str, value: &Value) -> Result<toml::Value, FieldError>
     if text.len() > MAX_SECRET_BYTES {
         return Err(field_error(field, format!("must have at most {MAX_SECRET_BYTES} bytes")));
     }
-    // It is asked for tokens wherever the account says: from here it says Google and nobody else.
+    // The account names the host that tokens are requested from. A stored account may only name
+    // Google; another host would receive the signed assertion.
     let read: Value = serde_json::from_str(&text).unwrap_or_default();
     let elsewhere = read.get("token_uri").is_some_and(|uri| {
         let uri = uri.as_str().and_then(|uri| uri.parse::<http::Uri>().ok());

@@ -1,39 +1,41 @@
-//! How a provider is convinced of us: every form of `auth`, read by hand. What is wrong is told by
-//! the name of its field, and never with what stands there: it may be a secret in the wrong place.
+//! Parses every form of `auth` of a provider.
+//!
+//! An error names the field and never repeats its value, which may be a secret in the wrong place.
 
 use ledger::{Clock as _, SystemClock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use toml::Value;
-use upstream::{Credential, GoogleAuth, ClockFn, SigV4Signer};
+use upstream::{ClockFn, Credential, GoogleAuth, SigV4Signer};
 
 use crate::raw::SecretRef;
 use crate::units::nearest_word;
 
-/// The service of AWS that serves models.
+/// AWS service of a provider for which the directory names none.
 const DEFAULT_AWS_SERVICE: &str = "bedrock";
-/// Where Google's own machines are told who they are.
+/// Host of the metadata server on Google Cloud machines:
+/// <https://cloud.google.com/compute/docs/metadata/overview>.
 const METADATA_HOST: &str = "metadata.google.internal";
 const AUTH_FORMS: &str = "write \"none\", { bearer = … }, { header = \"…\", value = … }, { google = … } or \
                    { sigv4 = … }, where … is a reference such as { env = \"NAME\" }";
 const REFERENCE_FORMS: &str = "must be a reference and not the secret itself: { env = \"NAME\" }, \
                          { file = \"path\" } or, for tests, { text = \"…\" }";
 
-/// What the form of a credential is read with.
+/// Facts about the provider that the parser of its credential needs.
 pub(super) struct AuthContext<'a> {
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The region of the provider, where it is known already.
+    /// Region of the provider, if it is known already.
     pub(super) region: Option<&'a str>,
-    /// The AWS service the directory knows.
+    /// AWS service of the provider according to the directory.
     pub(super) service: Option<&'a str>,
 }
 
-/// The credential an operator wrote. An error begins with the field below the provider.
+/// Parses the credential in the configuration. An error begins with the field below the provider.
 pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
     let table = match auth {
         Value::String(word) if word == "none" => return Ok(Credential::none()),
         Value::Table(table) => table,
-        _ => return Err(format!(".auth: is not understood; {AUTH_FORMS}")),
+        _ => return Err(format!(".auth: has an unknown form; {AUTH_FORMS}")),
     };
     let kinds = [
         ("bearer", &["bearer"][..]),
@@ -70,7 +72,7 @@ pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credentia
     }
 }
 
-/// The credential of a header's kind that an environment variable holds.
+/// Builds a bearer or header credential from the value of an environment variable.
 pub(super) fn header_credential(name: Option<&str>, secret: &str) -> Result<Credential, String> {
     let made = match name {
         None => Credential::bearer(secret),
@@ -79,16 +81,18 @@ pub(super) fn header_credential(name: Option<&str>, secret: &str) -> Result<Cred
     made.ok_or_else(|| invalid_header_secret(".auth"))
 }
 
-/// A Google account, from what its usual variable holds: the file's path, or the JSON itself.
+/// Reads a Google account from the value of its environment variable: a path, or the JSON itself.
 pub(super) fn google_credential(value: &str) -> Result<Credential, String> {
     if value.trim_start().starts_with('{') {
         return google_account(value);
     }
     let path = PathBuf::from(value);
-    google_account(&SecretRef::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?)
+    google_account(
+        &SecretRef::File { file: path }.resolve(&|_| None).map_err(|why| format!(": {why}"))?,
+    )
 }
 
-/// AWS keys, from their usual variables.
+/// Reads AWS keys from their default environment variables.
 pub(super) fn sigv4_from_env(at: &AuthContext<'_>) -> Result<Credential, String> {
     let named = |name: &str| {
         let set = (at.env)(name).filter(|value| !value.trim().is_empty());
@@ -104,7 +108,7 @@ pub(super) fn sigv4_from_env(at: &AuthContext<'_>) -> Result<Credential, String>
         .map_err(|why| format!(".auth: {why}"))
 }
 
-/// The region an operator wrote beside the keys, which is the provider's as well.
+/// Returns the region beside the keys. The address of the provider uses it too.
 pub(super) fn sigv4_region(auth: Option<&Value>) -> Option<&str> {
     auth?.get("sigv4")?.get("region")?.as_str()
 }
@@ -125,11 +129,15 @@ fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<C
                 return google_credential(&file.display().to_string()).map_err(below);
             }
             let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
-            let machine = GoogleAuth::from_metadata_server(&host, system_now()).map_err(|why| format!("{PATH}: {why}"));
+            let machine = GoogleAuth::from_metadata_server(&host, system_now())
+                .map_err(|why| format!("{PATH}: {why}"));
             machine.map(Credential::google)
         }
-        Value::String(_) => Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE_FORMS}")),
-        // A variable usually holds the path of the file, as Google's own tools want it.
+        Value::String(_) => {
+            Err(format!("{PATH}: write \"adc\" or a reference; it {REFERENCE_FORMS}"))
+        }
+        // As in Google's own libraries, the variable usually holds the path of the file:
+        // <https://cloud.google.com/docs/authentication/application-default-credentials>.
         Value::Table(table) if table.contains_key("env") => {
             google_credential(&resolve_reference(PATH, value, env)?).map_err(below)
         }
@@ -138,7 +146,9 @@ fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<C
 }
 
 fn google_account(json: &str) -> Result<Credential, String> {
-    GoogleAuth::from_json(json, system_now()).map(Credential::google).map_err(|why| format!(": {why}"))
+    GoogleAuth::from_json(json, system_now())
+        .map(Credential::google)
+        .map_err(|why| format!(": {why}"))
 }
 
 fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
@@ -146,7 +156,11 @@ fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String
     let Some(table) = value.as_table() else {
         return Err(format!("{PATH}: must be a table of region, access_key and secret_key"));
     };
-    reject_unknown_fields(PATH, table, &["region", "service", "access_key", "secret_key", "session_token"])?;
+    reject_unknown_fields(
+        PATH,
+        table,
+        &["region", "service", "access_key", "secret_key", "session_token"],
+    )?;
     let word = |field: &str| {
         table.get(field).map(|value| nonempty_text(&format!("{PATH}.{field}"), value)).transpose()
     };
@@ -168,7 +182,7 @@ fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String
         .map_err(|why| format!("{PATH}.{why}"))
 }
 
-/// No field but these.
+/// Returns an error for a field that is not in `known`.
 fn reject_unknown_fields(path: &str, table: &toml::Table, known: &[&str]) -> Result<(), String> {
     let Some(unknown) = table.keys().find(|key| !known.contains(&key.as_str())) else {
         return Ok(());
@@ -183,7 +197,7 @@ fn nonempty_text<'a>(path: &str, value: &'a Value) -> Result<&'a str, String> {
     text.ok_or_else(|| format!("{path}: must be a text that is not empty"))
 }
 
-/// What a reference leads to.
+/// Resolves a reference to a secret.
 fn resolve_reference(
     path: &str,
     value: &Value,
@@ -203,7 +217,7 @@ fn resolve_reference(
 }
 
 fn invalid_header_secret(path: &str) -> String {
-    format!("{path}: the secret holds characters no header can carry")
+    format!("{path}: the secret holds characters that are not valid in a header")
 }
 
 fn system_now() -> ClockFn {

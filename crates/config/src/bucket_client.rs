@@ -1,4 +1,4 @@
-//! S3 through our own client: the operator's proxy and certificates count there too.
+//! S3 through our own HTTP client, so that the proxy and the certificates of `[outbound]` apply.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use transport::{HttpClient as GatewayClient, Outbound, RequestBody};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a bucket may take to begin its answer.
+/// Time a bucket may take to send the head of its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connects with our own client.
+/// Connects `object_store` with our own client.
 #[derive(Debug)]
 pub struct BucketConnector(pub(crate) Outbound);
 
@@ -35,7 +35,7 @@ impl HttpConnector for BucketConnector {
 struct BucketClient(GatewayClient);
 
 impl HttpService for BucketClient {
-    // As `async_trait` writes it, without its macro.
+    // The signature that `async_trait` would generate.
     fn call<'own, 'out>(
         &'own self,
         request: HttpRequest,
@@ -53,9 +53,9 @@ impl HttpService for BucketClient {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(lost)) => {
                     let kind = match lost.progress {
-                        canon::UpstreamProgress::NotSent | canon::UpstreamProgress::StaleConnection | canon::UpstreamProgress::Refused => {
-                            HttpErrorKind::Connect
-                        }
+                        canon::UpstreamProgress::NotSent
+                        | canon::UpstreamProgress::StaleConnection
+                        | canon::UpstreamProgress::Refused => HttpErrorKind::Connect,
                         canon::UpstreamProgress::Sent | canon::UpstreamProgress::Answered(_) => {
                             HttpErrorKind::Interrupted
                         }
@@ -64,7 +64,8 @@ impl HttpService for BucketClient {
                 }
                 Err(late) => return Err(HttpError::new(HttpErrorKind::Timeout, late)),
             };
-            let mut response = Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
+            let mut response =
+                Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
             *response.status_mut() = http::StatusCode::from_u16(answer.status)
                 .map_err(|e| HttpError::new(HttpErrorKind::Decode, e))?;
             *response.headers_mut() = answer.headers;
@@ -73,7 +74,8 @@ impl HttpService for BucketClient {
     }
 }
 
-/// A body that may be shared though only one ever reads it; the lock is never taken.
+/// Makes a body `Sync`. `object_store` requires it although one task reads the body, so the lock is
+/// never contended.
 struct SyncBody(Mutex<transport::ClientBody>);
 
 impl HttpBody for SyncBody {

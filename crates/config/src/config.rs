@@ -1,4 +1,4 @@
-//! The checked configuration, and the way from a file's text to it.
+//! The checked configuration, and its construction from the text of a file.
 
 use catalog::Catalog;
 use std::cell::RefCell;
@@ -14,103 +14,103 @@ use upstream::Provider;
 use crate::error::ConfigError;
 use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
-use crate::mail::Mailer;
 use crate::ip_range::IpRange;
+use crate::mail::Mailer;
 use crate::outbound::{self, MediaSettings};
-use crate::overlay::{self, FileLayer, CheckMode, MergedConfig, ConfigIssues};
+use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
 use crate::routes::Route;
-use crate::valkey::{self, ValkeySettings};
 use crate::stored::StoredEntries;
 use crate::tasks::{self, TaskLimits};
 use crate::telemetry::{self, OtlpTarget};
 use crate::timeouts::{DEFAULT_TIMEOUTS, overlay as timeouts_over};
-use crate::units::{self, parse_duration, nearest_word};
+use crate::units::{self, nearest_word, parse_duration};
+use crate::valkey::{self, ValkeySettings};
 use crate::{files, listener, overrides};
 
-/// A configuration in which nothing is missing and nothing can be wrong.
+/// A complete and checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen.
+    /// Address the server listens on.
     pub listen_address: SocketAddr,
-    /// The address callers and browsers know us by.
+    /// Address under which callers and browsers reach the gateway.
     pub public_url: String,
-    /// Where to tell metrics, if apart.
+    /// Address of a separate listener for metrics.
     pub metrics_address: Option<SocketAddr>,
-    /// Where things are kept on disk.
+    /// Folder for everything kept on disk.
     pub data_folder: PathBuf,
-    /// The database.
+    /// URL of the database.
     pub store_url: String,
-    /// How long keys without a cap may go on while the database is away.
+    /// Time that keys without a cap may be used while the database is unavailable.
     pub store_outage_grace: Duration,
-    /// What keys are hashed with, if not kept in the database.
+    /// Secret that keys are hashed with; `None` uses the one in the database.
     pub key_hash_secret: Option<String>,
-    /// What secrets in the store are sealed by, if not by a key of our own.
+    /// Keys that encrypt stored secrets; `None` uses a generated key.
     pub vault_keys: Option<VaultKeys>,
-    /// What nodes tell each other through.
+    /// Valkey server that the nodes share.
     pub valkey: Option<ValkeySettings>,
-    /// Proxies whose word on where a caller is counts.
+    /// Proxies whose forwarded client address is trusted.
     pub trusted_proxies: Vec<IpRange>,
-    /// Whether a call waits for the platter.
+    /// True if a call waits for `fsync`, so that its record survives a power failure.
     pub sync_every_write: bool,
-    /// How large a request may be.
+    /// Largest accepted request body.
     pub max_body_bytes: usize,
-    /// Media that callers name by address.
+    /// Fetching of media that callers name by URL.
     pub media: MediaSettings,
-    /// Files that are kept for callers.
+    /// Storage of files for callers.
     pub files: FileStorage,
-    /// Work that goes on without its caller.
+    /// Limits of background tasks.
     pub tasks: TaskLimits,
-    /// What a connection may take of us.
+    /// Limits of each connection.
     pub http_limits: HttpLimits,
-    /// How we prove ourselves to callers; `None` for plain HTTP.
+    /// Certificate of the listener; `None` serves plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// How long answers are kept for later calls.
+    /// Time that responses are stored for later calls.
     pub answer_retention: Duration,
-    /// How connections leave.
+    /// Proxies and certificates of outgoing connections.
     pub outbound: Outbound,
-    /// Where traces and metrics are reported to.
+    /// Collector of traces and metrics.
     pub telemetry: Option<OtlpTarget>,
-    /// How many calls may run at once.
+    /// Calls that may run at once on this node.
     pub max_running_calls: usize,
-    /// Whether a call whose fate at a provider is unknown is sent again.
+    /// True if a call is sent again when it is unknown whether the provider processed it.
     pub resend_uncertain_calls: bool,
-    /// How long running calls may go on after the order to stop.
+    /// Time that running calls get to finish after the shutdown signal.
     pub drain_timeout: Duration,
-    /// The places that serve models.
+    /// Providers in use.
     pub providers: Vec<Arc<Provider>>,
-    /// The models.
+    /// Models in use.
     pub catalog: Catalog,
-    /// Who serves each model.
+    /// Route of each model, by id and alias.
     pub routes: HashMap<String, Arc<Route>>,
-    /// Where mail goes.
+    /// Sender of mail.
     pub mailer: Option<Mailer>,
-    /// The providers of identities to sign in with.
+    /// OpenID Connect providers that users sign in with.
     pub identity_providers: Vec<IdentityProvider>,
-    /// What the operator should know.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
-    /// How requests to each provider differ from the usual ones.
+    /// Paths and field quirks of each provider.
     pub endpoints: EndpointsByProvider,
-    /// What is stored and cannot be used.
+    /// Stored entries that cannot be used, with the reason.
     pub issues: ConfigIssues,
-    /// What the file says of providers and models.
+    /// Providers and models of the file, kept to merge stored entries again.
     pub file_layer: Arc<FileLayer>,
 }
 
-/// What the command line says besides the file.
+/// Settings of the command line.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// The configuration file.
+    /// Configuration file.
     pub file: Option<PathBuf>,
-    /// Where to listen.
+    /// Listen address, which overrides the one in the file.
     pub listen_address: Option<String>,
-    /// Where things are kept on disk.
+    /// Folder for everything kept on disk.
     pub data_folder: PathBuf,
 }
 
 impl Config {
-    /// Reads and checks the configuration.
+    /// Reads and checks the configuration file.
     pub fn load(given: &LoadOptions) -> Result<Self, ConfigError> {
         let text = match &given.file {
             None => String::new(),
@@ -122,7 +122,8 @@ impl Config {
         Self::parse(&text, name, given, &|name| std::env::var(name).ok())
     }
 
-    /// Checks a configuration text. The environment is passed in, so that a test can set it.
+    /// Checks the text of a configuration. The environment is a parameter, so that a test can set
+    /// it.
     pub fn parse(
         text: &str,
         name: &Path,
@@ -134,18 +135,30 @@ impl Config {
         check(raw, given, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
     }
 
-    /// Lays what is stored over what the file says of providers and models.
+    /// Merges stored providers and models into this configuration.
     pub fn overlay(&mut self, stored: &StoredEntries) -> Result<(), ConfigError> {
-        let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
-            self.validate(stored, CheckMode::Serve)?;
+        let MergedConfig {
+            providers,
+            endpoints: ways,
+            catalog,
+            routes,
+            fetches,
+            warnings,
+            issues: troubles,
+        } = self.validate(stored, CheckMode::Serve)?;
         self.media.provider_fetch = fetches;
-        (self.providers, self.endpoints, self.catalog, self.routes) = (providers, ways, catalog, routes);
+        (self.providers, self.endpoints, self.catalog, self.routes) =
+            (providers, ways, catalog, routes);
         (self.warnings, self.issues) = (warnings, troubles);
         Ok(())
     }
 
-    /// What the file and what is stored come to together.
-    pub fn validate(&self, stored: &StoredEntries, look: CheckMode) -> Result<MergedConfig, ConfigError> {
+    /// Returns the result of merging `stored` with the file, without applying it.
+    pub fn validate(
+        &self,
+        stored: &StoredEntries,
+        look: CheckMode,
+    ) -> Result<MergedConfig, ConfigError> {
         let env = |name: &str| self.file_layer.recorded_env.get(name).cloned();
         overlay::merge(&self.file_layer, &env, stored, look).map_err(ConfigError)
     }
@@ -163,7 +176,7 @@ fn parse(text: &str, name: &Path) -> Result<RawConfig, ConfigError> {
     })
 }
 
-/// A remedy for an unknown key: serde names the key and those it would have taken.
+/// Returns a suggestion for an unknown key. The message of serde lists the known keys.
 fn spelling_hint(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = quoted.next()?;
@@ -192,7 +205,8 @@ fn check(
         providers,
         models,
     } = raw;
-    // Remembered, because what is stored is laid over the file again and again.
+    // Records every variable that is read, because stored entries are merged with the file again
+    // later.
     let asked = RefCell::new(BTreeMap::new());
     let env = &|name: &str| {
         let value = env(name);
@@ -203,8 +217,11 @@ fn check(
     };
     let mail = mail.map(identity::mailer).transpose()?;
     let identities = identity::identity_providers(identity, env)?;
-    let listen =
-        given.listen_address.clone().or(server.listen).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let listen = given
+        .listen_address
+        .clone()
+        .or(server.listen)
+        .unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listen = parse_address("server.listen", &listen)?;
     let metrics = server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
     let scheme = if server.tls.is_some() { "https" } else { "http" };
@@ -241,8 +258,9 @@ fn check(
     };
     let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
     let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
-    let store =
-        store.url.unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
+    let store = store
+        .url
+        .unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
     let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
     let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
     let http = listener::http_limits(&limits)?;
@@ -265,11 +283,25 @@ fn check(
     let files = files::check(files, &given.data_folder, &way, env)?;
     let tasks = tasks::check(&tasks)?;
     providers::record_default_variables(env);
-    let mut ground =
-        FileLayer { providers, models, timeouts: times, demo_enabled: demo, outbound: way.clone(), guard, recorded_env: asked.take() };
-    let MergedConfig { providers, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles } =
-        overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
-    // What the secrets of the file were found by counts as well.
+    let mut ground = FileLayer {
+        providers,
+        models,
+        timeouts: times,
+        demo_enabled: demo,
+        outbound: way.clone(),
+        guard,
+        recorded_env: asked.take(),
+    };
+    let MergedConfig {
+        providers,
+        endpoints: ways,
+        catalog,
+        routes,
+        fetches,
+        warnings,
+        issues: troubles,
+    } = overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
+    // Includes the variables that resolved the secrets of the file.
     ground.recorded_env.append(&mut asked.take());
     let media = outbound::media_settings(media, fetches, &public_url, &way)?;
     Ok(Config {
@@ -308,7 +340,7 @@ fn check(
     })
 }
 
-/// How many calls may run at once, unless told otherwise: more than any machine does well.
+/// More calls than one machine serves well.
 const DEFAULT_MAX_RUNNING_CALLS: usize = 20_000;
 fn parse_address(path: &str, text: &str) -> Result<SocketAddr, String> {
     text.replace("localhost", "127.0.0.1").parse().map_err(|_| {

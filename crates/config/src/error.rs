@@ -1,6 +1,6 @@
-//! Errors of a configuration.
+//! Error of the configuration.
 
-/// A configuration that was refused: one line that names the cause and the remedy.
+/// A refused configuration: one line that names the cause and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub String);
 

@@ -1,4 +1,4 @@
-//! Where files are kept, and for how long.
+//! Storage location and retention of files.
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::prefix::PrefixStore;
@@ -13,7 +13,7 @@ use crate::bucket_client::BucketConnector;
 use crate::raw::RawFiles;
 use crate::units::{self, parse_duration};
 
-/// The usual variables of S3 clients that count where the configuration is silent.
+/// Variables of S3 clients, used for settings that the configuration does not name.
 const AWS_VARIABLES: [&str; 13] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -30,32 +30,32 @@ const AWS_VARIABLES: [&str; 13] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// How long a bucket that fails is tried again: somebody waits.
+/// Time that a failing bucket is retried. A caller waits meanwhile.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Files that are kept for callers.
+/// Storage of files for callers.
 #[derive(Clone, Debug)]
 pub struct FileStorage {
-    /// The place.
+    /// Place the files are stored in.
     pub store: BlobStore,
-    /// How the place is written, to notice a change.
+    /// The place as configured, to detect a change on reload.
     pub url: String,
-    /// How long a file and its link live.
+    /// Time a file and its link stay valid.
     pub retention: Duration,
-    /// The largest file.
+    /// Largest stored file.
     pub max_file_bytes: usize,
 }
 
-/// Where they lie.
+/// Place that files are stored in.
 #[derive(Clone)]
 pub enum BlobStore {
-    /// In a folder.
+    /// A folder of this machine.
     Folder(PathBuf),
-    /// In a bucket.
+    /// An S3 bucket.
     Bucket(Arc<dyn ObjectStore>),
 }
 
-/// A bucket knows its credentials.
+/// Omits the bucket, which holds its credentials.
 impl fmt::Debug for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,7 +65,7 @@ impl fmt::Debug for BlobStore {
     }
 }
 
-/// Checks where files are kept.
+/// Checks `[files]`.
 pub(super) fn check(
     raw: RawFiles,
     data: &Path,
@@ -99,7 +99,7 @@ pub(super) fn check(
         BlobStore::Bucket(open_bucket(&raw, place, way, env)?)
     } else {
         return Err(format!(
-            "files.url: `{url}` is no place; write \"file:data/files\" or \"s3://bucket/prefix\""
+            "files.url: `{url}` is not a storage location; write \"file:data/files\" or \"s3://bucket/prefix\""
         ));
     };
     Ok(FileStorage { store: shelf, url, retention: keep, max_file_bytes: size })
@@ -140,10 +140,14 @@ fn open_bucket(
     }
     let made = builder
         .with_bucket_name(name)
-        // Whether an endpoint of the operator's has TLS is the operator's word.
+        // The operator decides if an endpoint has TLS.
         .with_allow_http(true)
         .with_http_connector(BucketConnector(way.clone()))
-        .with_retry(RetryConfig { max_retries: 3, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() })
+        .with_retry(RetryConfig {
+            max_retries: 3,
+            retry_timeout: RETRY_TIMEOUT,
+            ..RetryConfig::default()
+        })
         .build()
         .map_err(|e| format!("files: {e}"))?;
     Ok(Arc::new(PrefixStore::new(made, prefix)))

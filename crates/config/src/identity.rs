@@ -1,4 +1,4 @@
-//! Mail and providers of identities, as the configuration names them.
+//! Mail and OpenID Connect providers of the configuration.
 
 use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
@@ -9,22 +9,23 @@ use store::AccountRole;
 use crate::mail::Mailer;
 use crate::raw::{RawIdentity, RawMail};
 
-/// A provider of identities that speaks OpenID Connect.
+/// An OpenID Connect provider.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdentityProvider {
-    /// Its name in the configuration and in addresses.
+    /// Name in the configuration and in sign-in URLs.
     pub name: String,
-    /// Its address, which is also its name in what it signs.
+    /// URL of the provider, which is also the `iss` claim of its tokens:
+    /// <https://openid.net/specs/openid-connect-core-1_0.html#IDToken>.
     pub issuer: String,
-    /// Our name there.
+    /// Client id of this gateway.
     pub client_id: String,
-    /// Our secret there.
+    /// Client secret of this gateway.
     pub client_secret: String,
-    /// The role of those it vouches for who have no account yet; `None` makes them none.
+    /// Role of new users; `None` admits only users who have an account.
     pub default_role: Option<AccountRole>,
 }
 
-/// The secret is never printed.
+/// Omits the secret.
 impl std::fmt::Debug for IdentityProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IdentityProvider")
@@ -34,10 +35,10 @@ impl std::fmt::Debug for IdentityProvider {
     }
 }
 
-/// How long a mail server may take.
+/// Time the mail server may take.
 const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where mail goes. The address may hold a password, so it is not repeated.
+/// Checks `[mail]`. The URL may hold a password, so no error repeats it.
 pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
     let RawMail { url, from } = raw;
     let way = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
@@ -46,12 +47,12 @@ pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
             .to_owned()
     })?;
     let from: Mailbox = from.parse().map_err(|_| {
-        format!("mail.from: `{from}` is no sender; write \"Portunus <no-reply@example.com>\"")
+        format!("mail.from: `{from}` is not a sender; write \"Portunus <no-reply@example.com>\"")
     })?;
     Ok(Mailer { smtp: way.timeout(Some(SMTP_TIMEOUT)).build(), from })
 }
 
-/// The providers of identities.
+/// Checks `[identity]`.
 pub(super) fn identity_providers(
     raw: BTreeMap<String, RawIdentity>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -62,7 +63,7 @@ pub(super) fn identity_providers(
             let wrong = |field: &str, why: &str| format!("identity.{name}.{field}: {why}");
             if name.is_empty() || !name.chars().all(plain) || name == "remove" {
                 return Err(format!(
-                    "identity.{name}: a name of small letters, digits and dashes, please"
+                    "identity.{name}: a name may have lower-case letters, digits and dashes"
                 ));
             }
             let RawIdentity { issuer, client_id, client_secret, admits } = raw;
@@ -78,13 +79,21 @@ pub(super) fn identity_providers(
             let client_secret =
                 client_secret.resolve(env).map_err(|why| wrong("client_secret", &why))?;
             let role = |word: String| match AccountRole::by_word(&word) {
-                Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => Ok(role),
+                Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => {
+                    Ok(role)
+                }
                 Some(AccountRole::Owner) | None => {
                     Err(wrong("admits", "write \"member\", \"viewer\" or \"admin\""))
                 }
             };
             let admits = admits.map(role).transpose()?;
-            Ok(IdentityProvider { name: name.clone(), issuer, client_id, client_secret, default_role: admits })
+            Ok(IdentityProvider {
+                name: name.clone(),
+                issuer,
+                client_id,
+                client_secret,
+                default_role: admits,
+            })
         })
         .collect()
 }

@@ -1,19 +1,21 @@
-//! What a new configuration keeps of the last one: how lanes stand, what may be tried again and what
-//! runs, wherever a lane leads to the same place with the same credential. A reload is no reason to
-//! ask a dead lane again, nor to forget who asked to be left alone.
+//! Health that a new configuration takes over from the last one.
+//!
+//! A lane at the same address with the same credential keeps its health, its retry budget and its
+//! count of running calls. A reload must not retry a dead lane or forget a wait that a provider
+//! asked for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use upstream::{CredentialHealth, HealthTracker};
 
 use crate::config::Config;
-use crate::routes::{LiveLane, Route, CredentialSlot};
+use crate::routes::{CredentialSlot, LiveLane, Route};
 
-/// The lanes of the last configuration.
+/// Lanes of the last configuration.
 struct PreviousLanes<'a> {
-    /// By their names.
+    /// Lanes by name.
     lanes: HashMap<&'a str, &'a LiveLane>,
-    /// Any lane of each provider.
+    /// One lane of each provider.
     providers: HashMap<&'a str, &'a LiveLane>,
 }
 
@@ -27,14 +29,14 @@ impl<'a> PreviousLanes<'a> {
         Self { lanes, providers }
     }
 
-    /// What was known of the credential in that place.
+    /// Returns the last health of the credential at this index.
     fn credential_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<CredentialHealth>> {
         let known = self.providers.get(lane.provider.name.as_str())?;
         let place = lane.provider.index_in(&known.provider, place)?;
         known.slots.get(place).map(|seat| Arc::clone(seat.health.credential()))
     }
 
-    /// What was known of the lane with the credential in that place.
+    /// Returns the last health of the lane with the credential at this index.
     fn lane_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<HealthTracker>> {
         let known = self.lanes.get(lane.name.as_str())?;
         let place = lane.provider.index_in(&known.provider, place)?;
@@ -43,10 +45,10 @@ impl<'a> PreviousLanes<'a> {
 }
 
 impl Config {
-    /// Keeps what the last configuration knew of lanes that are still there.
+    /// Takes over the health of lanes that still exist.
     pub fn inherit_health(&mut self, old: &Self) {
         let past = PreviousLanes::new(old);
-        // Models that lead to the same lane share its health, and a model and its aliases a route.
+        // Models on the same lane share its health; a model and its aliases share a route.
         let mut healths: HashMap<*const HealthTracker, Arc<HealthTracker>> = HashMap::new();
         let mut routes: HashMap<*const Route, Arc<Route>> = HashMap::new();
         for route in self.routes.values_mut() {
@@ -75,7 +77,7 @@ fn inherit_lane(
         CredentialSlot { health: Arc::clone(health), hash_key: seat.hash_key }
     });
     let mut heir = LiveLane { slots: seats.collect(), ..lane.clone() };
-    // Both belong to the place, whoever we are there.
+    // Budget and count belong to the address, not to the credential.
     let known = past.providers.get(lane.provider.name.as_str());
     if let Some(known) = known.filter(|known| known.provider.has_same_address(&lane.provider)) {
         heir.retry_budget = Arc::clone(&known.retry_budget);

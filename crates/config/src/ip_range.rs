@@ -1,22 +1,24 @@
-//! IP addresses and networks, as the configuration and keys name them.
+//! IP addresses and networks in the configuration and on keys.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// An address, or a network of them.
+/// An IP address or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpRange(IpNet);
 
 impl IpRange {
-    /// Reads `192.0.2.7`, `10.0.0.0/8`, `2001:db8::/32`.
+    /// Parses `192.0.2.7`, `10.0.0.0/8` or `2001:db8::/32`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is no address or network; write for instance 192.0.2.7 or 10.0.0.0/8")
+            format!(
+                "`{text}` is not an IP address or network; write for instance 192.0.2.7 or 10.0.0.0/8"
+            )
         };
         let text = text.trim();
         let alone = || text.parse::<IpAddr>().map(IpNet::from);
         let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| wrong())?;
-        // An IPv4 address in the clothes of IPv6 is the same address, and so is its network.
+        // An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) means the IPv4 address.
         match net.addr().to_canonical() {
             address @ IpAddr::V4(_) if net.addr().is_ipv6() => {
                 let prefix = net.prefix_len().checked_sub(96).ok_or_else(wrong)?;
@@ -26,7 +28,7 @@ impl IpRange {
         }
     }
 
-    /// Whether the address is in it.
+    /// Returns true if the address is in this range.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -41,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_what_they_say_and_nothing_else() {
+    fn range_contains_only_its_addresses() {
         let cases = [
             ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
             ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),

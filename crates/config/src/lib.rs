@@ -1,8 +1,8 @@
-//! Configuration: read once, checked once; after that it cannot be wrong.
+//! Configuration of the gateway, checked once when it is read.
 //!
 //! The file is parsed into [`raw::RawConfig`], overridden by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved. Providers and
-//! models that administrators stored are laid over it ([`StoredEntries`]).
+//! models that administrators stored are merged into it ([`StoredEntries`]).
 
 mod admin_auth;
 mod auth;
@@ -12,10 +12,10 @@ mod error;
 mod files;
 mod identity;
 mod inherit;
+mod ip_range;
 mod listener;
 mod mail;
 mod models;
-mod ip_range;
 mod outbound;
 mod overlay;
 mod overrides;
@@ -23,29 +23,29 @@ mod providers;
 mod raw;
 mod routes;
 mod secret;
-mod valkey;
 mod stored;
 mod tasks;
 mod telemetry;
 mod timeouts;
 mod units;
+mod valkey;
 mod watch;
 
 pub use admin_auth::{auth_from_json, auth_from_secret};
 pub use config::{Config, LoadOptions};
 pub use error::ConfigError;
-pub use files::{FileStorage, BlobStore};
+pub use files::{BlobStore, FileStorage};
 pub use identity::IdentityProvider;
-pub use mail::{MailMessage, Mailer};
 pub use ip_range::IpRange;
+pub use mail::{MailMessage, Mailer};
 pub use outbound::MediaSettings;
-pub use overlay::{EntryName, CheckMode, MergedConfig, ConfigIssues};
+pub use overlay::{CheckMode, ConfigIssues, EntryName, MergedConfig};
 pub use providers::{DEMO_PROVIDER, default_auth};
 pub use raw::RawAuth;
-pub use routes::{LaneHealth, LiveLane, LaneOrder, Route, CredentialSlot};
-pub use valkey::ValkeySettings;
-pub use stored::{StoredEntries, StoredAuth, StoredModel, StoredProvider, FieldError};
+pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route};
+pub use stored::{FieldError, StoredAuth, StoredEntries, StoredModel, StoredProvider};
 pub use tasks::TaskLimits;
 pub use telemetry::OtlpTarget;
-pub use units::{parse_duration, nearest_word};
+pub use units::{nearest_word, parse_duration};
+pub use valkey::ValkeySettings;
 pub use watch::watch_config;

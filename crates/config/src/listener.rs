@@ -1,4 +1,4 @@
-//! What a connection may take of us, and how we prove ourselves to whoever opens one.
+//! Limits and certificate of the listener.
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,7 +12,7 @@ use transport::server::MAX_HEADERS;
 use crate::raw::{RawLimits, RawTls};
 use crate::units::{parse_duration, parse_size};
 
-/// The given limits, and for the rest our own.
+/// Checks `[limits]` and fills in the defaults.
 pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, String> {
     let count = |name: &str, given: Option<u32>, own: u32| match given {
         Some(0) => Err(format!("limits.{name}: must be at least 1")),
@@ -22,13 +22,13 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, String> {
         None => Ok(Duration::from_secs(own)),
         Some(text) => match parse_duration(text) {
             Ok(time) if !time.is_zero() => Ok(time),
-            Ok(_) => Err(format!("limits.{name}: must be longer than nothing")),
+            Ok(_) => Err(format!("limits.{name}: must be longer than zero")),
             Err(why) => Err(format!("limits.{name}: {why}")),
         },
     };
     let headers = count("headers", raw.headers, 100)? as usize;
     if headers > MAX_HEADERS {
-        return Err(format!("limits.headers: {headers} is more than {MAX_HEADERS}, the most"));
+        return Err(format!("limits.headers: {headers} is more than the maximum of {MAX_HEADERS}"));
     }
     let header_bytes = raw.header_bytes.as_deref().map_or(Ok(64 << 10), parse_size);
     let header_bytes = header_bytes.map_err(|why| format!("limits.header_bytes: {why}"))?;
@@ -53,7 +53,8 @@ pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, String> {
     })
 }
 
-/// Reads certificate and key. TLS 1.2 and 1.3, no early data, `h2` before `http/1.1`.
+/// Reads certificate and key. Serves TLS 1.2 and 1.3 without early data, and prefers `h2` to
+/// `http/1.1`.
 pub(super) fn server_tls(raw: &RawTls) -> Result<Arc<ServerConfig>, String> {
     let RawTls { cert, key } = raw;
     let chain = CertificateDer::pem_file_iter(cert)
@@ -67,7 +68,7 @@ pub(super) fn server_tls(raw: &RawTls) -> Result<Arc<ServerConfig>, String> {
         .map_err(|e| format!("server.tls: {e}"))?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|e| format!("server.tls: certificate and key do not fit: {e}"))?;
+        .map_err(|e| format!("server.tls: certificate and key do not match: {e}"))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -1,29 +1,29 @@
-//! Mail leaves through the operator's SMTP server.
+//! Mail through the SMTP server of the operator.
 
 use lettre::message::{Mailbox, MultiPart};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
 
-/// A mail to one address.
+/// A mail to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailMessage {
-    /// Whom it is for: one plain address.
+    /// Address of the recipient, without a display name.
     pub to: String,
-    /// What it is about.
+    /// Subject line.
     pub subject: String,
-    /// What it says.
+    /// Body as plain text.
     pub text: String,
-    /// The same as HTML.
+    /// Body as HTML.
     pub html: String,
 }
 
-/// Where mail goes, and from whom.
+/// SMTP server and sender of all mail.
 #[derive(Clone)]
 pub struct Mailer {
     pub smtp: AsyncSmtpTransport<Tokio1Executor>,
     pub from: Mailbox,
 }
 
-/// The way may know a password.
+/// Omits the SMTP transport, which may hold a password.
 impl std::fmt::Debug for Mailer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Post").field("from", &self.from.to_string()).finish_non_exhaustive()
@@ -31,11 +31,11 @@ impl std::fmt::Debug for Mailer {
 }
 
 impl Mailer {
-    /// Sends a mail, as text and as HTML. The error is for the log.
+    /// Sends a mail as text and HTML. The error is for the log.
     pub async fn send(&self, mail: MailMessage) -> Result<(), String> {
         let MailMessage { to, subject, text, html } = mail;
-        // Only the address itself: what stands in it can be no second one and no header.
-        let to = to.parse().map_err(|_| "the recipient is no address".to_owned())?;
+        // Parses the bare address, so that the text cannot add a recipient or a header.
+        let to = to.parse().map_err(|_| "the recipient is not a mail address".to_owned())?;
         let message = Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))

@@ -1,16 +1,16 @@
-//! Models: those in the file, and those of the directory whose provider is switched on.
+//! Models of the file, and models of the directory whose provider is enabled.
 
-use catalog::{Catalog, ModelDirectory, ModelKind, Lane, Model, PriceListError, PriceList};
+use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, PriceList, PriceListError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;
 
-/// Checks the models. Only models that have a lane are in the catalog.
+/// Checks the models. The catalog holds only models that have a lane.
 pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
@@ -36,8 +36,8 @@ pub(super) fn check(
     Ok(Catalog::new(models))
 }
 
-/// Every alias stands for one model. Those in the file must be free; those of the directory give
-/// way.
+/// Makes every alias unique. A taken alias in the file is an error; a taken alias of the directory
+/// is dropped.
 fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Result<(), EntryError> {
     let mut taken: HashSet<String> = models.iter().map(|model| model.id.clone()).collect();
     for (id, raw) in raw {
@@ -131,7 +131,8 @@ fn build_model(
             lanes,
         },
     };
-    // Those of the directory belong to the model of that id, and not to others that lead to it.
+    // Aliases of the directory belong to the model with that id, not to other models on the same
+    // lane.
     if known.is_none_or(|known| known.id != id) {
         model.aliases.clear();
     }
@@ -165,7 +166,8 @@ fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);
     }
-    let near = nearest_word(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
+    let near =
+        nearest_word(&lane.provider, providers.iter().map(|provider| provider.name.as_str()));
     let near = near.map_or_else(
         || format!("; add [providers.{}]", lane.provider),
         |near| format!("; did you mean `{near}`?"),

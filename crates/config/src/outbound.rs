@@ -1,36 +1,36 @@
-//! How connections leave, and what is fetched for callers.
+//! Settings of outgoing connections and of media fetched for callers.
 
-use catalog::{ModelDirectory, MediaFetch};
+use catalog::{MediaFetch, ModelDirectory};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use transport::{AddressGuard, Outbound, ProxySettings};
 use upstream::{FetchLimits, MediaFetcher};
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::raw::{OneOrMany, RawMedia, RawOutbound, RawProvider};
 use crate::units::{self, parse_duration};
 
-/// The word for no proxy, whatever the environment says.
+/// Value of `proxy` that ignores the proxy variables of the environment.
 const DIRECT: &str = "none";
 
-/// Media that callers name by address.
+/// Fetching of media that callers name by URL.
 #[derive(Clone, Debug)]
 pub struct MediaSettings {
-    /// Whether it is fetched here for lanes that cannot.
+    /// True if the gateway fetches media for lanes that cannot.
     pub is_fetch_enabled: bool,
-    /// Who fetches it, and who judges addresses.
+    /// Fetches media and checks URLs.
     pub fetcher: MediaFetcher,
     pub(super) provider_fetch: HashMap<String, MediaFetch>,
 }
 
 impl MediaSettings {
-    /// What a provider gets by itself.
+    /// Returns the media URLs that a provider fetches itself.
     pub fn provider_fetch(&self, provider: &str) -> MediaFetch {
         self.provider_fetch.get(provider).copied().unwrap_or_default()
     }
 }
 
-/// Checks the way out.
+/// Checks `[outbound]`.
 pub(super) fn check(
     raw: RawOutbound,
     env: &dyn Fn(&str) -> Option<String>,
@@ -53,7 +53,10 @@ pub(super) fn check(
             let all = usual(["ALL_PROXY", "all_proxy"]);
             let http = usual(["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
             let https = usual(["HTTPS_PROXY", "https_proxy"]).or(all);
-            (ProxySettings { http, https, no_proxy: except }, "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY")
+            (
+                ProxySettings { http, https, no_proxy: except },
+                "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY",
+            )
         }
     };
     let mut trusted = Vec::new();
@@ -62,7 +65,7 @@ pub(super) fn check(
     for (name, file) in own.chain(env("SSL_CERT_FILE").map(|file| ("SSL_CERT_FILE", file))) {
         let pem = std::fs::read(&file)
             .map_err(|e| format!("{name}: the file {file} cannot be read: {e}"))?;
-        // Read alone first, so that the file that is wrong can be named.
+        // Parsed alone first, so that the error can name the file.
         Outbound::new(&ProxySettings::default(), std::slice::from_ref(&pem))
             .map_err(|e| format!("{name}: {file}: {e}"))?;
         trusted.push(pem);
@@ -71,7 +74,7 @@ pub(super) fn check(
     Ok((way, guard))
 }
 
-/// Checks what is fetched for callers.
+/// Checks `[media]`.
 pub(super) fn media_settings(
     raw: RawMedia,
     fetches: HashMap<String, MediaFetch>,
@@ -93,7 +96,7 @@ pub(super) fn media_settings(
     Ok(MediaSettings { is_fetch_enabled: fetch.unwrap_or(true), fetcher, provider_fetch: fetches })
 }
 
-/// What each provider gets by itself.
+/// Returns the media URLs that each provider fetches itself.
 pub(super) fn provider_fetches(
     providers: &BTreeMap<String, RawProvider>,
 ) -> Result<HashMap<String, MediaFetch>, EntryError> {

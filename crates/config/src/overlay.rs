@@ -1,9 +1,7 @@
-//! Where models are served: providers, models and routes, those of the file and those of the store,
-//! checked as one.
+//! Merges the providers and models of the file with the stored ones, and checks the result.
 //!
-//! The file stands by itself, and wins. What administrators configured is laid over it; an entry of
-//! theirs that does not fit (any more) is left out and told as a trouble, because a gateway that does
-//! not start helps nobody to put it right.
+//! The file wins. A stored entry that does not fit is left out and reported as an issue: a gateway
+//! that refuses to start could not be used to correct the entry.
 
 use catalog::{Catalog, MediaFetch};
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +15,7 @@ use crate::routes::{self, Route};
 use crate::stored::{StoredEntries, StoredProvider};
 use crate::{models, outbound};
 
-/// What the file and the environment say of places.
+/// Providers and models of the file, with the environment they were read in.
 #[derive(Clone)]
 pub struct FileLayer {
     pub(super) providers: BTreeMap<String, RawProvider>,
@@ -25,13 +23,13 @@ pub struct FileLayer {
     pub(super) timeouts: Timeouts,
     pub(super) demo_enabled: bool,
     pub(super) outbound: Outbound,
-    /// Where administrators may let providers be.
+    /// Guard for the addresses of stored providers.
     pub(super) guard: AddressGuard,
-    /// The variables that were asked for when the file was read.
+    /// Variables that were read together with the file.
     pub(super) recorded_env: BTreeMap<String, String>,
 }
 
-/// The variables hold secrets.
+/// Omits the variables, which hold secrets.
 impl std::fmt::Debug for FileLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground")
@@ -50,7 +48,7 @@ impl FileLayer {
     }
 }
 
-/// Everything that is served, and where.
+/// Providers, models and routes after merging.
 pub struct MergedConfig {
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) endpoints: EndpointsByProvider,
@@ -67,7 +65,7 @@ impl MergedConfig {
     }
 }
 
-/// One thing that is configured.
+/// Name of a provider or a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryName {
     Provider(String),
@@ -83,10 +81,10 @@ impl std::fmt::Display for EntryName {
     }
 }
 
-/// What is wrong with stored entries, each told without its name.
+/// Reason why a stored entry is not in use, by entry and without its name.
 pub type ConfigIssues = BTreeMap<EntryName, String>;
 
-/// Why places are refused, and which entry is to blame, where one is.
+/// An error that names the entry it belongs to, if there is one.
 pub(super) struct EntryError {
     entry: Option<EntryName>,
     /// Begins with the field below the entry.
@@ -114,17 +112,17 @@ impl std::fmt::Display for EntryError {
     }
 }
 
-/// What places are looked at for.
+/// Purpose of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckMode {
-    /// To serve by them: a provider without the credential it needs is left out.
+    /// Prepares serving. A provider without its credential is left out.
     Serve,
-    /// To judge a change: such a provider is looked at as if it needed none, because the credential
-    /// may come later.
+    /// Validates a change. A provider without its credential is checked as if it needed none,
+    /// because the credential may be added later.
     Validate,
 }
 
-/// Checks the file with what is stored laid over it. `Err` is about the file.
+/// Merges stored entries into the file layer. An error is about the file.
 pub(super) fn merge(
     ground: &FileLayer,
     env: EnvLookup<'_>,
@@ -139,7 +137,7 @@ pub(super) fn merge(
                 places.issues.append(&mut troubles);
                 return Ok(places);
             }
-            // Each turn leaves one more out, so this ends.
+            // Each round leaves out one more entry, so the loop ends.
             Err(EntryError { entry: Some(entry), reason: why })
                 if !ground.contains(&entry) && !troubles.contains_key(&entry) =>
             {
@@ -150,11 +148,12 @@ pub(super) fn merge(
     }
 }
 
-const DEFINED_IN_FILE: &str = "the configuration file has one of this name, which is the one that counts";
+const DEFINED_IN_FILE: &str =
+    "the configuration file has an entry with this name, which takes precedence";
 
 type RawEntries = (BTreeMap<String, RawProvider>, BTreeMap<String, RawModel>);
 
-/// The file, and over it what is stored and in no trouble.
+/// Adds the stored entries that have no issue to those of the file.
 fn overlay(
     (ground, env): (&FileLayer, EnvLookup<'_>),
     stored: &StoredEntries,
@@ -195,7 +194,7 @@ fn overlay(
     (providers, models)
 }
 
-/// A stored provider as the file would have it.
+/// Returns a stored provider in the form of the file.
 fn raw_provider(
     name: &str,
     own: &StoredProvider,
@@ -207,14 +206,14 @@ fn raw_provider(
     let none = || Some(RawAuth(toml::Value::String("none".to_owned())));
     let wanted = providers::default_auth(name, raw.like.as_deref());
     let wants = wanted.is_some_and(|auth| *auth != catalog::AuthScheme::None);
-    // The environment's credential was given for the address the directory knows, and no other.
+    // The variable holds a credential for the address in the directory, not for another one.
     let usual = || !own.has_own_address() && providers::has_default_variable(name, env);
     raw.auth = if !open.is_empty() {
         Some(RawAuth(toml::Value::Array(open)))
     } else if look == CheckMode::Validate {
         none()
     } else if !own.credentials.is_empty() {
-        return Err("none of its credentials can be used; give it another".to_owned());
+        return Err("none of its credentials can be used; add another one".to_owned());
     } else if !wants {
         none()
     } else if usual() {
@@ -233,8 +232,14 @@ fn build(
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
     let fetches = outbound::provider_fetches(providers)?;
-    let (made, ways) =
-        providers::check(providers, ground.timeouts, ground.demo_enabled, &ground.outbound, env, &mut warnings)?;
+    let (made, ways) = providers::check(
+        providers,
+        ground.timeouts,
+        ground.demo_enabled,
+        &ground.outbound,
+        env,
+        &mut warnings,
+    )?;
     let guarded = ground.outbound.guarded(&ground.guard);
     let mut all: Vec<Arc<Provider>> = Vec::new();
     for provider in made {
@@ -260,10 +265,18 @@ fn build(
     let troubles = drop_missing_lanes(&mut models, &made, ground);
     let catalog = models::check(&models, &made, &ways, &mut warnings)?;
     let routes = routes::check(&models, &catalog, &made, &ways)?;
-    Ok(MergedConfig { providers: made, endpoints: ways, catalog, routes, fetches, warnings, issues: troubles })
+    Ok(MergedConfig {
+        providers: made,
+        endpoints: ways,
+        catalog,
+        routes,
+        fetches,
+        warnings,
+        issues: troubles,
+    })
 }
 
-/// Takes away the lanes of stored models whose provider is not there, where others are left.
+/// Removes lanes without a provider from stored models that have other lanes.
 fn drop_missing_lanes(
     models: &mut BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],

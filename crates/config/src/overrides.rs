@@ -1,8 +1,9 @@
-//! `PORTUNUS_…` variables laid over the file: `PORTUNUS_SERVER_LISTEN` is `listen` of `[server]`.
+//! Overrides of the file by `PORTUNUS_…` variables: `PORTUNUS_SERVER_LISTEN` sets `listen` in
+//! `[server]`.
 
 use crate::raw::{OneOrMany, RawConfig, RawShared, RawTls};
 
-/// Lays the variables over the file.
+/// Applies the variables to the parsed file.
 pub(super) fn apply(
     raw: &mut RawConfig,
     env: &dyn Fn(&str) -> Option<String>,

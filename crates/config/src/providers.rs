@@ -1,8 +1,8 @@
-//! Providers: those in the file, those an environment variable switches on, and the demo models.
+//! Providers of the file, providers enabled by an environment variable, and the demo provider.
 
 use bytes::Bytes;
 use canon::WireFormat;
-use catalog::{AuthScheme, ModelDirectory, EndpointPath, ProviderEntry, Endpoints};
+use catalog::{AuthScheme, EndpointPath, Endpoints, ModelDirectory, ProviderEntry};
 use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use transport::{HttpClient, LocalService, LocalBody, Outbound};
+use transport::{HttpClient, LocalBody, LocalService, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
 use crate::auth::{self, AuthContext};
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::raw::{RawAuth, RawProvider};
 use crate::units::nearest_word;
 
-/// The name of the provider of demo models.
+/// Name of the demo provider.
 pub const DEMO_PROVIDER: &str = "demo";
 
-/// How requests to each provider differ from the usual ones, by its name.
+/// Paths and field quirks of each provider, by provider name.
 pub type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
 pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -55,7 +55,7 @@ pub(super) fn check(
         }
         match build_provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
             Ok(made) => add(made),
-            // The variables may be meant for another program: no reason not to start.
+            // The variables may belong to another program, so the gateway starts anyway.
             Err(why) => warnings.push(format!(
                 "`{}` stays off, though its variables are set: providers.{}{why}",
                 known.id, known.id
@@ -73,7 +73,7 @@ pub(super) fn check(
     Ok((providers, all_ways))
 }
 
-/// Asks for every variable the directory knows, for who remembers the answers.
+/// Reads every variable of the directory, so that the caller can record its value.
 pub(super) fn record_default_variables(env: EnvLookup<'_>) {
     for known in ModelDirectory::embedded().providers() {
         let fill = known.placeholder_env.iter().flat_map(|(_, names)| names);
@@ -81,15 +81,17 @@ pub(super) fn record_default_variables(env: EnvLookup<'_>) {
     }
 }
 
-/// Whether its usual variables say everything there is to say. The project may be the account's.
+/// Returns true if the default variables are complete. The project may come from the Google
+/// account.
 fn is_switched_on(known: &ProviderEntry, env: EnvLookup<'_>) -> bool {
     let filled = |(blank, names): &(String, Vec<String>)| {
-        first_set_variable(names, env).is_some() || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
+        first_set_variable(names, env).is_some()
+            || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
     };
     first_set_variable(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
 }
 
-/// The first of the variables that is set.
+/// Returns the value of the first variable that is set.
 fn first_set_variable(names: &[String], env: EnvLookup<'_>) -> Option<String> {
     names
         .iter()
@@ -98,7 +100,7 @@ fn first_set_variable(names: &[String], env: EnvLookup<'_>) -> Option<String> {
         .find(|value| !value.is_empty())
 }
 
-/// More calls at once than any provider takes; who writes more slipped.
+/// Upper bound of `max_in_flight`, to catch a typing error.
 const MAX_IN_FLIGHT_CALLS: usize = 1_000_000;
 const PROJECT_PLACEHOLDER: &str = "project";
 const REGION_PLACEHOLDER: &str = "region";
@@ -157,7 +159,11 @@ fn build_provider(
         (Some(base), _) => base,
         (None, Some(known)) => {
             let region = fill.value(REGION_PLACEHOLDER).unwrap_or_default();
-            known.regional_bases.iter().find(|(word, _)| *word == region).map_or(&known.base, |own| &own.1)
+            known
+                .regional_bases
+                .iter()
+                .find(|(word, _)| *word == region)
+                .map_or(&known.base, |own| &own.1)
         }
         (None, None) => {
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
@@ -197,8 +203,11 @@ fn build_provider(
     Ok((made.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), ways))
 }
 
-/// What the directory knows of a provider by its name, or by the name it is said to be like.
-fn known_provider(name: &str, like: Option<&str>) -> Result<Option<&'static ProviderEntry>, String> {
+/// Returns the directory entry named by `like`, or else by the provider's own name.
+fn known_provider(
+    name: &str,
+    like: Option<&str>,
+) -> Result<Option<&'static ProviderEntry>, String> {
     let directory = ModelDirectory::embedded();
     let Some(like) = like else { return Ok(directory.provider(name)) };
     match directory.provider(like).filter(|known| known.id != DEMO_PROVIDER) {
@@ -211,17 +220,19 @@ fn known_provider(name: &str, like: Option<&str>) -> Result<Option<&'static Prov
     }
 }
 
-/// The kind of credential a provider usually takes, where the directory knows it.
+/// Returns the default kind of credential of a provider in the directory.
 pub fn default_auth(name: &str, like: Option<&str>) -> Option<&'static AuthScheme> {
     known_provider(name, like).ok()?.map(|known| &known.auth)
 }
 
-/// Whether the usual variable for a provider's credential is set.
+/// Returns true if the default variable for the credential is set.
 pub(super) fn has_default_variable(name: &str, env: EnvLookup<'_>) -> bool {
-    known_provider(name, None).is_ok_and(|known| known.is_some_and(|known| first_set_variable(&known.key_env, env).is_some()))
+    known_provider(name, None).is_ok_and(|known| {
+        known.is_some_and(|known| first_set_variable(&known.key_env, env).is_some())
+    })
 }
 
-/// What stands for the words in braces.
+/// Values of the placeholders in addresses.
 struct Placeholders<'a> {
     values: BTreeMap<String, String>,
     provider: Option<&'a ProviderEntry>,
@@ -239,7 +250,7 @@ impl Placeholders<'_> {
         Some(names)
     }
 
-    /// The text with its blanks filled in, but for those that are filled in call by call.
+    /// Replaces the placeholders in a text, except those that each call replaces.
     fn fill_in(&self, text: &str) -> Result<String, String> {
         let mut out = String::new();
         let mut rest = text;
@@ -265,7 +276,7 @@ impl Placeholders<'_> {
     }
 }
 
-/// A word that stands for nothing is a slip.
+/// Returns an error for a value whose placeholder no address has.
 fn check_placeholders<'a>(
     given: &BTreeMap<String, String>,
     bases: impl Iterator<Item = &'a str>,
@@ -276,7 +287,7 @@ fn check_placeholders<'a>(
     let stands = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
     match given.keys().find(|word| !stands(word)) {
         None => Ok(()),
-        Some(word) => Err(format!(".fill.{word}: none of its addresses has this word in braces")),
+        Some(word) => Err(format!(".fill.{word}: none of its addresses has this placeholder")),
     }
 }
 
@@ -287,7 +298,7 @@ fn check_path(path: &str) -> Result<(), String> {
         || PathAndQuery::try_from(sample).is_err()
     {
         return Err(format!(
-            "`{path}` is not a path; it begins with a slash, and {{model}} and {{op}} are all that is filled in"
+            "`{path}` is not a path; it begins with a slash, and its placeholders are {{model}} and {{op}}"
         ));
     }
     Ok(())
@@ -339,7 +350,7 @@ fn parse_formats(words: Vec<String>) -> Result<Vec<WireFormat>, String> {
     words.iter().map(|word| parse_format(word).map_err(|why| format!(".speaks: {why}"))).collect()
 }
 
-/// The demo models as a provider inside this process.
+/// The demo models, served inside this process.
 struct DemoModels;
 
 impl LocalService for DemoModels {

@@ -1,13 +1,13 @@
-//! The configuration as it stands in the file. Unknown keys refuse to start.
+//! The configuration file as written. An unknown key is an error.
 
-use catalog::{ImageCapabilities, EndpointPath, PriceList, FieldQuirks};
+use catalog::{EndpointPath, FieldQuirks, ImageCapabilities, PriceList};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use crate::secret::SecretRef;
 
-/// The whole file.
+/// The complete file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawConfig {
@@ -41,7 +41,7 @@ pub struct RawServer {
     pub trusted_proxies: Vec<String>,
 }
 
-/// The certificate we show callers, and its key: files in PEM.
+/// Certificate of the listener and its key, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawTls {
@@ -63,7 +63,7 @@ pub struct RawShared {
     pub patience: Option<String>,
 }
 
-/// Where files are kept; what is said of a bucket is the usual variables' to say otherwise.
+/// Storage of files. Missing bucket settings come from the AWS variables.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawFiles {
@@ -76,7 +76,7 @@ pub struct RawFiles {
     pub secret_key: Option<SecretRef>,
 }
 
-/// Work that goes on without its caller.
+/// Limits of background tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawTasks {
@@ -101,7 +101,7 @@ pub struct RawIdentity {
     pub admits: Option<String>,
 }
 
-/// Durations as text; any of them may also stand under a provider or a model.
+/// Durations as text, for all calls, a provider or a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawTimeouts {
@@ -131,7 +131,7 @@ pub struct RawLimits {
     pub resets: Option<u32>,
 }
 
-/// How connections leave.
+/// Proxies and certificates of outgoing connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawOutbound {
@@ -141,7 +141,7 @@ pub struct RawOutbound {
     pub ca: Option<OneOrMany>,
 }
 
-/// Media that callers name by address.
+/// Fetching of media that callers name by URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawMedia {
@@ -193,7 +193,7 @@ pub struct RawModel {
     pub timeouts: RawTimeouts,
 }
 
-/// One word or a list of them.
+/// One string or a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a word or a list of words")]
 pub enum OneOrMany {
@@ -210,7 +210,7 @@ impl OneOrMany {
     }
 }
 
-/// `"provider/model"`, or with more to say of it.
+/// A lane: `"provider/model"`, or a table with weight and price.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
@@ -230,7 +230,7 @@ pub struct RawLaneTable {
 }
 
 impl RawLane {
-    /// `provider/model`.
+    /// Returns `provider/model`.
     pub fn name(&self) -> &str {
         match self {
             Self::Name(name) => name,
@@ -238,7 +238,7 @@ impl RawLane {
         }
     }
 
-    /// What is said of it beyond its name.
+    /// Returns the table form of the lane.
     pub const fn table(&self) -> Option<&RawLaneTable> {
         match self {
             Self::Name(_) => None,
@@ -247,14 +247,14 @@ impl RawLane {
     }
 }
 
-/// How a provider is convinced of us. Read by hand in `auth.rs`, so that what is wrong is named by
-/// its field and a secret in the wrong place is never repeated.
+/// Credential of a provider, parsed in `auth.rs`, so that an error names the field and never
+/// repeats a secret.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct RawAuth(pub toml::Value);
 
 impl RawAuth {
-    /// Several credentials that are equally good, or the one.
+    /// Returns the credentials; one that is not in a list counts as a list of one.
     pub fn credentials(&self) -> Vec<&toml::Value> {
         match &self.0 {
             toml::Value::Array(several) => several.iter().collect(),

@@ -1,14 +1,14 @@
-//! Routes: a model's lanes with everything a call needs to know of them, resolved once, so that a
-//! call never looks up a provider.
+//! Routes: the lanes of each model with everything a call needs, so that a call never looks up a
+//! provider.
 
 use canon::{EffortLevel, WireFormat};
-use catalog::{Catalog, ModelDirectory, Model, ModelPrices, ThinkingRange, Endpoints};
+use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelPrices, ThinkingRange};
 use dialects::ThinkingControls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use upstream::{CredentialHealth, RetryBudget, HealthTracker, Provider, HealthSnapshot, Timeouts};
+use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryBudget, Timeouts};
 
-use crate::overlay::{EntryName, EntryError};
+use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;
@@ -19,91 +19,91 @@ use upstream::InFlight;
 pub struct Route {
     /// The model.
     pub model: Arc<Model>,
-    /// Its lanes in order of preference; behind them those of the models it may fall back to.
+    /// Lanes in order of preference, followed by the lanes of its fallback models.
     pub lanes: Vec<Arc<LiveLane>>,
-    /// Which of its lanes go first.
+    /// Preference among the lanes.
     pub order: LaneOrder,
-    /// Every price list it may be charged by.
+    /// Every price list that a call may be charged by.
     pub prices: Vec<Arc<ModelPrices>>,
 }
 
-/// Which lanes of a route go first.
+/// Preference among the lanes of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneOrder {
-    /// As they are written; those with weights share.
+    /// The order of the file. Adjacent lanes with weights share the calls.
     AsWritten,
-    /// The cheapest.
+    /// The cheapest lane first.
     CheapestFirst,
 }
 
-/// One provider serving one model.
+/// One provider that serves one model.
 #[derive(Clone, Debug)]
 pub struct LiveLane {
     /// `provider/model`.
     pub name: String,
     /// The provider.
     pub provider: Arc<Provider>,
-    /// The model's name there.
+    /// Name of the model at the provider.
     pub model: String,
-    /// The model it serves; another than the one asked for where it is a fallback.
+    /// Model that the lane serves. On a fallback lane it differs from the requested model.
     pub served_model: Arc<Model>,
-    /// The formats it can be asked in, the best one first.
+    /// Wire formats the lane accepts, the best one first.
     pub formats: Vec<WireFormat>,
-    /// How the model lets its thinking be steered, where the directory knows it.
+    /// Thinking controls of the model, if the directory knows them.
     pub thinking_controls: Option<ThinkingControls>,
-    /// How requests to its provider differ from the usual ones.
+    /// Paths and field quirks of the provider.
     pub endpoints: Arc<Endpoints>,
-    /// How long it may take.
+    /// Timeouts of calls on this lane.
     pub timeouts: Timeouts,
-    /// What it costs.
+    /// Prices of this lane.
     pub prices: Arc<ModelPrices>,
-    /// Its place in the order of preference; lanes of the same place share by weight.
+    /// Position in the order of preference. Lanes of equal priority share calls by weight.
     pub priority: u32,
-    /// Its share among those of the same place.
+    /// Share among lanes of equal priority.
     pub weight: u32,
-    /// One for each of the provider's credentials.
+    /// One slot for each credential of the provider.
     pub slots: Vec<CredentialSlot>,
-    /// How much may be tried again at its provider.
+    /// Retry budget of the provider.
     pub retry_budget: Arc<RetryBudget>,
-    /// The calls that run at its provider.
+    /// Running calls of the provider.
     pub in_flight: Arc<InFlight>,
 }
 
 impl LiveLane {
-    /// Whether as many calls run at its provider as may.
+    /// Returns true if the provider is at its `max_in_flight`.
     pub fn is_full(&self) -> bool {
         self.in_flight.is_full(self.provider.max_in_flight)
     }
 }
 
-/// A lane with one credential.
+/// A lane with one of the provider's credentials.
 #[derive(Clone, Debug)]
 pub struct CredentialSlot {
-    /// Whether it can be expected to answer.
+    /// Health of the lane with this credential.
     pub health: Arc<HealthTracker>,
-    /// A number of its own, the same in every process.
+    /// Hash of lane and credential, equal on every node.
     pub hash_key: u64,
 }
 
-/// The health of a lane with one credential, for whoever shows it.
+/// Health of a lane with one credential, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneHealth {
-    /// The lane.
+    /// Name of the lane.
     pub lane: String,
-    /// The place of the credential in the configuration, from zero.
+    /// Index of the credential in the configuration.
     pub credential: usize,
-    /// How it stands.
+    /// State and figures.
     pub health: HealthSnapshot,
 }
 
-/// What all lanes of a provider share.
+/// State shared by all lanes of a provider.
 struct ProviderState {
     provider: Arc<Provider>,
     endpoints: Arc<Endpoints>,
     credential_health: Vec<Arc<CredentialHealth>>,
     retry_budget: Arc<RetryBudget>,
     in_flight: Arc<InFlight>,
-    /// By the model's name there: models that lead to the same lane share its health.
+    /// Slots by the provider's model name, because models on the same lane share its health.
     slots_by_model: HashMap<String, Vec<CredentialSlot>>,
 }
 
@@ -113,7 +113,14 @@ impl ProviderState {
         let (budget, running) = (Arc::new(RetryBudget::new(0)), Arc::default());
         let ways = ways.get(&provider.name).cloned().unwrap_or_default();
         let (provider, seats) = (Arc::clone(provider), HashMap::new());
-        Self { provider, endpoints: ways, credential_health: accounts, retry_budget: budget, in_flight: running, slots_by_model: seats }
+        Self {
+            provider,
+            endpoints: ways,
+            credential_health: accounts,
+            retry_budget: budget,
+            in_flight: running,
+            slots_by_model: seats,
+        }
     }
 
     fn slots(&mut self, model: &str) -> Vec<CredentialSlot> {
@@ -129,7 +136,8 @@ impl ProviderState {
     }
 }
 
-/// FNV-1a, because it must not change from one version to the next: conversations would move.
+/// Returns the FNV-1a hash of a slot. A change of the hash would move conversations away from their
+/// cached prompts.
 fn slot_hash(provider: &str, model: &str, place: usize) -> u64 {
     let name = format!("{provider}/{model}#{place}");
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |print, byte| {
@@ -137,7 +145,7 @@ fn slot_hash(provider: &str, model: &str, place: usize) -> u64 {
     })
 }
 
-/// Makes the routes of all models, found by their ids and aliases.
+/// Builds the routes of all models, by id and alias.
 pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     catalog: &Catalog,
@@ -165,7 +173,7 @@ pub(super) fn check(
     Ok(routes)
 }
 
-/// A model's own lanes.
+/// Builds the lanes of a model, without its fallbacks.
 fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
@@ -176,7 +184,7 @@ fn build_lanes(
     for (place, lane) in model.lanes.iter().enumerate() {
         let Some(shared) = shared.get_mut(&lane.provider) else { continue };
         let table = raw.and_then(|raw| raw.lanes.get(place)).and_then(RawLane::table);
-        // Lanes written with weights one after the other share; any other stands alone.
+        // Adjacent lanes with weights share a priority; a lane without a weight has its own.
         let weighted = table.is_some_and(|table| table.weight.is_some());
         let run = match lanes.last() {
             Some(last) if shares && weighted => last.priority,
@@ -236,10 +244,12 @@ fn build_route(
             return Err(format!(".fallback: there is no model `{other}`{near}"));
         };
         if *other == model.id || others.iter().any(|lane| lane.served_model.kind != model.kind) {
-            return Err(format!(".fallback: `{other}` cannot stand in for `{}`", model.id));
+            return Err(format!(".fallback: `{other}` cannot be a fallback of `{}`", model.id));
         }
         let next = lanes.last().map_or(0, |last| last.priority + 1);
-        lanes.extend(others.iter().map(|lane| LiveLane { priority: next + lane.priority, ..lane.clone() }));
+        lanes.extend(
+            others.iter().map(|lane| LiveLane { priority: next + lane.priority, ..lane.clone() }),
+        );
     }
     let order = match raw.and_then(|raw| raw.order.as_deref()) {
         None | Some("written") => LaneOrder::AsWritten,
@@ -260,22 +270,24 @@ fn build_route(
     Ok(Route { model: Arc::clone(model), lanes, order, prices })
 }
 
-/// What the directory knows of this very model there, else what the provider speaks.
+/// Returns the formats the directory lists for this model, or else those of the provider.
 fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
     let mut known = ModelDirectory::embedded().formats(known_as, model);
     known.retain(|origin| provider.formats.contains(origin));
     if known.is_empty() { provider.formats.clone() } else { known }
 }
 
-/// What the directory knows of the model a lane leads to, which may be another than the callers'.
+/// Returns the thinking controls of the model behind a lane, which may differ from the requested
+/// one.
 fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
     let directory = ModelDirectory::embedded();
     let known = directory.find_offer(provider, model).map(|(entry, _)| entry);
     let thinking = known.or_else(|| directory.model(model))?.thinking.as_ref()?;
     let ThinkingRange { min, max, can_disable, dynamic, levels } = thinking;
-    let levels: Vec<EffortLevel> = levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
+    let levels: Vec<EffortLevel> =
+        levels.iter().filter_map(|word| EffortLevel::parse(word)).collect();
     if max.is_none() && !dynamic && levels.is_empty() {
-        // That it thinks is known, but not how it is told to.
+        // The directory says that the model thinks, but not by which parameter.
         return None;
     }
     let budget = max.map(|max| (min.unwrap_or(0), max));
@@ -283,7 +295,7 @@ fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
 }
 
 impl crate::config::Config {
-    /// The health of every lane with every credential, in the order of their names.
+    /// Returns the health of every lane and credential, sorted by name.
     pub fn lane_health(&self, now: i64) -> Vec<LaneHealth> {
         let mut all = BTreeMap::new();
         for lane in self.routes.values().flat_map(|route| &route.lanes) {

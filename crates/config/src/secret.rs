@@ -1,9 +1,9 @@
-//! Secrets in the configuration: references to where they are, never printed.
+//! References to secrets, never printed.
 
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Where a secret is: never in the file itself, except for tests.
+/// Place of a secret. The secret itself is in the file only in tests.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     untagged,
@@ -26,7 +26,7 @@ impl std::fmt::Debug for SecretRef {
 }
 
 impl SecretRef {
-    /// The secret itself; `Err` says what is missing and what would help.
+    /// Resolves the reference. The error names what is missing and the remedy.
     pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
         match self {
             Self::Env { env: name } => match env(name) {

@@ -1,26 +1,25 @@
-//! What administrators configured while the gateway ran: providers and models out of the store, in
-//! the types of the file, with their credentials opened.
+//! Stored providers and models in the types of the file, with decrypted credentials.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use store::{ConfigSnapshot, ConfigEntryKind, Vault};
+use store::{ConfigEntryKind, ConfigSnapshot, Vault};
 
 use crate::raw::{RawAuth, RawModel, RawProvider};
 
-/// The fields that say where a provider is: a credential is for there and for nowhere else.
+/// Fields that determine the address. A credential is valid only for the address it was stored for.
 const ADDRESS_FIELDS: [&str; 5] = ["like", "base", "hosts", "fill", "paths"];
 
-/// Everything that is stored.
+/// All stored providers and models.
 #[derive(Clone, Debug, Default)]
 pub struct StoredEntries {
-    /// The number of this state.
+    /// Revision of the store that this was read from.
     pub revision: i64,
     pub providers: BTreeMap<String, StoredProvider>,
     pub models: BTreeMap<String, StoredModel>,
 }
 
-/// A field that is wrong.
+/// An invalid field and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     pub field: String,
@@ -39,7 +38,7 @@ impl std::fmt::Display for FieldError {
 /// A stored provider.
 #[derive(Clone, Debug)]
 pub struct StoredProvider {
-    /// As it was said.
+    /// Settings as the administrator sent them.
     pub settings: Map<String, Value>,
     pub raw: Result<RawProvider, FieldError>,
     pub created_at: i64,
@@ -52,14 +51,14 @@ pub struct StoredAuth {
     pub id: String,
     pub name: String,
     pub added_at: i64,
-    /// As the file would have it, or why it cannot be used.
+    /// Credential in the form of the file, or the reason why it cannot be used.
     pub auth: Result<RawAuth, String>,
 }
 
 /// A stored model.
 #[derive(Clone, Debug)]
 pub struct StoredModel {
-    /// As it was said.
+    /// Settings as the administrator sent them.
     pub settings: Map<String, Value>,
     pub raw: Result<RawModel, FieldError>,
     pub created_at: i64,
@@ -71,19 +70,20 @@ impl StoredProvider {
         Self { settings, raw, created_at: created, credentials: Vec::new() }
     }
 
-    /// The credentials that can be used, in the order of their places.
+    /// Returns the usable credentials in their stored order.
     pub fn usable_credentials(&self) -> impl Iterator<Item = &RawAuth> {
         self.credentials.iter().filter_map(|own| own.auth.as_ref().ok())
     }
 
-    /// Whether it may be elsewhere than where the directory knows it.
+    /// Returns true if the settings may move the provider away from its address in the directory.
     pub(super) fn has_own_address(&self) -> bool {
         ADDRESS_FIELDS.iter().any(|field| self.settings.contains_key(*field))
     }
 
-    /// What says where it is, as one text.
+    /// Returns the address fields as one text, to compare addresses.
     pub fn address_key(&self) -> String {
-        let said = ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
+        let said =
+            ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
         let said: BTreeMap<&str, &Value> = said.collect();
         serde_json::to_string(&said).unwrap_or_default()
     }
@@ -96,7 +96,7 @@ impl StoredModel {
     }
 }
 
-/// Settings in the type of the file.
+/// Parses settings into a type of the file.
 fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<T, FieldError> {
     serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|wrong| {
         let path = wrong.path().to_string();
@@ -106,12 +106,12 @@ fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<
 }
 
 impl StoredEntries {
-    /// Reads what the store has, and opens what is sealed.
+    /// Parses a snapshot of the store and decrypts its credentials.
     pub fn open(all: ConfigSnapshot, vault: &Vault) -> Self {
         let ConfigSnapshot { revision, entries, credentials } = all;
         let mut stored = Self { revision, ..Self::default() };
         for entry in entries {
-            // Only we write it; were it no object, it would be told by the fields it lacks.
+            // The gateway wrote this text. Should it be no object, the missing fields are reported.
             let settings = serde_json::from_str(&entry.settings).unwrap_or_default();
             match entry.kind {
                 ConfigEntryKind::Provider => {
@@ -132,8 +132,8 @@ impl StoredEntries {
                 let open = vault.open(&credential.label(), &credential.sealed);
                 open.map_err(|why| why.to_string()).and_then(|json| {
                     let read = serde_json::from_slice(&json);
-                    // What it says could repeat the secret.
-                    read.map_err(|_| "it is not one of ours".to_owned())
+                    // The error of serde could repeat the secret.
+                    read.map_err(|_| "it cannot be decoded".to_owned())
                 })
             } else {
                 Err("it was given for another address".to_owned())

@@ -1,19 +1,19 @@
-//! How much work goes on without its caller.
+//! Limits of background tasks.
 
 use crate::raw::RawTasks;
 
-/// Tasks.
+/// Limits of background tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
-    /// How many run at once on this node.
+    /// Tasks that run at once on this node.
     pub max_running: usize,
-    /// How many of one provider run at once, on all nodes together.
+    /// Tasks of one provider that run at once on all nodes.
     pub max_per_provider: u32,
-    /// How often a task is begun before it is given up.
+    /// Attempts before a task fails.
     pub max_attempts: u32,
 }
 
-/// Checks the terms of tasks.
+/// Checks `[tasks]`.
 pub(super) fn check(raw: &RawTasks) -> Result<TaskLimits, String> {
     let RawTasks { running, per_provider, runs } = raw;
     let terms = TaskLimits {

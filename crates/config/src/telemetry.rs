@@ -1,22 +1,23 @@
-//! Where traces and metrics go: `[telemetry]`, or the variables every OpenTelemetry program knows.
+//! Export of traces and metrics: `[telemetry]`, or the OpenTelemetry variables of
+//! <https://opentelemetry.io/docs/specs/otel/protocol/exporter/>.
 
 use http::Uri;
 use http::header::{HeaderName, HeaderValue};
 
 use crate::raw::RawTelemetry;
 
-/// Where to report to.
+/// An OTLP collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// What comes before `/v1/traces` and `/v1/metrics`.
+    /// URL before `/v1/traces` and `/v1/metrics`.
     pub base_url: String,
-    /// Headers of every report, such as a key.
+    /// Headers of every export request, for example an API key.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The name this gateway goes by.
+    /// Service name of this gateway.
     pub service_name: String,
 }
 
-/// The collector to report to, if any.
+/// Returns the collector, if one is configured.
 pub(super) fn check(
     raw: Option<RawTelemetry>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -36,8 +37,7 @@ pub(super) fn check(
     for (name, secret) in told {
         let path = format!("telemetry.headers.{name}");
         let value = secret.resolve(env).map_err(|why| format!("{path}: {why}"))?;
-        headers
-            .push(header(&name, &value).ok_or(format!("{path}: this cannot stand in a header"))?);
+        headers.push(header(&name, &value).ok_or(format!("{path}: not valid in a header"))?);
     }
     for pair in env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',') {
         let Some((name, value)) = pair.split_once('=') else { continue };
@@ -45,7 +45,11 @@ pub(super) fn check(
         headers.push(known.ok_or("OTEL_EXPORTER_OTLP_HEADERS: write name=value,name=value")?);
     }
     let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
-    Ok(Some(OtlpTarget { base_url: base, headers, service_name: service.unwrap_or_else(|| "portunus".to_owned()) }))
+    Ok(Some(OtlpTarget {
+        base_url: base,
+        headers,
+        service_name: service.unwrap_or_else(|| "portunus".to_owned()),
+    }))
 }
 
 fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {

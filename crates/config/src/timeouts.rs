@@ -1,4 +1,4 @@
-//! Timeouts, and how those of a model or a provider lie over the general ones.
+//! Timeouts, and their inheritance by providers and models.
 
 use std::time::Duration;
 use upstream::Timeouts;
@@ -6,7 +6,7 @@ use upstream::Timeouts;
 use crate::raw::RawTimeouts;
 use crate::units::parse_duration;
 
-/// No step of a call takes longer than that; who writes more slipped.
+/// Upper bound of a timeout, to catch a typing error.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
 pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
@@ -16,16 +16,17 @@ pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     total: Duration::from_secs(600),
 };
 
-/// The given times, and for the rest those above them.
+/// Returns the configured times, and the inherited ones for the rest.
 pub fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match parse_duration(text) {
-            Ok(time) if time > MAX_TIMEOUT => {
-                Err(format!("{path}.{name}: must be at most {} days", MAX_TIMEOUT.as_secs() / 86_400))
-            }
+            Ok(time) if time > MAX_TIMEOUT => Err(format!(
+                "{path}.{name}: must be at most {} days",
+                MAX_TIMEOUT.as_secs() / 86_400
+            )),
             Ok(time) if !time.is_zero() => Ok(time),
-            Ok(_) => Err(format!("{path}.{name}: must be longer than nothing")),
+            Ok(_) => Err(format!("{path}.{name}: must be longer than zero")),
             Err(why) => Err(format!("{path}.{name}: {why}")),
         },
     };

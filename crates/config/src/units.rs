@@ -1,8 +1,8 @@
-//! Durations and sizes as people write them, and the nearest known word to a misspelt one.
+//! Durations and sizes as people write them, and suggestions for misspelt words.
 
 use std::time::Duration;
 
-/// `500ms`, `5s`, `10m`, `2h`, `30d`.
+/// Parses `500ms`, `5s`, `10m`, `2h` or `30d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("`{text}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"");
@@ -20,7 +20,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(wrong)
 }
 
-/// `1024`, `64KiB`, `32MiB`, `1GiB`, and the same with `KB`, `MB`, `GB` as powers of ten.
+/// Parses `1024`, `64KiB`, `32MiB` or `1GiB`. `KB`, `MB` and `GB` are powers of ten.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a size; write for instance \"32MiB\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -39,7 +39,7 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(wrong)
 }
 
-/// The known word nearest to a misspelt one; `None` when nothing is near.
+/// Returns the known word nearest to a misspelt one, if one is near.
 pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let budget = (word.chars().count() / 3).max(1) + 1;
     known
@@ -50,7 +50,7 @@ pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must change to turn one word into the other.
+/// Returns the Levenshtein distance of two words.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_read_as_people_write_them() {
+    fn parses_durations_and_sizes() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("10m"), Ok(Duration::from_secs(600)));
         assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(2_592_000)));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_word_is_found() {
+    fn finds_the_nearest_word() {
         let known = ["listen", "public_url", "demo"];
         assert_eq!(nearest_word("lisen", known), Some("listen"));
         assert_eq!(nearest_word("publicurl", known), Some("public_url"));

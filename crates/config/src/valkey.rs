@@ -1,20 +1,20 @@
-//! The Valkey server several nodes share: `[shared]`.
+//! Valkey server shared by several nodes: `[shared]`.
 
 use std::time::Duration;
 
 use crate::raw::RawShared;
 use crate::units::parse_duration;
 
-/// What nodes tell each other through.
+/// Valkey server that the nodes share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ValkeySettings {
-    /// Where it is.
+    /// URL of the server.
     pub url: String,
-    /// How long a call may wait for it.
+    /// Time a call may wait for the server.
     pub timeout: Duration,
 }
 
-/// The address may hold a password.
+/// Omits the URL, which may hold a password.
 impl std::fmt::Debug for ValkeySettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Valkey").field("patience", &self.timeout).finish_non_exhaustive()
@@ -24,7 +24,7 @@ impl std::fmt::Debug for ValkeySettings {
 /// Checks `[shared]`.
 pub fn check(raw: RawShared) -> Result<ValkeySettings, String> {
     let RawShared { valkey: url, patience } = raw;
-    // The address may hold a password, so it is not repeated.
+    // The URL may hold a password, so the error does not repeat it.
     redis::Client::open(url.as_str()).map_err(|_| {
         "shared.valkey: not an address; write for instance \"redis://127.0.0.1:6379\"".to_owned()
     })?;

@@ -1,4 +1,5 @@
-//! Reload: on SIGHUP and when the file changes. A bad file is refused and the last good one kept.
+//! Reload on SIGHUP and when the file changes. An invalid file is refused and the last valid one
+//! stays.
 
 use notify::{RecursiveMode, Watcher};
 use std::path::Path;
@@ -8,10 +9,10 @@ use tokio::sync::mpsc;
 
 use crate::config::{Config, LoadOptions};
 
-/// Calls `apply` with every new good configuration, for ever.
+/// Calls `apply` with every new valid configuration, for ever.
 pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
     let (changed, mut changes) = mpsc::channel::<()>(1);
-    // Kept for as long as we watch; dropping it ends the watch.
+    // Dropping the watcher would end the watch.
     let _watcher = given.file.as_deref().and_then(|file| watch_folder(file, changed.clone()));
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
@@ -24,7 +25,7 @@ pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
         tokio::select! {
             _ = hangup.recv() => {}
             _ = changes.recv() => {
-                // Editors write a file in several steps; wait until they are done.
+                // Editors write a file in several steps, so the last step is awaited.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 while changes.try_recv().is_ok() {}
             }
@@ -43,7 +44,7 @@ pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
 
 fn watch_folder(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let file = file.canonicalize().ok()?;
-    // The folder is watched, because many editors replace the file instead of writing into it.
+    // Many editors replace the file, so the folder is watched instead of the file.
     let folder = file.parent()?.to_owned();
     let name = file.file_name()?.to_owned();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

@@ -4,19 +4,19 @@
 //! [`serve`] is an upstream as a plain function. [`simulate`] is the same upstream behind a socket,
 //! where it can fail in every way that [`faults`] lists.
 
+mod drawing;
 mod faults;
 mod model;
-mod drawing;
 mod pieces;
-mod signature;
 mod seeded_random;
 mod server;
+mod signature;
 mod simulate;
 mod tokens;
 
-pub use faults::{OrderError, FaultRules, faults};
+pub use faults::{FaultRules, OrderError, faults};
 pub use model::{MAX_OUTPUT, Persona, answer, count_input};
 pub use pieces::events;
-pub use server::{DemoBody, MODELS, UsageMeter, StreamPace, DemoUpstream, serve};
+pub use server::{DemoBody, DemoUpstream, MODELS, StreamPace, UsageMeter, serve};
 pub use simulate::{SimulatorOptions, simulate};
 pub use tokens::count as count_tokens;

@@ -1,8 +1,8 @@
 //! Streaming of a complete answer in small pieces.
 
 use canon::{
-    ReplyCandidate, Event, ExtraFields, PartDelta, PartKind, Logprob, PartStart, WireFormat, Part, PartIndex, ChatReply, Thought,
-    ToolCall, Usage,
+    ChatReply, Event, ExtraFields, Logprob, Part, PartDelta, PartIndex, PartKind, PartStart,
+    ReplyCandidate, Thought, ToolCall, Usage, WireFormat,
 };
 use std::collections::VecDeque;
 
@@ -94,9 +94,12 @@ fn one_part(
         | PartKind::CodeExecution(_)
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
-        | PartKind::Foreign { .. }) => {
-            PartStart::Complete(Box::new(Part { kind, signature: None, cache_breakpoint: cache, extras: ExtraFields::new() }))
-        }
+        | PartKind::Foreign { .. }) => PartStart::Complete(Box::new(Part {
+            kind,
+            signature: None,
+            cache_breakpoint: cache,
+            extras: ExtraFields::new(),
+        })),
     };
     out.push(Event::PartStart(place, opening));
     if let Some((text, spoken)) = said {
@@ -109,7 +112,9 @@ fn one_part(
             }
         }
     }
-    out.extend(sources.into_iter().map(|source| Event::PartDelta(place, PartDelta::Citation(source))));
+    out.extend(
+        sources.into_iter().map(|source| Event::PartDelta(place, PartDelta::Citation(source))),
+    );
     if last && !chances.is_empty() {
         out.push(Event::PartDelta(place, PartDelta::Logprobs(chances.drain(..).collect())));
     }
@@ -147,11 +152,15 @@ fn cut(text: &str) -> Vec<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{Citation, Finish, ReplyBuilder, EventGrammar, RawReason, Signature, TokenLogprob, FinishReason};
+    use canon::{
+        Citation, EventGrammar, Finish, FinishReason, RawReason, ReplyBuilder, Signature,
+        TokenLogprob,
+    };
     use proptest::prelude::*;
 
     fn part() -> impl Strategy<Value = Part> {
-        let seal = prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
+        let seal =
+            prop::option::of("[a-z]{1,9}".prop_map(|t| Signature::new(WireFormat::Native, t)));
         let citation =
             Citation { url: Some("https://example.com".to_owned()), ..Citation::default() };
         let kind = prop_oneof![

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{ChatRequest, ApiError, PartKind, WireFormat, Part, Signature};
+use canon::{ApiError, ChatRequest, Part, PartKind, Signature, WireFormat};
 
 use crate::seeded_random::{self, SeededRandom};
 
@@ -98,7 +98,10 @@ mod tests {
 
     fn with(seal: Signature) -> ChatRequest {
         let thought = Part::new(PartKind::Thought(Thought::default())).with_signature(Some(seal));
-        ChatRequest { turns: vec![Turn::new(Role::Assistant, vec![thought])], ..ChatRequest::default() }
+        ChatRequest {
+            turns: vec![Turn::new(Role::Assistant, vec![thought])],
+            ..ChatRequest::default()
+        }
     }
 
     #[test]
@@ -121,11 +124,17 @@ mod tests {
     #[test]
     fn a_seal_relabelled_as_another_formats_is_noticed() {
         let token = issue(WireFormat::Native, 7).origin_and_token().1.to_owned();
-        assert!(check(&with(Signature::new(WireFormat::Messages, token)), WireFormat::Messages).is_err());
+        assert!(
+            check(&with(Signature::new(WireFormat::Messages, token)), WireFormat::Messages)
+                .is_err()
+        );
     }
 
     #[test]
     fn a_seal_of_another_format_is_not_looked_at() {
-        assert_eq!(check(&with(Signature::new(WireFormat::Chat, "?")), WireFormat::Messages), Ok(()));
+        assert_eq!(
+            check(&with(Signature::new(WireFormat::Chat, "?")), WireFormat::Messages),
+            Ok(())
+        );
     }
 }

@@ -22,9 +22,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::faults::{
-    self, FaultOrder, RequestProperties, FaultRules, ScriptBody, ServerIo, SharedSocket,
+    self, FaultOrder, FaultRules, RequestProperties, ScriptBody, ServerIo, SharedSocket,
 };
-use crate::server::{DemoBody, StreamPace, DemoUpstream, model_of};
+use crate::server::{DemoBody, DemoUpstream, StreamPace, model_of};
 
 /// Options of the simulated upstream.
 #[derive(Clone, Debug)]
@@ -244,7 +244,8 @@ async fn read(
     mut ordered: OrderResult,
     options: &SimulatorOptions,
 ) -> Result<(OrderResult, Bytes), ApiError> {
-    let broken = || ApiError::new(ErrorKind::BodyTooLarge, "the request is too large, or broke off");
+    let broken =
+        || ApiError::new(ErrorKind::BodyTooLarge, "the request is too large, or broke off");
     let mut all = BytesMut::new();
     loop {
         if let Some(Ok(order)) = &ordered

@@ -14,8 +14,8 @@ pub(crate) fn invalid_field(path: &str, why: &str) -> ApiError {
 /// Checks the model name of a body.
 pub(crate) fn check_model(value: Option<&RawValue>) -> Result<String, ApiError> {
     let value = value.ok_or_else(|| invalid_field("model", "is required"))?;
-    let model: String =
-        serde_json::from_str(value.get()).map_err(|_| invalid_field("model", "must be a string"))?;
+    let model: String = serde_json::from_str(value.get())
+        .map_err(|_| invalid_field("model", "must be a string"))?;
     if model.is_empty() || model.len() > MAX_MODEL_BYTES {
         return Err(invalid_field("model", &format!("must have 1 to {MAX_MODEL_BYTES} bytes")));
     }
@@ -23,7 +23,12 @@ pub(crate) fn check_model(value: Option<&RawValue>) -> Result<String, ApiError> 
 }
 
 /// Checks that a number is within a range, bounds included.
-pub(crate) fn check_range(path: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), ApiError> {
+pub(crate) fn check_range(
+    path: &str,
+    value: Option<f64>,
+    low: f64,
+    high: f64,
+) -> Result<(), ApiError> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
             Err(invalid_field(path, &format!("must be between {low} and {high}")))

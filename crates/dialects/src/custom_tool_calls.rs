@@ -5,7 +5,9 @@
 //! this module converts it back, because it knows which tools the request declared as custom. See
 //! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
-use canon::{ChatRequest, Event, PartDelta, PartKind, PartStart, PartIndex, ChatReply, Tool, ToolCall};
+use canon::{
+    ChatReply, ChatRequest, Event, PartDelta, PartIndex, PartKind, PartStart, Tool, ToolCall,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -85,7 +87,7 @@ fn free_text(arguments: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{ReplyCandidate, ExtraFields, ReplyBuilder, Part, into_events};
+    use canon::{ExtraFields, Part, ReplyBuilder, ReplyCandidate, into_events};
 
     #[test]
     fn converts_wrapped_calls_whole_and_streamed() {

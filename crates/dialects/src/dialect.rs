@@ -1,12 +1,14 @@
 //! The traits that every wire format implements.
 
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, Loss, Losses, Lossy, WireFormat, ChatReply, ServiceTier, Usage};
+use canon::{
+    ApiError, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, ServiceTier, Usage, WireFormat,
+};
 use memchr::memmem::Finder;
 use std::ops::Range;
 
-use crate::sse::StreamFrame;
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::sse::StreamFrame;
 use crate::thinking_controls::ThinkingControls;
 
 /// Facts of a request that stand in its path and headers, not in its body.
@@ -78,11 +80,20 @@ pub trait Dialect: PassThrough + Send + Sync {
     /// Reads a caller's request. Lenient: only a violated rule is an error.
     fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError>;
     /// Writes a request for a lane, with the losses of the translation.
-    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError>;
+    fn write_request(
+        &self,
+        chat: &ChatRequest,
+        lane: &LaneSettings<'_>,
+    ) -> Result<Lossy<ProviderRequest>, ApiError>;
     /// Reads a provider's whole reply.
     fn read_reply(&self, body: &[u8]) -> Result<ChatReply, ApiError>;
     /// Writes a whole reply to the caller of `chat`.
-    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>>;
+    fn write_reply(
+        &self,
+        reply: ChatReply,
+        chat: &ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Lossy<Vec<u8>>;
     /// Returns a reader of a provider's stream.
     fn stream_reader(&self) -> Box<dyn StreamReader>;
     /// Returns a writer of a stream to the caller of `chat`.
@@ -189,7 +200,11 @@ pub(crate) const DEFAULT_MAX_SEARCHES: u64 = 10;
 impl ReplyMeter {
     /// Returns the output bytes of a whole reply. They are counted only if the provider reports no
     /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
-    pub(crate) fn reply_output_bytes(usage: Option<Usage>, answer: &str, keys: &[Finder<'_>]) -> u64 {
+    pub(crate) fn reply_output_bytes(
+        usage: Option<Usage>,
+        answer: &str,
+        keys: &[Finder<'_>],
+    ) -> u64 {
         let most = answer.len() as u64;
         match usage {
             Some(usage) if (1..=most).contains(&usage.output) => most,

@@ -7,7 +7,7 @@
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::{DecodePaddingMode, Engine};
-use canon::{WireFormat, Signature};
+use canon::{Signature, WireFormat};
 
 const MAGIC: &[u8] = b"\xa6\xdbPT1";
 
@@ -78,7 +78,10 @@ mod tests {
     #[test]
     fn other_tokens_stay_unchanged() {
         for token in ["", "EqQBCgIYAg==", "not base64!", "skip_thought_signature_validator"] {
-            assert_eq!(unwrap(token, WireFormat::Native), Signature::new(WireFormat::Native, token));
+            assert_eq!(
+                unwrap(token, WireFormat::Native),
+                Signature::new(WireFormat::Native, token)
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{ExtraFields, ApiError, Losses, WireFormat};
+use canon::{ApiError, ExtraFields, Losses, WireFormat};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -42,7 +42,12 @@ impl fmt::Display for JsonPath<'_> {
 }
 
 /// Notes the fields of a turn, part or tool that format `me` cannot carry.
-pub(crate) fn note_foreign_fields(extras: &ExtraFields, me: WireFormat, of: &str, losses: &mut Losses) {
+pub(crate) fn note_foreign_fields(
+    extras: &ExtraFields,
+    me: WireFormat,
+    of: &str,
+    losses: &mut Losses,
+) {
     for name in extras.foreign_to(me).filter(|name| is_reported(name)) {
         losses.add(&format!("{of}.{name}"), "only another format has this field");
     }

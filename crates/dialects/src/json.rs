@@ -129,7 +129,9 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError
 }
 
 /// Returns the error of a second parse that tracks the path.
-pub fn parse_error<T>(outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>) -> ApiError {
+pub fn parse_error<T>(
+    outcome: Result<T, serde_path_to_error::Error<serde_json::Error>>,
+) -> ApiError {
     match outcome {
         // The value is valid, so the first parse failed on bytes after it.
         Ok(_) => ApiError::invalid("", "something follows the JSON value in the body"),
@@ -223,8 +225,12 @@ mod tests {
     #[test]
     fn edits_keep_the_other_bytes() {
         let body = Bytes::from_static(br#"{"a":1, "model" : "x","z":[ ]}"#);
-        let edit = |at: Range<usize>, with: &'static str| BodyEdit { range: at, replacement: Bytes::from(with) };
-        let edited = BodySegments::with_edits(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
+        let edit = |at: Range<usize>, with: &'static str| BodyEdit {
+            range: at,
+            replacement: Bytes::from(with),
+        };
+        let edited =
+            BodySegments::with_edits(&body, vec![edit(18..21, "\"yy\""), edit(1..1, "\"n\":0,")]);
         assert_eq!(edited.to_vec(), br#"{"n":0,"a":1, "model" : "yy","z":[ ]}"#);
         assert_eq!(edited.len(), edited.to_vec().len());
     }

@@ -7,38 +7,38 @@
 //! knows nothing of sockets, keys, prices or async.
 
 pub mod chat;
+mod checks;
 mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod envelope;
-mod upstream_error;
 mod fields;
-mod sse;
-mod value_view;
 pub mod images;
 pub mod json;
-mod checks;
-pub mod signature_cache;
 mod media_urls;
 pub mod messages;
 pub mod native;
 pub mod responses;
 mod service_tier;
-mod thinking_controls;
-mod stop_enforcer;
+pub mod signature_cache;
 mod signed_span;
+mod sse;
+mod stop_enforcer;
 mod text;
+mod thinking_controls;
+mod upstream_error;
+mod value_view;
 
 pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
-    Dialect, StopSupport, LaneSettings, ProviderRequest, PassThrough, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, RequestTarget, FrameAction,
-    StreamWriter,
+    Dialect, FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, ReplyStamp,
+    RequestFacts, RequestTarget, StopSupport, StreamMeter, StreamReader, StreamWriter,
 };
-pub use sse::{SseDecoder, StreamFrame, MAX_FRAME_BYTES};
 pub use media_urls::{MediaUrl, media_urls};
 pub use service_tier::event_tier;
-pub use thinking_controls::ThinkingControls;
+pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use stop_enforcer::{StopEnforcer, UsageEstimator};
+pub use thinking_controls::ThinkingControls;
 
 use canon::WireFormat;
 

@@ -122,7 +122,11 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let length = self.scan.path.len();
         while let Some(BorrowedText(key)) = map.next_key::<BorrowedText<'de>>()? {
-            let name = if self.scan.allows_snake_case { to_camel_case(&key) } else { Cow::Borrowed(&*key) };
+            let name = if self.scan.allows_snake_case {
+                to_camel_case(&key)
+            } else {
+                Cow::Borrowed(&*key)
+            };
             let on =
                 |key_path: &&KeyPath| key_path.get(self.depth).is_some_and(|step| *step == name);
             let key_paths: Vec<KeyPath> = self.key_paths.iter().filter(on).copied().collect();
@@ -275,7 +279,8 @@ mod tests {
     #[test]
     fn finds_urls_behind_escapes_and_duplicate_keys() {
         let body = r#"{"messages":[{"content":[{"image\u005furl":{"url":"A","\u0075rl":"B"}}]}]}"#;
-        let urls: Vec<String> = found(WireFormat::Chat, body).into_iter().map(|(_, url)| url).collect();
+        let urls: Vec<String> =
+            found(WireFormat::Chat, body).into_iter().map(|(_, url)| url).collect();
         assert_eq!(urls, ["A", "B"]);
         let body = r#"{"messages":[{"content":[{"source":{"\u0075rl":"A"}}]}]}"#;
         assert_eq!(found(WireFormat::Messages, body).len(), 1);

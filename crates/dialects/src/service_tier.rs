@@ -7,7 +7,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat/object> (`service_tier`).
 
-use canon::{Event, ExtraFields, Losses, WireFormat, ServiceTier};
+use canon::{Event, ExtraFields, Losses, ServiceTier, WireFormat};
 use serde_json::Value;
 
 use crate::fields::is_reported;
@@ -60,12 +60,21 @@ pub(crate) fn is_fast(usage: &Value) -> bool {
 
 /// Returns the format's word for a tier. Records a loss if it has none, except for the standard
 /// tier.
-pub(crate) fn write_tier(tier: &ServiceTier, me: WireFormat, losses: &mut Losses) -> Option<&'static str> {
+pub(crate) fn write_tier(
+    tier: &ServiceTier,
+    me: WireFormat,
+    losses: &mut Losses,
+) -> Option<&'static str> {
     let word = match (me, tier) {
-        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Auto | ServiceTier::Standard) => Some("default"),
+        (WireFormat::Chat | WireFormat::Responses, ServiceTier::Auto | ServiceTier::Standard) => {
+            Some("default")
+        }
         (WireFormat::Chat | WireFormat::Responses, ServiceTier::Flex) => Some("flex"),
         (WireFormat::Messages, ServiceTier::Auto | ServiceTier::Standard) => Some("standard"),
-        (WireFormat::Chat | WireFormat::Responses | WireFormat::Messages, ServiceTier::Priority) => Some("priority"),
+        (
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Messages,
+            ServiceTier::Priority,
+        ) => Some("priority"),
         _ => None,
     };
     let is_default = matches!(tier, ServiceTier::Auto | ServiceTier::Standard);
@@ -79,7 +88,11 @@ pub(crate) fn write_tier(tier: &ServiceTier, me: WireFormat, losses: &mut Losses
 
 /// Records the reply fields of other formats as losses. Returns the word for the tier if one of
 /// them reports it.
-pub(crate) fn note_reply_extras(extras: &ExtraFields, me: WireFormat, losses: &mut Losses) -> Option<&'static str> {
+pub(crate) fn note_reply_extras(
+    extras: &ExtraFields,
+    me: WireFormat,
+    losses: &mut Losses,
+) -> Option<&'static str> {
     let mut found = None;
     for origin in WireFormat::ALL.into_iter().filter(|origin| *origin != me) {
         for (name, value) in extras.for_format(origin).into_iter().flatten() {
@@ -121,7 +134,13 @@ mod tests {
     fn writes_the_tier_in_the_callers_format() {
         for (from, value, me, expected, lost) in [
             (WireFormat::Chat, json!("default"), WireFormat::Messages, Some("standard"), false),
-            (WireFormat::Responses, json!("priority"), WireFormat::Messages, Some("priority"), false),
+            (
+                WireFormat::Responses,
+                json!("priority"),
+                WireFormat::Messages,
+                Some("priority"),
+                false,
+            ),
             (WireFormat::Chat, json!("flex"), WireFormat::Messages, None, true),
             (WireFormat::Chat, json!("flex"), WireFormat::Responses, Some("flex"), false),
             (
@@ -132,7 +151,13 @@ mod tests {
                 false,
             ),
             (WireFormat::Messages, json!({"service_tier": "batch"}), WireFormat::Chat, None, true),
-            (WireFormat::Messages, json!({"service_tier": "standard"}), WireFormat::Native, None, false),
+            (
+                WireFormat::Messages,
+                json!({"service_tier": "standard"}),
+                WireFormat::Native,
+                None,
+                false,
+            ),
             (WireFormat::Chat, json!("priority"), WireFormat::Native, None, true),
         ] {
             let name = if from == WireFormat::Messages { USAGE_EXTRA } else { TIER_FIELD };
@@ -140,7 +165,11 @@ mod tests {
             extras.insert(from, name, value.clone());
             extras.insert(from, "system_fingerprint", json!("fp"));
             let mut losses = Losses::new();
-            assert_eq!(note_reply_extras(&extras, me, &mut losses), expected, "{from} {value} for {me}");
+            assert_eq!(
+                note_reply_extras(&extras, me, &mut losses),
+                expected,
+                "{from} {value} for {me}"
+            );
             let names: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
             let expected: &[&str] = if lost { &["reply.service_tier"] } else { &[] };
             assert_eq!(names, expected, "{from} {value} for {me}");

@@ -7,7 +7,7 @@
 //! defines what is kept and how it is restored. The caller decides where it is kept, for whom and
 //! how long.
 
-use canon::{PartKind, WireFormat, Part, Signature};
+use canon::{Part, PartKind, Signature, WireFormat};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -41,8 +41,11 @@ impl CachedSignatures {
         match &self.0 {
             CachedParts::Turn { thoughts, calls } => {
                 let thoughts = thoughts.iter().map(|part| {
-                    let text =
-                        if let PartKind::Thought(thought) = &part.kind { &thought.text } else { "" };
+                    let text = if let PartKind::Thought(thought) = &part.kind {
+                        &thought.text
+                    } else {
+                        ""
+                    };
                     text.len() + part.signature.as_ref().map_or(0, token)
                 });
                 let calls = calls.iter().map(|(id, seal)| id.len() + token(seal));
@@ -54,7 +57,11 @@ impl CachedSignatures {
 }
 
 /// Passes the signatures of a reply that must be kept to `put`; `caller` is the caller's format.
-pub fn collect_signatures(parts: &[Part], caller: WireFormat, mut put: impl FnMut(SignatureKey<'_>, CachedSignatures)) {
+pub fn collect_signatures(
+    parts: &[Part],
+    caller: WireFormat,
+    mut put: impl FnMut(SignatureKey<'_>, CachedSignatures),
+) {
     let texts: Vec<&Part> = match caller {
         // In chat, all text of a reply is one text.
         WireFormat::Chat => {
@@ -79,7 +86,8 @@ pub fn collect_signatures(parts: &[Part], caller: WireFormat, mut put: impl FnMu
 
 /// Keeps the signatures of a turn with calls, under the id of each call.
 fn keep_turn(parts: &[Part], put: &mut impl FnMut(SignatureKey<'_>, CachedSignatures)) {
-    let sealed = |part: &&Part| part.signature.is_some() && matches!(part.kind, PartKind::Thought(_));
+    let sealed =
+        |part: &&Part| part.signature.is_some() && matches!(part.kind, PartKind::Thought(_));
     let thoughts: Vec<Part> = parts.iter().filter(sealed).cloned().collect();
     let calls: Vec<(String, Signature)> = parts
         .iter()

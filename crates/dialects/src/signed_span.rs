@@ -4,7 +4,7 @@
 //! stays in one piece, the signature travels elsewhere and names its span by character offsets:
 //! `text:START:END`.
 
-use canon::{PartKind, Part, Signature};
+use canon::{Part, PartKind, Signature};
 
 /// First character, character after the last one, signature.
 pub(crate) type SignedSpan = (usize, usize, Signature);
@@ -54,7 +54,13 @@ pub(crate) fn split_text(text: &str, mut stretches: Vec<SignedSpan>) -> Vec<Part
 /// Splits a text part in the same way. Other parts are returned unchanged. Citations and extras
 /// stay on the first piece, the cache mark on the last.
 pub(crate) fn split_part(part: Part, stretches: Vec<SignedSpan>) -> Vec<Part> {
-    let Part { kind: PartKind::Text { text, citations }, signature, cache_breakpoint: cache, extras } = part else {
+    let Part {
+        kind: PartKind::Text { text, citations },
+        signature,
+        cache_breakpoint: cache,
+        extras,
+    } = part
+    else {
         return vec![part];
     };
     let mut pieces = split_text(&text, stretches);

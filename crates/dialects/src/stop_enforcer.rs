@@ -5,7 +5,10 @@
 //! request and applies them to the stream: it holds back text that may be the beginning of a stop
 //! sequence, cuts the answer, and lets the caller drop the provider's connection.
 
-use canon::{ChatRequest, Event, Finish, PartDelta, PartStart, WireFormat, PartIndex, RawReason, Usage, FinishReason};
+use canon::{
+    ChatRequest, Event, Finish, FinishReason, PartDelta, PartIndex, PartStart, RawReason, Usage,
+    WireFormat,
+};
 use std::collections::BTreeMap;
 
 use crate::dialect::StopSupport;
@@ -57,8 +60,8 @@ impl StopEnforcer {
     ) -> Option<Self> {
         let (origin, ends) = lane;
         let stop_texts = &mut chat.sampling.stop_sequences;
-        let is_unsupported =
-            stop_texts.len() > ends.max_stop_texts || (caller.reports_stop_text && !ends.reports_stop_text);
+        let is_unsupported = stop_texts.len() > ends.max_stop_texts
+            || (caller.reports_stop_text && !ends.reports_stop_text);
         let mut stop_texts = if is_unsupported { std::mem::take(stop_texts) } else { Vec::new() };
         stop_texts.retain(|stop| !stop.is_empty());
         let requested = limit.into_iter().chain(chat.sampling.max_output_tokens).min();
@@ -217,7 +220,13 @@ impl StopEnforcer {
     }
 
     /// Closes the open parts of a candidate and ends it.
-    fn end(&mut self, candidate: u32, why: FinishReason, stop: Option<String>, out: &mut dyn FnMut(Event)) {
+    fn end(
+        &mut self,
+        candidate: u32,
+        why: FinishReason,
+        stop: Option<String>,
+        out: &mut dyn FnMut(Event),
+    ) {
         let state = self.candidates.entry(candidate).or_default();
         state.is_cut = true;
         for (place, held) in std::mem::take(&mut state.open) {
@@ -270,15 +279,24 @@ fn held_length(text: &str, stop_texts: &[String]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{ReplyBuilder, EventGrammar, Part, ChatReply, SamplingOptions};
+    use canon::{ChatReply, EventGrammar, Part, ReplyBuilder, SamplingOptions};
     use proptest::prelude::*;
 
-    const NO_STOPS: StopSupport = StopSupport { max_stop_texts: 0, reports_stop_text: false, min_output_tokens: 16 };
-    const FULL_SUPPORT: StopSupport = StopSupport { max_stop_texts: usize::MAX, reports_stop_text: true, min_output_tokens: 1 };
+    const NO_STOPS: StopSupport =
+        StopSupport { max_stop_texts: 0, reports_stop_text: false, min_output_tokens: 16 };
+    const FULL_SUPPORT: StopSupport =
+        StopSupport { max_stop_texts: usize::MAX, reports_stop_text: true, min_output_tokens: 1 };
 
     fn asking(stop: &[&str], max_output: Option<u64>) -> ChatRequest {
         let stop = stop.iter().map(|stop| (*stop).to_owned()).collect();
-        ChatRequest { sampling: SamplingOptions { stop_sequences: stop, max_output_tokens: max_output, ..SamplingOptions::default() }, ..ChatRequest::default() }
+        ChatRequest {
+            sampling: SamplingOptions {
+                stop_sequences: stop,
+                max_output_tokens: max_output,
+                ..SamplingOptions::default()
+            },
+            ..ChatRequest::default()
+        }
     }
 
     fn words(text: &str) -> u64 {
@@ -288,16 +306,22 @@ mod tests {
     /// Sends the pieces through the enforcer. Returns the reply and true if it was cut.
     fn run(mut chat: ChatRequest, pieces: &[&str]) -> (ChatReply, bool) {
         let scale = UsageEstimator { input_tokens: 7, count_tokens: words };
-        let mut brake = StopEnforcer::take_from(&mut chat, None, FULL_SUPPORT, (WireFormat::Responses, NO_STOPS))
-            .unwrap()
-            .with_estimator(scale);
+        let mut brake = StopEnforcer::take_from(
+            &mut chat,
+            None,
+            FULL_SUPPORT,
+            (WireFormat::Responses, NO_STOPS),
+        )
+        .unwrap()
+        .with_estimator(scale);
         let place = PartIndex::first(0);
         let begin = Event::Start { id: None, model: None, created: None };
         let mut events = vec![begin, Event::PartStart(place, PartStart::Text)];
         for piece in pieces {
             events.push(Event::PartDelta(place, PartDelta::Text((*piece).to_owned())));
         }
-        let finish = Finish::new(FinishReason::Stop, RawReason::new(WireFormat::Responses, "completed"));
+        let finish =
+            Finish::new(FinishReason::Stop, RawReason::new(WireFormat::Responses, "completed"));
         let usage = Usage { input: 5, output: 50, ..Usage::default() };
         events.extend([Event::PartEnd(place), Event::Usage(usage)]);
         events.push(Event::Finish { candidate: 0, finish });
@@ -332,7 +356,12 @@ mod tests {
         assert!(over);
         assert_eq!(reply.usage, Some(Usage { input: 7, output: 3, ..Usage::default() }));
         let mut sent = chat;
-        let _ = StopEnforcer::take_from(&mut sent, None, FULL_SUPPORT, (WireFormat::Responses, NO_STOPS));
+        let _ = StopEnforcer::take_from(
+            &mut sent,
+            None,
+            FULL_SUPPORT,
+            (WireFormat::Responses, NO_STOPS),
+        );
         assert_eq!((sent.sampling.max_output_tokens, sent.stream), (Some(16), true));
     }
 
@@ -340,7 +369,12 @@ mod tests {
     fn does_nothing_if_the_lane_supports_the_options() {
         let mut chat = asking(&["END"], Some(3));
         let same = chat.clone();
-        let brake = StopEnforcer::take_from(&mut chat, None, FULL_SUPPORT, (WireFormat::Messages, FULL_SUPPORT));
+        let brake = StopEnforcer::take_from(
+            &mut chat,
+            None,
+            FULL_SUPPORT,
+            (WireFormat::Messages, FULL_SUPPORT),
+        );
         assert!(brake.is_none());
         assert_eq!(chat, same);
     }

@@ -47,7 +47,8 @@ impl ThinkingControls {
                 };
             }
         };
-        let levels = if adaptive { EffortLevel::ALL.into_iter().skip(1).collect() } else { Vec::new() };
+        let levels =
+            if adaptive { EffortLevel::ALL.into_iter().skip(1).collect() } else { Vec::new() };
         Self { budget, dynamic: adaptive, can_disable: true, levels }
     }
 
@@ -71,7 +72,11 @@ impl ThinkingControls {
     }
 
     /// Returns the level for a format without budgets. `None` if the level is better left out.
-    pub(crate) fn effort_level(&self, requested: EffortLevel, losses: &mut Losses) -> Option<EffortLevel> {
+    pub(crate) fn effort_level(
+        &self,
+        requested: EffortLevel,
+        losses: &mut Losses,
+    ) -> Option<EffortLevel> {
         if requested == EffortLevel::Off && !self.note_unavoidable_thinking(losses) {
             return Some(requested);
         }
@@ -117,7 +122,7 @@ fn gemini_generation(model: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::{ChatRequest, WireFormat, ThinkingOptions};
+    use canon::{ChatRequest, ThinkingOptions, WireFormat};
     use serde_json::{Value, json};
 
     #[test]
@@ -145,7 +150,10 @@ mod tests {
 
     #[test]
     fn nearest_level_is_the_next_lower_or_the_lowest() {
-        let known = ThinkingControls { levels: vec![EffortLevel::Low, EffortLevel::High], ..ThinkingControls::default() };
+        let known = ThinkingControls {
+            levels: vec![EffortLevel::Low, EffortLevel::High],
+            ..ThinkingControls::default()
+        };
         for (requested, words, found, recorded) in [
             (EffortLevel::High, &EffortLevel::ALL[..], Some(EffortLevel::High), false),
             (EffortLevel::Medium, &EffortLevel::ALL[..], Some(EffortLevel::Low), true),
@@ -161,13 +169,22 @@ mod tests {
     }
 
     /// Returns the request for that level, and the recorded losses.
-    fn sent(origin: WireFormat, steering: &ThinkingControls, thinking: ThinkingOptions) -> (Value, Vec<String>) {
+    fn sent(
+        origin: WireFormat,
+        steering: &ThinkingControls,
+        thinking: ThinkingOptions,
+    ) -> (Value, Vec<String>) {
         let turns = vec![canon::Turn::new(canon::Role::User, vec![canon::Part::text("Hello.")])];
         let chat = ChatRequest { thinking, turns, ..ChatRequest::default() };
         // The name suggests the opposite of the catalog's entry.
         let model = if origin == WireFormat::Native { "gemini-2.5-pro" } else { "claude-opus-4-8" };
         let (limit, max_output) = (None, Some(200_000));
-        let lane = LaneSettings { model, max_payable_output: limit, model_max_output: max_output, thinking_controls: Some(steering) };
+        let lane = LaneSettings {
+            model,
+            max_payable_output: limit,
+            model_max_output: max_output,
+            thinking_controls: Some(steering),
+        };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();
         let sent_value = match origin {
@@ -181,7 +198,8 @@ mod tests {
     fn catalog_entry_overrides_the_name() {
         let levels = vec![EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
         let by_level = ThinkingControls { dynamic: true, levels, ..ThinkingControls::default() };
-        let by_budget = ThinkingControls { budget: Some((2_048, 30_000)), ..ThinkingControls::default() };
+        let by_budget =
+            ThinkingControls { budget: Some((2_048, 30_000)), ..ThinkingControls::default() };
         let requested = ThinkingOptions::default();
         let high = ThinkingOptions { level: Some(EffortLevel::High), ..requested };
         let highest = ThinkingOptions { level: Some(EffortLevel::Max), ..requested };

@@ -3,7 +3,7 @@
 //! The status decides the error kind. The provider's message is repeated only if it helps the
 //! caller to fix the request, and never with a credential or a URL in it.
 
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 
 /// Fields of a provider's error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,13 +47,20 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
         400 | 422 if words.code.contains("policy") || words.code.contains("moderation") => {
             with_message(ErrorKind::ContentPolicy, "the provider refused the prompt")
         }
-        400 | 422 => with_message(ErrorKind::InvalidRequest, "the provider refused the request as invalid"),
-        413 => with_message(ErrorKind::BodyTooLarge, "the provider refused the request as too large"),
-        // The gateway's own credential or account failed. The caller cannot fix that.
-        401..=404 => ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment"),
-        429 => {
-            ApiError::new(ErrorKind::RateLimited, "the model's provider is at its rate limit, retry later")
+        400 | 422 => {
+            with_message(ErrorKind::InvalidRequest, "the provider refused the request as invalid")
         }
+        413 => {
+            with_message(ErrorKind::BodyTooLarge, "the provider refused the request as too large")
+        }
+        // The gateway's own credential or account failed. The caller cannot fix that.
+        401..=404 => {
+            ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment")
+        }
+        429 => ApiError::new(
+            ErrorKind::RateLimited,
+            "the model's provider is at its rate limit, retry later",
+        ),
         408 | 504 => ApiError::new(ErrorKind::Timeout, "the provider took too long to answer"),
         529 => ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later"),
         _ => ApiError::new(ErrorKind::Unavailable, "the provider failed to answer, retry later"),

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a tool that prints figures")]
 
 use canon::Money;
-use ledger::{OpenCalls, Clock, LedgerEntry, FileDisk, HoldRecord, KeyBalance, SystemClock};
+use ledger::{Clock, FileDisk, HoldRecord, KeyBalance, LedgerEntry, OpenCalls, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;

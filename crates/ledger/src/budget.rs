@@ -239,7 +239,12 @@ impl Budget {
 
     /// Reserves all of `full`, or what is left if that is at least `least`, in the period that
     /// contains that time.
-    pub fn reserve(&self, at: Micros, full: Money, least: Money) -> Result<BudgetShare, OverBudget> {
+    pub fn reserve(
+        &self,
+        at: Micros,
+        full: Money,
+        least: Money,
+    ) -> Result<BudgetShare, OverBudget> {
         let funds = self.funds(at);
         match funds.reserve(full, least) {
             Ok(amount) => Ok(BudgetShare { funds, amount }),
@@ -292,7 +297,10 @@ mod tests {
         let noon = day(2026, 11, 15) + DAY / 2;
         assert_eq!(BudgetPeriod::Day.end(noon), day(2026, 11, 16));
         // The 15th of November 2026 is a Sunday.
-        assert_eq!(BudgetPeriod::Week.days(noon), (day_of(day(2026, 11, 9)), day_of(day(2026, 11, 16))));
+        assert_eq!(
+            BudgetPeriod::Week.days(noon),
+            (day_of(day(2026, 11, 9)), day_of(day(2026, 11, 16)))
+        );
         assert_eq!(BudgetPeriod::Month.end(noon), day(2026, 12, 1));
         assert_eq!(BudgetPeriod::Month.end(day(2026, 12, 31)), day(2027, 1, 1));
         assert_eq!(
@@ -305,7 +313,8 @@ mod tests {
     #[test]
     fn a_new_period_has_new_funds_and_an_old_one_does_not_come_back() {
         let begin = day(2026, 11, 15);
-        let budget = Budget::new(Money::from_nanos(10), BudgetPeriod::Day, Money::from_nanos(7), begin);
+        let budget =
+            Budget::new(Money::from_nanos(10), BudgetPeriod::Day, Money::from_nanos(7), begin);
         let first = budget.funds(begin + DAY - 1);
         assert_eq!(first.0.lock().remaining(), Some(Money::from_nanos(3)));
         budget.raise_spent(day_of(begin), Money::from_nanos(9));

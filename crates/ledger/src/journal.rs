@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::{Disk, LedgerEntry, LeaseToken, Micros, CallOutcome, SettledCall};
+use crate::{CallOutcome, Disk, LeaseToken, LedgerEntry, Micros, SettledCall};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -284,7 +284,8 @@ mod tests {
         };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
         let mut entry = open.settle(7);
-        entry.failed = vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
+        entry.failed =
+            vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
         entry.losses = vec!["part.seal".to_owned()];
         entry.first_byte_us = Some(0);
         let plain = OpenCall { held: held(), reached: None }.settle(7);

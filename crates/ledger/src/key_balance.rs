@@ -288,7 +288,8 @@ impl KeyBalance {
     /// Returns the money the next call will probably lack, if the free money does not last.
     pub(crate) fn runs_low(&self, steady: Micros) -> Option<Money> {
         let state = self.state.lock();
-        let lease = state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE_DURATION)?;
+        let lease =
+            state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE_DURATION)?;
         let soon = state.last_hold.max(Money::from_nanos(state.recent.as_nanos() / 8));
         (lease.free < soon).then(|| soon.saturating_sub(lease.free))
     }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::{
-    LeaseStoreError, OpenCalls, Clock, ClosedCounts, HeartbeatReport, HoldRecord, HoldError, LEASE_DURATION, LEASE_MARGIN,
-    LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, Node, OpenedJournal, KeyBalance,
-    HoldRefusal, SpendStatus, HoldTicket, UnreportedSpend,
+    Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
+    KeyBalance, LEASE_DURATION, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState,
+    LeaseStore, LeaseStoreError, Node, OpenCalls, OpenedJournal, SpendStatus, UnreportedSpend,
 };
 
 /// Default time the store may be unreachable before keys without a cap are refused.
@@ -148,8 +148,12 @@ impl<S: LeaseStore> LeaseClient<S> {
         held: Arc<HoldRecord>,
         full: Money,
     ) -> Result<TryHold, HoldRefusal> {
-        if self.time_since_contact() > self.outage_limit.load(Ordering::Relaxed) && balance.is_unlimited() {
-            return Err(HoldRefusal::Unreachable("the store has not answered for too long".to_owned()));
+        if self.time_since_contact() > self.outage_limit.load(Ordering::Relaxed)
+            && balance.is_unlimited()
+        {
+            return Err(HoldRefusal::Unreachable(
+                "the store has not answered for too long".to_owned(),
+            ));
         }
         Ok(match self.attempt(balance, held, full, full)? {
             Attempt::Held(ticket) => TryHold::Held(ticket),
@@ -319,7 +323,9 @@ impl<S: LeaseStore> LeaseClient<S> {
             HeartbeatReport { node: self.node(), calls, unreported: self.unreported(seq), seq };
         let reply = match self.store.heartbeat(&report).await {
             Ok(reply) => reply,
-            Err(LeaseStoreError::Unreachable(why)) => return Err(LeaseStoreError::Unreachable(why)),
+            Err(LeaseStoreError::Unreachable(why)) => {
+                return Err(LeaseStoreError::Unreachable(why));
+            }
             Err(LeaseStoreError::Fenced) => {
                 session.renames += 1;
                 self.register_again(session.renames).await?;

@@ -244,7 +244,10 @@ pub trait LeaseStore: Send + Sync {
         report: &HeartbeatReport,
     ) -> impl Future<Output = Result<HeartbeatReply, LeaseStoreError>> + Send;
     /// Takes back money that a node does not need.
-    fn take_back(&self, back: &LeaseReturn) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
+    fn take_back(
+        &self,
+        back: &LeaseReturn,
+    ) -> impl Future<Output = Result<(), LeaseStoreError>> + Send;
     /// Records settled calls, each once, and returns the number of new ones. A call whose lease is
     /// closed pays as far as its key's cap has room; the operator absorbs the rest.
     fn post(

@@ -15,18 +15,22 @@ mod lease_client;
 mod lease_store;
 mod open_calls;
 
-pub use budget::{Budget, BudgetStatus, OverBudget, BudgetPeriod, BudgetShare, day_of};
+pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
 pub use clock::{Clock, Micros, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
-pub use entry::{EndedBy, LedgerEntry, CallOutcome, FailedAttempt};
+pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 pub use journal::{
-    HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord, RecoveredCalls,
+    HoldRecord, JournalError, JournalErrors, JournalRecord, OpenCall, ProgressRecord,
+    RecoveredCalls,
 };
-pub use key_balance::{LeaseUse, KeyBalance, SpendStatus};
-pub use lease_client::{MAX_BATCH_CALLS, LeaseClient, TryHold};
+pub use key_balance::{KeyBalance, LeaseUse, SpendStatus};
+pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
-    ALIVE_WINDOW, LeaseStoreError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
+    ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,
-    LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend, lease_slice,
+    LeaseStoreError, LeaseToken, Node, Posting, RECALL_WINDOW, SettledCall, UnreportedSpend,
+    lease_slice,
 };
-pub use open_calls::{OpenCalls, HoldError, OpenedJournal, PostingBatch, CallProgress, HoldRefusal, HoldTicket};
+pub use open_calls::{
+    CallProgress, HoldError, HoldRefusal, HoldTicket, OpenCalls, OpenedJournal, PostingBatch,
+};

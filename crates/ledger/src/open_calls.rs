@@ -14,8 +14,8 @@ use crate::journal::{Written, frame, recover};
 use crate::journal_writer::JournalWriter;
 use crate::key_balance::{Shortfall, Taken};
 use crate::{
-    Clock, Disk, LedgerEntry, HoldRecord, JournalError, JournalErrors, LeaseToken, OpenCall, KeyBalance, ProgressRecord,
-    RecoveredCalls, SettledCall, BudgetShare,
+    BudgetShare, Clock, Disk, HoldRecord, JournalError, JournalErrors, KeyBalance, LeaseToken,
+    LedgerEntry, OpenCall, ProgressRecord, RecoveredCalls, SettledCall,
 };
 
 /// Why no money was reserved for a call.
@@ -309,7 +309,12 @@ impl OpenCalls {
     }
 
     /// Settles a call and returns the amount the key pays.
-    fn settle(&self, balance: &Arc<KeyBalance>, held: &HoldRecord, mut entry: LedgerEntry) -> Money {
+    fn settle(
+        &self,
+        balance: &Arc<KeyBalance>,
+        held: &HoldRecord,
+        mut entry: LedgerEntry,
+    ) -> Money {
         // The operator pays for usage beyond the hold, so that the cap is never passed.
         let cost = entry.cost.max(Money::ZERO).min(held.amount);
         entry.absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));

@@ -1,27 +1,31 @@
-//! What the money of one call costs, in processor microseconds: the most it can cost found in the
-//! price lists of its lanes, that much set aside and journalled, the answer priced, settled and
-//! journalled, and taken off the book. On a real disk, in the folder that is given. `cargo xtask
-//! bench` runs it: `cargo run --profile dist -p portunus --example hold_cost -- FOLDER`
+//! Measures the bookkeeping of one call in processor microseconds: bounding the cost by the price
+//! lists of its lanes, reserving and journalling it, pricing the answer, settling and posting it.
+//! It writes to a real disk in the given folder. `cargo xtask bench` runs it: `cargo run --profile
+//! dist -p portunus --example hold_cost -- FOLDER`
 
-#![expect(clippy::print_stdout, reason = "its output is what it is for")]
+#![expect(clippy::print_stdout, reason = "the result goes to standard output")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use canon::{Money, Usage};
-use catalog::{ModelDirectory, ModelPrices, BilledUnits};
-use ledger::{MAX_BATCH_CALLS, OpenCalls, LedgerEntry, FileDisk, HoldRecord, CallOutcome, KeyBalance, SystemClock};
+use catalog::{BilledUnits, ModelDirectory, ModelPrices};
+use ledger::{
+    CallOutcome, FileDisk, HoldRecord, KeyBalance, LedgerEntry, MAX_BATCH_CALLS, OpenCalls,
+    SystemClock,
+};
 
 const CALLS: u32 = 200_000;
-/// The lanes of a call; any may be the one that answers, so each is looked at.
+/// Lanes of a call. Any of them may answer, so each price list is read.
 const LANES: usize = 2;
-/// What the longest and the shortest useful answer have.
+/// Output tokens of the longest and of the shortest useful answer.
 const OUTPUT: [u64; 2] = [32_768, 16];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("which folder?")?;
     let disk = FileDisk::open(&folder)?;
-    let opened = OpenCalls::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
+    let opened =
+        OpenCalls::open(Arc::new(SystemClock), Arc::new(disk)).map_err(|e| e.to_string())?;
     let book = opened.book;
     let purse = KeyBalance::new("key_0123456789abcdef", None, Money::ZERO);
     let prices = dearest_list().ok_or("the directory has no prices")?;
@@ -31,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for call in 0..CALLS {
         let held = held(call);
         let request_id = held.request_id.clone();
-        // No two bodies are of one length.
+        // Varies the input length, so that no result can be cached.
         let input = 1_000 + u64::from(call % 1_000);
         let [full, least] = OUTPUT.map(|output| {
             let bounds = lanes.iter().map(|prices| prices.max_cost_with(input, output, &units));
@@ -51,13 +55,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The price list of the directory with the most in it.
+/// Returns the longest price list of the directory.
 fn dearest_list() -> Option<Arc<ModelPrices>> {
     let models = ModelDirectory::embedded().models().filter_map(|entry| entry.served_by(|_| true));
     models.map(|model| model.prices).max_by_key(|prices| format!("{prices:?}").len())
 }
 
-/// Nanoseconds this thread has run, whatever else the machine did meanwhile.
+/// Returns the processor time of this thread in nanoseconds, from `/proc/thread-self/schedstat`
+/// (<https://docs.kernel.org/scheduler/sched-stats.html>).
 fn processor_time() -> Result<f64, Box<dyn std::error::Error>> {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(told.split(' ').next().unwrap_or_default().parse()?)

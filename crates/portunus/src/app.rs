@@ -1,31 +1,31 @@
-//! The gateway put together: every part is opened here, and handed to the crates that use it.
+//! Wiring of the gateway: opens every part and hands it to the crates that use it.
 
 use access::idempotency::IdempotencyKeys;
 use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
-use api::{ApiState, StoredAnswers, ImageTasks};
+use api::{ApiState, ImageTasks, StoredAnswers};
 use config::{Config, StoredEntries};
 use http::HeaderValue;
-use ledger::{OpenCalls, Clock, FileDisk, SystemClock, LeaseClient};
+use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, SystemClock};
 use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, KeyScope, RateLimits, KeyOwner, AccountRole, Store, Vault};
+use store::{Account, AccountRole, KeyOwner, KeyScope, RateLimits, Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transport::ShutdownPhase;
 
-/// The name under which the key pepper is kept in the store.
+/// Setting that holds the key pepper.
 const PEPPER_SETTING: &str = "key_pepper";
-/// The name under which the one-time set-up word is kept until it is used.
+/// Setting that holds the one-time set-up token until it is used.
 const SETUP_SETTING: &str = "setup_token";
-/// The file in the data folder for the key of our own that seals secrets.
+/// File in the data folder with the gateway's own vault key.
 const VAULT_KEY_FILE: &str = "vault.key";
 
-/// The gateway.
+/// The running gateway.
 pub struct App {
     /// Serves calls.
     pub engine: Arc<Engine>,
@@ -35,18 +35,19 @@ pub struct App {
     pub api: Arc<ApiState>,
     /// Accounts, keys, usage.
     pub store: Store,
-    /// The time.
+    /// Source of the time.
     pub clock: Arc<dyn Clock>,
-    /// Cancelled when the process is to stop: nothing new is accepted, what runs may finish.
+    /// Cancelled when the process shall stop. Nothing new is accepted, and running calls may
+    /// finish.
     pub stop: CancellationToken,
     /// Cancelled when running calls must end before the drain timeout.
     pub(crate) end_calls: CancellationToken,
-    /// Loops that run beside the calls, and the order for them to end once all calls have.
+    /// Background loops. `calls_ended` is cancelled to end them once all calls have ended.
     pub(crate) background: TaskTracker,
     pub(crate) calls_ended: CancellationToken,
 }
 
-/// Shown once, on the first start.
+/// Result of the very first start, shown once.
 #[derive(Debug)]
 pub struct FirstStart {
     /// The first key.
@@ -73,7 +74,11 @@ impl App {
                  now"
             );
         }
-        let vault = Vault::new(config.data_folder.join(VAULT_KEY_FILE), config.vault_keys.clone(), store.is_shared());
+        let vault = Vault::new(
+            config.data_folder.join(VAULT_KEY_FILE),
+            config.vault_keys.clone(),
+            store.is_shared(),
+        );
         let stored = StoredEntries::open(store.configured().await?, &vault);
         config.overlay(&stored)?;
         let pepper = key_pepper(&config, &store).await?;
@@ -90,12 +95,15 @@ impl App {
         );
         let ids = RequestIds::new()?;
         let node = format!("{:016x}", ids.next_word());
-        let shared =
-            config.valkey.as_ref().map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
+        let shared = config
+            .valkey
+            .as_ref()
+            .map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
         let limiter = Arc::new(RateLimiter::new(Arc::clone(&clock), shared.transpose()?));
         limiter.refresh(&store).await?;
         let stop = CancellationToken::new();
-        let funds = NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
+        let funds =
+            NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
         let engine = Arc::new(Engine::new(EngineParts {
             config,
             keys,
@@ -127,7 +135,12 @@ impl App {
             admin: Arc::clone(&admin),
             store: store.clone(),
             limiter,
-            idempotency: IdempotencyKeys::new(store.clone(), book, Arc::clone(&clock), tasks.clone()),
+            idempotency: IdempotencyKeys::new(
+                store.clone(),
+                book,
+                Arc::clone(&clock),
+                tasks.clone(),
+            ),
             stored_answers: StoredAnswers::new(store.clone(), tasks),
             image_tasks: ImageTasks::new(&pepper),
             stop: stop.clone(),
@@ -148,16 +161,16 @@ impl App {
         Ok((app, first))
     }
 
-    /// The configuration in force.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<Config> {
         self.engine.config()
     }
 
-    /// Puts a new configuration in force; how its lanes stand is not forgotten. What needs a restart
-    /// is told.
+    /// Installs a new configuration. The health of lanes is carried over. Changes that need a
+    /// restart are logged.
     pub fn reconfigure(&self, config: Config) {
         let old = self.config();
-        // What could not be opened may open now.
+        // A new vault key may open credentials that could not be opened before.
         self.admin.vault.set_operator_keys(config.vault_keys.clone());
         self.admin.stored.mark_stale();
         if old.listen_address != config.listen_address
@@ -167,7 +180,7 @@ impl App {
             || old.files.url != config.files.url
         {
             tracing::warn!(
-                "`listen`, `store`, `valkey`, `secret` and the place of files change only with a \
+                "`listen`, `store`, `valkey`, `secret` and the file store change only with a \
                  restart"
             );
         }
@@ -179,22 +192,23 @@ impl App {
         self.admin.replace_config(config);
     }
 
-    /// Microseconds since the start, by a clock that never jumps.
+    /// Returns the microseconds since the start on a monotonic clock.
     pub fn ticks(&self) -> i64 {
         self.engine.monotonic_micros()
     }
 
-    /// No new work from here on.
+    /// Stops accepting new work.
     pub fn drain(&self) {
         self.engine.connections.advance(ShutdownPhase::Drain);
     }
 
-    /// Tells the store how this node's leases stand. Done every second; a test need not wait.
+    /// Sends a heartbeat with this node's leases to the store. It runs every second; tests call it
+    /// directly.
     pub async fn heartbeat(&self) {
         self.engine.funds.heartbeat().await;
     }
 
-    /// Makes the owner's account, its first key and the set-up word, if there is no account yet.
+    /// Creates the owner's account, its first key and the set-up token, if there is no account yet.
     async fn first_start(&self) -> anyhow::Result<Option<FirstStart>> {
         if self.store.account_count().await? > 0 {
             return Ok(None);
@@ -202,12 +216,12 @@ impl App {
         let owner = owner_account(self.clock.now());
         match self.store.add_account(&owner).await {
             Ok(()) => {}
-            // Another node starts at this very moment and was faster.
+            // Another node started at the same time and created it.
             Err(store::StoreError::Conflict(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
-        let word = access::keys::random_letters(32)?;
-        self.store.put_setting(SETUP_SETTING, &word).await?;
+        let token = access::keys::random_letters(32)?;
+        self.store.put_setting(SETUP_SETTING, &token).await?;
         let draft = KeyDraft {
             scope: KeyScope::Call,
             name: "first key".to_owned(),
@@ -219,14 +233,14 @@ impl App {
             budget: None,
         };
         let owner = KeyOwner::Person(owner);
-        let made = self.admin.accounts.create_key(&Actor::Operator, &owner, draft).await?;
-        Ok(Some(FirstStart { key: made.secret }))
+        let issued = self.admin.accounts.create_key(&Actor::FirstStart, &owner, draft).await?;
+        Ok(Some(FirstStart { key: issued.secret }))
     }
 
-    /// The address of the set-up page, while it has not been used.
+    /// Returns the URL of the set-up page until it is used.
     pub async fn setup_link(&self) -> anyhow::Result<Option<String>> {
-        let word = self.store.setting(SETUP_SETTING).await?;
-        Ok(word.map(|word| format!("{}/console/setup/{word}", self.config().public_url)))
+        let token = self.store.setting(SETUP_SETTING).await?;
+        Ok(token.map(|token| format!("{}/console/setup/{token}", self.config().public_url)))
     }
 }
 
@@ -244,7 +258,7 @@ fn owner_account(now: i64) -> Account {
     }
 }
 
-/// The gateway's owner. Where there is none yet, it is made, together with the set-up word.
+/// Returns the gateway's owner. If there is none, it is created together with the set-up token.
 pub(crate) async fn owner_or_create(store: &Store, now: i64) -> anyhow::Result<Account> {
     let accounts = store.accounts().await?;
     if let Some(owner) = accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
@@ -256,7 +270,7 @@ pub(crate) async fn owner_or_create(store: &Store, now: i64) -> anyhow::Result<A
     Ok(owner)
 }
 
-/// Opens the store, making the data folder for an embedded one.
+/// Opens the store and creates the data folder.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
     create_data_folder(&config.data_folder)?;
     Ok(Store::open(&config.store_url).await?)
@@ -265,7 +279,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
 fn create_data_folder(data: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(data).map_err(|e| {
         anyhow::anyhow!(
-            "the data folder {} cannot be made: {e}; choose another with --data",
+            "the data folder {} cannot be created: {e}; choose another with --data",
             data.display()
         )
     })
@@ -275,7 +289,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What keys are hashed with: the operator's own secret, or one kept in the store.
+/// Returns the pepper that hashes keys: the operator's own secret, or one kept in the store.
 pub(crate) async fn key_pepper(config: &Config, store: &Store) -> anyhow::Result<String> {
     match &config.key_hash_secret {
         Some(secret) => Ok(secret.clone()),

@@ -1,4 +1,4 @@
-//! The loops that run beside the calls. Each one is tracked and ends once all calls have ended.
+//! Background loops. Each one is tracked and ends once all calls have ended.
 
 use config::LoadOptions;
 use std::sync::Arc;
@@ -16,12 +16,14 @@ const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
 impl App {
-    /// Starts the loops: posting to the store, leases, news of keys, fsync of the journal, sweeps,
-    /// image tasks, webhooks, reload.
+    /// Starts the background loops: posting to the store, leases, refresh of keys, fsync of the
+    /// journal, sweeps, image tasks, webhooks, reload.
     pub fn start_background(self: &Arc<Self>, given: LoadOptions) {
         let app = Arc::clone(self);
-        // Among the calls: what they settle must be posted before the process ends.
-        self.engine.tasks.spawn(async move { app.engine.funds.post_settled_calls(&app.stop).await });
+        // Tracked with the calls, because their settlements must be posted before the process ends.
+        self.engine
+            .tasks
+            .spawn(async move { app.engine.funds.post_settled_calls(&app.stop).await });
         let app = Arc::clone(self);
         self.spawn_loop(async move { app.engine.funds.run_heartbeats(&app.stop).await });
         self.spawn_periodic(REFRESH_PERIOD, async |app| {
@@ -30,14 +32,16 @@ impl App {
         });
         self.spawn_periodic(BUDGET_PERIOD, async |app| {
             if let Err(e) = app.engine.keys.refresh_budgets().await {
-                tracing::warn!("what was spent of budgets could not be fetched: {e}");
+                tracing::warn!("budget spending could not be refreshed: {e}");
             }
         });
         if let Some(shared) = self.api.limiter.shared() {
             let (beating, listening) = (Arc::clone(shared), Arc::clone(shared));
             self.spawn_loop(async move { beating.run_heartbeat().await });
             let app = Arc::clone(self);
-            self.spawn_loop(async move { listening.listen_for_key_changes(|| app.refresh_keys()).await });
+            self.spawn_loop(async move {
+                listening.listen_for_key_changes(|| app.refresh_keys()).await
+            });
         }
         self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
         let app = Arc::clone(self);
@@ -61,9 +65,12 @@ impl App {
         });
     }
 
-    /// Does something again and again until all calls have ended.
-    fn spawn_periodic<F>(self: &Arc<Self>, period: Duration, work: impl Fn(Arc<Self>) -> F + Send + 'static)
-    where
+    /// Runs a job periodically until all calls have ended.
+    fn spawn_periodic<F>(
+        self: &Arc<Self>,
+        period: Duration,
+        work: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send,
     {
         let app = Arc::clone(self);
@@ -85,8 +92,8 @@ impl App {
         self.report_journal_errors();
     }
 
-    /// Logs and counts failures of the journal since the last report, in one line however many they
-    /// are: a full disk fails every call.
+    /// Logs and counts journal failures since the last report, in one line, because a full disk
+    /// fails every call.
     fn report_journal_errors(&self) {
         let (count, last) = self.engine.funds.open_calls.errors().so_far();
         let new = count.saturating_sub(self.engine.metrics.journal_errors.get());
@@ -96,7 +103,7 @@ impl App {
         }
     }
 
-    /// Deletes what was kept and has expired. Done on schedule; a test need not wait.
+    /// Deletes expired rows and files. It runs on a schedule; tests call it directly.
     pub async fn sweep(&self) {
         let now = self.clock.now();
         if let Err(e) = self.store.sweep_responses(now).await {
@@ -117,7 +124,7 @@ impl App {
     /// Fetches changed keys and limits of accounts.
     async fn refresh_keys(&self) {
         if let Err(e) = self.engine.keys.refresh().await {
-            tracing::warn!("news of keys could not be fetched: {e}");
+            tracing::warn!("changed keys could not be fetched: {e}");
         }
         if let Err(e) = self.api.limiter.refresh(&self.store).await {
             tracing::warn!("the limits of accounts could not be fetched: {e}");

@@ -1,10 +1,10 @@
-//! What the console needs of the gateway.
+//! The services of the gateway that the console uses.
 
 use admin::AccountAdmin;
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
-use console::{ConsoleHost, IdentityProvider, HostFuture, MailMessage};
+use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 use http::Request;
 use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use transport::{HttpClient, RequestBody};
 
 use crate::app::App;
 
-/// How long a provider of identities may take, and how much it may say.
+/// Time an OpenID Connect provider may take, and the maximum size of its answer.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_IDENTITY_BYTES: usize = 1 << 20;
 
 impl ConsoleHost for App {
-    fn with_catalog(&self, look: &mut dyn FnMut(&Catalog)) {
-        look(&self.config().catalog);
+    fn with_catalog(&self, visit: &mut dyn FnMut(&Catalog)) {
+        visit(&self.config().catalog);
     }
 
     fn public_url(&self) -> String {
@@ -37,7 +37,7 @@ impl ConsoleHost for App {
     }
 
     fn openapi(&self) -> serde_json::Map<String, serde_json::Value> {
-        api::description(&self.api)
+        api::openapi_document(&self.api)
     }
 
     fn call_api(
@@ -46,11 +46,19 @@ impl ConsoleHost for App {
         peer: SocketAddr,
         request: Request<Body>,
     ) -> HostFuture<Response> {
-        Box::pin(async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await })
+        Box::pin(
+            async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await },
+        )
     }
 
-    fn call_admin_api(self: Arc<Self>, account: Account, request: Request<Body>) -> HostFuture<Response> {
-        Box::pin(async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await })
+    fn call_admin_api(
+        self: Arc<Self>,
+        account: Account,
+        request: Request<Body>,
+    ) -> HostFuture<Response> {
+        Box::pin(
+            async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await },
+        )
     }
 
     fn accounts(&self) -> &AccountAdmin {
@@ -66,10 +74,10 @@ impl ConsoleHost for App {
     }
 
     fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
-        let post = self.config().mailer.clone();
+        let mailer = self.config().mailer.clone();
         Box::pin(async move {
-            match post {
-                Some(post) => post.send(mail).await,
+            match mailer {
+                Some(mailer) => mailer.send(mail).await,
                 None => Err("no mail server is configured".to_owned()),
             }
         })
@@ -79,7 +87,10 @@ impl ConsoleHost for App {
         self.config().identity_providers.clone()
     }
 
-    fn fetch(&self, request: Request<Vec<u8>>) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+    fn fetch(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
         let way = self.config().outbound.clone();
         Box::pin(async move {
             let fetching = fetch(HttpClient::network(IDENTITY_TIMEOUT, &way), request);
@@ -91,14 +102,15 @@ impl ConsoleHost for App {
     }
 }
 
-/// One request, and its whole answer.
+/// Sends one request and returns the whole answer.
 async fn fetch(
     client: HttpClient,
     request: Request<Vec<u8>>,
 ) -> Result<http::Response<Vec<u8>>, String> {
     let request = request.map(|body| RequestBody::new(vec![body.into()]));
     let answer = client.send(request, false).await.map_err(|lost| lost.cause.to_string())?;
-    let body = Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
+    let body =
+        Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
     *response.status_mut() =
         http::StatusCode::from_u16(answer.status).map_err(|e| e.to_string())?;

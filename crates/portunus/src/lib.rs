@@ -1,7 +1,7 @@
 //! Portunus, a model gateway: one key, four request formats, every model, exact money.
 //!
-//! This crate is the top: the command line, the wiring of all parts, background loops, shutdown.
-//! To see the life of one call, start reading in the crate `relay`.
+//! This is the top crate: the command line, the wiring of all parts, background loops, shutdown. To
+//! follow one call, start reading in the crate `relay`.
 
 pub mod app;
 mod background;

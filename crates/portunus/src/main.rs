@@ -1,4 +1,4 @@
-//! The `portunus` program: arguments → configuration → work → exit code.
+//! The `portunus` program.
 
 use std::process::ExitCode;
 

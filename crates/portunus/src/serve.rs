@@ -1,6 +1,6 @@
 //! Serving: listeners, drain and shutdown.
 
-use api::{ApiService, ApiHandler, MetricsHandler};
+use api::{ApiHandler, ApiService, MetricsHandler};
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
@@ -14,16 +14,18 @@ use transport::server::{ListenerSettings, accept};
 
 use crate::app::App;
 
-/// Time calls may take to tell their callers that they were ended.
+/// Time ended calls may take to send their last error to the caller.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time the rest may take to settle after the last connection was closed.
+/// Time the remaining calls may take to settle after their connections are closed.
 const CUT_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Time the background loops may take to end: one last report to a collector.
+/// Time the background loops may take to end, including the last telemetry export.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves until [`App::stop`] is cancelled, and does nothing beside: [`run`](crate::run) does.
+/// Serves until [`App::stop`] is cancelled, without background loops. [`run`](crate::run) adds
+/// them.
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
-    let pages = console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
+    let pages =
+        console::router(app.store.clone(), Arc::clone(&app) as Arc<dyn console::ConsoleHost>);
     let api = Arc::new(ApiService::new(Arc::clone(&app.api), pages.fallback(page_not_found)));
     let stop = app.stop.clone();
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
@@ -38,7 +40,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
 }
 
-/// Serves metrics on a listener of their own. It is plain HTTP: the listener is the operator's.
+/// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let (connections, tasks) = (Arc::clone(&app.engine.connections), app.engine.tasks.clone());
     let settings = || ListenerSettings { limits: app.config().http_limits, tls: None };
@@ -84,7 +86,9 @@ async fn drain_calls(app: &App) {
 async fn page_not_found(request: Request<Body>) -> Response {
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    if matches!(format, ErrorFormat::Plain) && accept.is_some_and(|accept| accept.contains("text/html")) {
+    if matches!(format, ErrorFormat::Plain)
+        && accept.is_some_and(|accept| accept.contains("text/html"))
+    {
         return console::not_found();
     }
     api::path_not_found(request).await

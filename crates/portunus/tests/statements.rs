@@ -1,13 +1,13 @@
 //! No call waits for the database: with a lease in hand the path of a call has no statement at all,
 //! in no format, whole or streamed. What is posted beside the calls is posted in a few.
 //!
-//! A test of its own process: the driver tells of every statement to whoever listens in the process.
+//! A binary of its own: the driver reports every statement of the process to one listener.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test stops where its ground gives way"
+    reason = "a test stops when its setup fails"
 )]
 
 use admin::NewKey;
@@ -21,7 +21,6 @@ use portunus::app::App;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
@@ -31,7 +30,7 @@ const WARM: usize = 10;
 /// Rounds in which nothing is asked of the store.
 const ROUNDS: usize = 10;
 
-/// Every statement the driver told of, by its first words.
+/// Every statement the driver reported, by its first words.
 #[derive(Clone, Default)]
 struct Statements(Arc<Mutex<Vec<String>>>);
 
@@ -73,8 +72,11 @@ impl Alone {
     async fn start(config: &str, folder: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let given =
-            || LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.to_owned() };
+        let given = || LoadOptions {
+            file: None,
+            listen_address: Some(address.to_string()),
+            data_folder: folder.to_owned(),
+        };
         let config = Config::parse(config, Path::new("test.toml"), &given(), &|_| None).unwrap();
         let (app, _) = App::open(config).await.unwrap();
         tokio::spawn(portunus::serve(Arc::clone(&app), listener));
@@ -150,7 +152,7 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
     for cap in [None, Some("1000")] {
         let key = gateway.key(cap).await;
         for round in 0..WARM + ROUNDS {
-            // What a node does every second beside the calls: it is what leases are filled up by.
+            // The heartbeat, which refills leases.
             gateway.app.heartbeat().await;
             statements.take();
             calls += gateway.calls(&key).await;
@@ -159,16 +161,18 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
         }
     }
     assert_eq!(calls, 2 * (WARM + ROUNDS) * 8);
-    assert_eq!(gateway.app.engine.funds.open_calls.unposted_count(), calls, "all are settled, none is posted");
+    assert_eq!(
+        gateway.app.engine.funds.open_calls.unposted_count(),
+        calls,
+        "all are settled, none is posted"
+    );
 
     gateway.app.start_background(gateway.given.clone());
-    loop {
+    testkit::until("every call is posted", async || {
         let posted = gateway.app.store.totals().await.unwrap();
-        if posted.iter().map(|total| total.rows).sum::<i64>() == i64::try_from(calls).unwrap() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        posted.iter().map(|total| total.rows).sum::<i64>() == i64::try_from(calls).unwrap()
+    })
+    .await;
     let told = statements.take();
     let posts = told.iter().filter(|told| told.starts_with("INSERT INTO entries")).count();
     assert!(posts > 0 && posts * 10 < calls, "{posts} statements for {calls} calls");
@@ -181,8 +185,8 @@ fn no_call_waits_for_the_database() {
     let heard = tracing_subscriber::registry().with(statements.clone());
     tracing::subscriber::set_global_default(heard).unwrap();
     let folder = std::env::temp_dir().join(format!("portunus-statements-{}", std::process::id()));
-    // Each in a runtime of its own: what a gateway does beside its calls ends with it, and is not
-    // heard in the next one's.
+    // Each in its own runtime, so that its background work ends with it and is not counted
+    // with the next gateway.
     let runtime = || tokio::runtime::Runtime::new().unwrap();
     std::fs::create_dir_all(&folder).unwrap();
     runtime().block_on(no_call_waits_for("", &statements, &folder));

@@ -1,10 +1,11 @@
-//! A request made to fit one provider: its own path, its own names for fields, without what it does
-//! not take. The one step behind both roads: it edits the bytes that are about to leave, whether
-//! they are the caller's own or a translation.
+//! Adapts a request to one provider: its path, its field names, its unsupported fields.
+//!
+//! This step follows both pass-through and translation. It edits the bytes that are about to be
+//! sent.
 
 use bytes::Bytes;
 use canon::{ApiError, Loss, Lossy, WireFormat};
-use catalog::{FieldQuirks, Endpoints};
+use catalog::{Endpoints, FieldQuirks};
 use dialects::ProviderRequest;
 use dialects::json::{self, BodyEdit, BodySegments};
 use http::HeaderMap;
@@ -13,60 +14,65 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::ops::Range;
 
-/// What stays as it is in a part of a path. A model's name is one part, whatever is in it.
+/// Characters left unescaped in a path segment. A model name is always one segment.
 const PATH_SEGMENT: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'@');
 
-/// A request in a format to a provider with these ways. `given` are the caller's headers that
-/// belong to the body.
+/// Adapts a request to the endpoints and quirks of a provider. `caller_headers` are those
+/// that belong to the body.
 pub(super) fn adapt(
-    ways: &Endpoints,
+    endpoints: &Endpoints,
     origin: WireFormat,
     model: &str,
     stream: bool,
-    given: Option<&HeaderMap>,
+    caller_headers: Option<&HeaderMap>,
     outgoing: ProviderRequest,
 ) -> Result<Lossy<ProviderRequest>, ApiError> {
-    let mut outgoing = set_path(ways, origin, model, stream, outgoing);
-    let Some(quirks) = ways.quirks(origin) else { return Ok((outgoing, Vec::new())) };
-    let (body, losses) = edit_body(quirks, given, outgoing.body)?;
+    let mut outgoing = set_path(endpoints, origin, model, stream, outgoing);
+    let Some(quirks) = endpoints.quirks(origin) else { return Ok((outgoing, Vec::new())) };
+    let (body, losses) = edit_body(quirks, caller_headers, outgoing.body)?;
     outgoing.body = body;
     Ok((outgoing, losses))
 }
 
-/// The body without fields that only the gateway was told.
-pub(super) fn remove_fields(fields: &[&str], outgoing: ProviderRequest) -> Result<ProviderRequest, ApiError> {
+/// Removes fields that are meant for the gateway.
+pub(super) fn remove_fields(
+    fields: &[&str],
+    outgoing: ProviderRequest,
+) -> Result<ProviderRequest, ApiError> {
     let needless = fields.iter().map(|name| (*name).to_owned()).collect();
     let quirks = FieldQuirks { needless, ..FieldQuirks::default() };
     let (body, _) = edit_body(&quirks, None, outgoing.body)?;
     Ok(ProviderRequest { body, ..outgoing })
 }
 
-/// The request at the path the provider has for it.
+/// Replaces the path by the provider's own.
 pub(super) fn set_path(
-    ways: &Endpoints,
+    endpoints: &Endpoints,
     origin: WireFormat,
     model: &str,
     stream: bool,
     mut outgoing: ProviderRequest,
 ) -> ProviderRequest {
-    let Some(own) = ways.path(origin) else { return outgoing };
-    let own = if stream { &own.stream } else { &own.whole };
-    let (usual, query) = match outgoing.path.split_once('?') {
-        Some((usual, query)) => (usual, Some(query)),
+    let Some(template) = endpoints.path(origin) else { return outgoing };
+    let template = if stream { &template.stream } else { &template.whole };
+    let (default_path, query) = match outgoing.path.split_once('?') {
+        Some((default_path, query)) => (default_path, Some(query)),
         None => (outgoing.path.as_str(), None),
     };
-    let op = usual.rsplit_once(':').map_or("", |(_, op)| op);
-    // A segment of dots climbs, in whatever spelling; no model is named so.
-    let dots = model.chars().all(|c| c == '.');
-    let model = if dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
-    let mut path = own.replace("{model}", &model).replace("{op}", op);
-    // Embeddings stand beside the chat completions wherever those stand.
-    if usual.ends_with("/embeddings") {
+    let op = default_path.rsplit_once(':').map_or("", |(_, op)| op);
+    // Segments of dots are resolved by URL parsers, even percent-encoded
+    // (<https://url.spec.whatwg.org/#double-dot-path-segment>). No model has that name.
+    let is_dots = model.chars().all(|c| c == '.');
+    let model =
+        if is_dots { "_".into() } else { utf8_percent_encode(model, &PATH_SEGMENT).to_string() };
+    let mut path = template.replace("{model}", &model).replace("{op}", op);
+    // The embeddings endpoint is a sibling of the chat completions endpoint.
+    if default_path.ends_with("/embeddings") {
         path = path.replacen("/chat/completions", "/embeddings", 1);
     }
-    // And edits beside the generations.
-    if usual.ends_with("/images/edits") {
+    // The edits endpoint is a sibling of the generations endpoint.
+    if default_path.ends_with("/images/edits") {
         path = path.replacen("/images/generations", "/images/edits", 1);
     }
     if let Some(query) = query {
@@ -77,7 +83,7 @@ pub(super) fn set_path(
     outgoing
 }
 
-/// A field of the body: where its name and its value stand.
+/// A field of the body with the positions of its name and value.
 struct BodyField<'a> {
     name: String,
     key: Range<usize>,
@@ -85,7 +91,7 @@ struct BodyField<'a> {
     end: usize,
 }
 
-/// The fields of an object with the places of their names, in order.
+/// Names and values of an object in order.
 struct BodyFields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for BodyFields<'de> {
@@ -112,25 +118,25 @@ impl<'de> Deserialize<'de> for BodyFields<'de> {
 
 fn edit_body(
     quirks: &FieldQuirks,
-    given: Option<&HeaderMap>,
+    caller_headers: Option<&HeaderMap>,
     body: BodySegments,
 ) -> Result<Lossy<BodySegments>, ApiError> {
     let FieldQuirks { renames, refuses, needless, sets, roles, headers } = quirks;
-    let mut pieces = body.into_segments();
-    let body = match (pieces.pop(), pieces.is_empty()) {
+    let mut segments = body.into_segments();
+    let body = match (segments.pop(), segments.is_empty()) {
         (Some(only), true) => only,
         (last, _) => {
-            pieces.extend(last);
-            Bytes::from(pieces.concat())
+            segments.extend(last);
+            Bytes::from(segments.concat())
         }
     };
     let defect = |why: &dyn std::fmt::Display| {
-        ApiError::internal(format!("a body about to leave cannot be read: {why}"))
+        ApiError::internal(format!("a provider request cannot be parsed: {why}"))
     };
     let text = std::str::from_utf8(&body).map_err(|e| defect(&e))?;
-    let BodyFields(found) = serde_json::from_str(text).map_err(|e| defect(&e))?;
-    let mut fields = Vec::with_capacity(found.len());
-    for (key, value) in found {
+    let BodyFields(entries) = serde_json::from_str(text).map_err(|e| defect(&e))?;
+    let mut fields = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
         let name: String = serde_json::from_str(key.get()).map_err(|e| defect(&e))?;
         let key = json::range_of(text, key);
         fields.push(BodyField { name, key, value, end: json::range_of(text, value).end });
@@ -144,47 +150,52 @@ fn edit_body(
         added.push(format!("{}:{}", json_string(field), json_string(value)));
     }
     for (header, field) in headers.iter().filter(|(_, field)| !has(field)) {
-        let said = given.and_then(|given| given.get(header)?.to_str().ok());
-        let words: Vec<&str> = said.unwrap_or_default().split(',').map(str::trim).collect();
-        let words: Vec<String> =
-            words.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
-        if !words.is_empty() {
-            added.push(format!("{}:[{}]", json_string(field), words.join(",")));
+        let header_value =
+            caller_headers.and_then(|caller_headers| caller_headers.get(header)?.to_str().ok());
+        let values: Vec<&str> =
+            header_value.unwrap_or_default().split(',').map(str::trim).collect();
+        let values: Vec<String> =
+            values.iter().filter(|w| !w.is_empty()).map(|w| json_string(w)).collect();
+        if !values.is_empty() {
+            added.push(format!("{}:[{}]", json_string(field), values.join(",")));
         }
     }
-    // A name that another field is given takes that other's place. Found once: a body may repeat a
-    // name as often as it likes.
-    let taken: Vec<&String> =
+    // A field that receives a renamed name replaces the field of that name. Computed once, because
+    // a body may repeat a name any number of times.
+    let replaced: Vec<&String> =
         renames.iter().filter(|(from, _)| has(from)).map(|(_, to)| to).collect();
-    let goes = |field: &BodyField<'_>| {
-        taken.contains(&&field.name)
+    let is_removed = |field: &BodyField<'_>| {
+        replaced.contains(&&field.name)
             || refuses.contains(&field.name)
             || needless.contains(&field.name)
     };
-    let stays = fields.iter().filter(|field| !goes(field)).count();
-    let open = text.find('{').map_or(0, |at| at + 1);
+    let kept_count = fields.iter().filter(|field| !is_removed(field)).count();
+    let start = text.find('{').map_or(0, |at| at + 1);
     if !added.is_empty() {
-        let comma = if stays > 0 { "," } else { "" };
-        let with = Bytes::from(format!("{}{comma}", added.join(",")));
-        edits.push(BodyEdit { range: open..open, replacement: with });
+        let comma = if kept_count > 0 { "," } else { "" };
+        let replacement = Bytes::from(format!("{}{comma}", added.join(",")));
+        edits.push(BodyEdit { range: start..start, replacement });
     }
     let mut kept_before = false;
-    let mut last_end = open;
+    let mut last_end = start;
     for (at, field) in fields.iter().enumerate() {
-        if goes(field) {
-            // `false` and `null` ask for nothing, so nothing is lost with them.
-            let asks = !matches!(field.value.get(), "false" | "null");
-            if asks && refuses.contains(&field.name) {
+        if is_removed(field) {
+            // `false` and `null` request nothing, so removing them is no loss.
+            let is_requested = !matches!(field.value.get(), "false" | "null");
+            if is_requested && refuses.contains(&field.name) {
                 losses.push(Loss::new(&*field.name, "this provider does not take it"));
             }
-            // One comma goes with the field: the one before it, or for the first ones the next.
+            // The comma before the field is removed with it, or the next one for leading fields.
             let next = fields.get(at + 1).map_or(field.end, |next| next.key.start);
             let range = if kept_before { last_end..field.end } else { field.key.start..next };
             edits.push(BodyEdit { range, replacement: Bytes::new() });
         } else {
             kept_before = true;
             if let Some(name) = renames.get(&field.name) {
-                edits.push(BodyEdit { range: field.key.clone(), replacement: json::to_json_string(name) });
+                edits.push(BodyEdit {
+                    range: field.key.clone(),
+                    replacement: json::to_json_string(name),
+                });
             }
             if field.name == "messages" && !roles.is_empty() {
                 edits.extend(rename_roles(text, field.value, roles));
@@ -195,7 +206,7 @@ fn edit_body(
     Ok((BodySegments::with_edits(&body, edits), losses))
 }
 
-/// Edits that give messages the roles the provider knows.
+/// Returns edits that replace message roles by those the provider knows.
 fn rename_roles(
     text: &str,
     messages: &RawValue,
@@ -215,8 +226,8 @@ fn rename_roles(
     let titles = messages.iter().filter_map(|message| message.role);
     let edit = |role: &RawValue| {
         let word: String = serde_json::from_str(role.get()).ok()?;
-        let with = json::to_json_string(roles.get(&word)?);
-        Some(BodyEdit { range: json::range_of(text, role), replacement: with })
+        let replacement = json::to_json_string(roles.get(&word)?);
+        Some(BodyEdit { range: json::range_of(text, role), replacement })
     };
     titles.filter_map(edit).collect()
 }
@@ -245,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_body_is_left_alone() {
+    fn other_bytes_stay_unchanged() {
         let before = r#"{ "model" : "m","store":true , "a":[ 1 ], "max_new":7,"z":null }"#;
         let text = "renames = { max_new = \"max_old\" }\nrefuses = [\"store\"]";
         let (after, losses) = fitted(text, before);
@@ -255,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_go_wherever_they_stand() {
+    fn fields_are_removed_at_any_position() {
         let all = ["model", "a", "stream", "b", "c"];
         for set in 0_u32..32 {
             let gone: Vec<&str> = all
@@ -283,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_limit_takes_the_place_of_the_old_one() {
+    fn renamed_field_replaces_existing_one() {
         let text = "renames = { max_completion_tokens = \"max_tokens\" }";
         let (after, _) = fitted(text, r#"{"max_tokens":9,"max_completion_tokens":3,"x":1}"#);
         assert_eq!(after, r#"{"max_tokens":3,"x":1}"#);
@@ -291,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_no_loss() {
+    fn false_and_null_are_no_loss() {
         let (after, losses) =
             fitted("refuses = [\"store\", \"user\"]", r#"{"store":false,"user":null}"#);
         assert_eq!((after.as_str(), losses.len()), ("{}", 0));
@@ -308,9 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_the_providers_own() {
-        let path = |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
-        let ways = Endpoints {
+    fn path_is_replaced_by_the_providers_own() {
+        let path =
+            |whole: &str, stream: &str| EndpointPath { whole: whole.into(), stream: stream.into() };
+        let endpoints = Endpoints {
             paths: vec![
                 (WireFormat::Native, path("/p/{model}:{op}", "/p/{model}:{op}")),
                 (WireFormat::Messages, path("/model/{model}/invoke", "/model/{model}/stream")),
@@ -333,10 +345,12 @@ mod tests {
             (WireFormat::Chat, "/v1/embeddings", false, "m", "/v4/embeddings?v=1"),
             (WireFormat::Responses, "/v1/responses", false, "m", "/v1/responses"),
         ];
-        for (origin, usual, stream, model, own) in cases {
-            let outgoing = ProviderRequest { path: usual.into(), body: BodySegments::single("{}") };
-            let (fitted, losses) = adapt(&ways, origin, model, stream, None, outgoing).unwrap();
-            assert_eq!(fitted.path, own);
+        for (origin, default_path, stream, model, template) in cases {
+            let outgoing =
+                ProviderRequest { path: default_path.into(), body: BodySegments::single("{}") };
+            let (fitted, losses) =
+                adapt(&endpoints, origin, model, stream, None, outgoing).unwrap();
+            assert_eq!(fitted.path, template);
             assert!(losses.is_empty());
         }
     }

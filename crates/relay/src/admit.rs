@@ -1,93 +1,94 @@
-//! Admission: money is set aside before the first byte goes to a provider.
+//! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
-use canon::{ApiError, Money, ErrorKind};
+use canon::{ApiError, ErrorKind, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
-use ledger::{HoldRecord, OverBudget, HoldRefusal, BudgetShare, HoldTicket};
+use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
 use std::sync::Arc;
 
 use super::Call;
 use super::media_refs::MediaRefs;
-use super::settle::{BYTES_PER_TOKEN, CallAccount, BoxedAccount};
+use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use config::Route;
 
-/// An answer shorter than this is of no use to anyone.
+/// A call is refused if the money covers fewer output tokens than this.
 const MIN_USEFUL_OUTPUT_TOKENS: u64 = 16;
-/// How much a model says, for an estimate, when the caller does not limit it.
+/// Output estimate for the token rate limit if the caller sets no limit.
 const DEFAULT_OUTPUT_TOKENS: u64 = 512;
-/// How much a model may say when neither the caller nor the directory tells.
+/// Output limit if neither the caller nor the catalogue sets one.
 const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 32_768;
-/// What the pictures that an order names may count in tokens, beyond its bytes.
+/// Input tokens that images named by URL may add beyond the bytes of the body.
 const MAX_IMAGE_INPUT_TOKENS: u64 = 1 << 18;
 
-/// Whose money it is, in words.
+/// Owner of the money in error messages.
 const KEY_NOUN: &str = "API key";
 const ACCOUNT_NOUN: &str = "account";
-/// How many tokens a search is taken to bring into the prompt. What a provider reads beyond that is
-/// the operator's to pay.
+/// Tokens that one web search is assumed to add to the prompt. The operator pays for more.
 const TOKENS_PER_SEARCH: u64 = 8_192;
-/// By how many seconds a call may pass its time: streams are looked after once a second, and begun
-/// seconds count whole.
+/// Seconds that a call may exceed its timeout: streams are checked once a second, and a started
+/// second is billed in full.
 const OVERTIME_SECONDS: u64 = 3;
 
-/// A call that may run.
 pub(super) struct AdmittedCall {
-    /// Its tab, settled when dropped.
+    /// Settled when dropped.
     pub(super) account: BoxedAccount,
-    /// The output limit that fits the money, when that is less than was asked for.
+    /// Output limit that the money covers, if that is less than requested.
     pub(super) lowered_limit: Option<u64>,
-    /// The output limit that was asked for, or is the model's own.
+    /// Output limit requested by the caller, or the model's own.
     pub(super) requested_output: u64,
 }
 
-/// Sets aside a true upper bound of what the call can cost, or lowers its output limit to what the
-/// key can still pay. What the body only names by address comes on top of its own bytes.
+/// Reserves an upper bound of the call's cost, or lowers the output limit to what the key can pay.
+/// Media named by URL count in addition to the bytes of the body.
 pub(super) async fn admit(
     call: &Call,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     route: &Route,
-    named: &MediaRefs,
+    media: &MediaRefs,
 ) -> Result<AdmittedCall, ApiError> {
     let model = &route.model;
     let prices = Arc::clone(&model.prices);
-    let input = max_input_tokens(call, peek, route, named);
-    let asked = peek.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
-    let candidates = u64::from(peek.candidates.max(1));
-    let units = max_units(peek, route);
-    // Any lane may be the one that answers, so the dearest counts.
+    let input = max_input_tokens(call, facts, route, media);
+    let requested_output =
+        facts.max_output_tokens.or(model.max_output_tokens).unwrap_or(UNKNOWN_MAX_OUTPUT_TOKENS);
+    let candidates = u64::from(facts.candidates.max(1));
+    let units = max_units(facts, route);
+    // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, output.saturating_mul(candidates), &units);
-    let held = hold_record(call, peek, &prices.version);
-    let tab = CallAccount::new(call, peek, model);
-    let full = bound(asked);
-    let least = bound(asked.min(MIN_USEFUL_OUTPUT_TOKENS));
-    let ticket = match reserve(call, held, full, least).await {
+    let record = hold_record(call, facts, &prices.version);
+    let account = CallAccount::new(call, facts, model);
+    let full = bound(requested_output);
+    let least = bound(requested_output.min(MIN_USEFUL_OUTPUT_TOKENS));
+    let ticket = match reserve(call, record, full, least).await {
         Ok(ticket) => ticket,
-        Err(fault) => return Err(tab.record_refusal(fault)),
+        Err(error) => return Err(account.record_refusal(error)),
     };
-    let limit = (ticket.amount() < full).then(|| affordable_output(bound, ticket.amount(), asked));
-    let tab = tab.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
-    Ok(AdmittedCall { account: tab, lowered_limit: limit, requested_output: asked })
+    let limit = (ticket.amount() < full)
+        .then(|| affordable_output(bound, ticket.amount(), requested_output));
+    let account =
+        account.attach_hold(ticket, input, limit.map(|limit| limit.saturating_mul(candidates)));
+    Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 
-/// Sets aside what an order can cost at most: all of it, or it is refused.
+/// Reserves the maximum cost in full, or refuses the call.
 pub(super) async fn admit_with_max_cost(
     call: &Call,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     route: &Route,
     bound: Money,
 ) -> Result<BoxedAccount, ApiError> {
     let model = &route.model;
-    let tab = CallAccount::new(call, peek, model);
-    match reserve(call, hold_record(call, peek, &model.prices.version), bound, bound).await {
+    let account = CallAccount::new(call, facts, model);
+    match reserve(call, hold_record(call, facts, &model.prices.version), bound, bound).await {
         Ok(ticket) => {
             let input = (call.body.len() as u64).saturating_add(MAX_IMAGE_INPUT_TOKENS);
-            Ok(tab.attach_hold(ticket, input, None))
+            Ok(account.attach_hold(ticket, input, None))
         }
-        Err(fault) => Err(tab.record_refusal(fault)),
+        Err(error) => Err(account.record_refusal(error)),
     }
 }
 
-fn hold_record(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecord> {
+fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
@@ -95,16 +96,17 @@ fn hold_record(call: &Call, peek: &RequestFacts, version: &str) -> Arc<HoldRecor
         at: 0,
         amount: Money::ZERO,
         dialect: call.dialect.origin().as_str().to_owned(),
-        model: peek.model.clone(),
-        stream: peek.stream,
+        model: facts.model.clone(),
+        stream: facts.stream,
         price_version: version.to_owned(),
         lease: None,
     })
 }
 
-/// Whether the key could pay that much now. Nothing is set aside: that is done when it is run.
+/// Returns an error if the key cannot pay this amount now. Reserves nothing: the task does that
+/// when it runs.
 pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiError> {
-    // A share that nobody uses is free again at once.
+    // The shares are dropped at once, which releases them.
     budget_shares(call, bound, bound).map(drop)?;
     match call.engine.funds.key_status(&call.key.balance).await.remaining() {
         Some(left) if left < bound => Err(over_cap(call, left)),
@@ -112,29 +114,36 @@ pub(super) async fn check_funds(call: &Call, bound: Money) -> Result<(), ApiErro
     }
 }
 
-/// Sets money aside: of the budgets of this period, the key's and its account's, and of the key's
-/// purse, whose leases are of both their caps.
-async fn reserve(call: &Call, held: Arc<HoldRecord>, full: Money, least: Money) -> Result<HoldTicket, ApiError> {
+/// Reserves money from the budgets of the key and its account and from the key's balance. Leases of
+/// the balance respect the caps of both.
+async fn reserve(
+    call: &Call,
+    record: Arc<HoldRecord>,
+    full: Money,
+    least: Money,
+) -> Result<HoldTicket, ApiError> {
     let shares = budget_shares(call, full, least)?;
     let full = shares.iter().map(BudgetShare::amount).fold(full, Money::min);
-    match call.engine.funds.reserve(&call.key.balance, held, full, least).await {
+    match call.engine.funds.reserve(&call.key.balance, record, full, least).await {
         Ok(ticket) => Ok(shares.into_iter().fold(ticket, HoldTicket::with_share)),
-        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => Err(over_cap(call, left)),
+        Err(HoldRefusal::Cap { left } | HoldRefusal::Elsewhere { left }) => {
+            Err(over_cap(call, left))
+        }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),
     }
 }
 
-/// Shares of the budgets that a call is under.
+/// Reserves shares of the budgets that apply to the call.
 fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetShare>, ApiError> {
     let key = &call.key;
     let mut shares: Vec<BudgetShare> = Vec::new();
     let mut full = full;
     let budgets = [(key.budget.clone(), KEY_NOUN), (key.account.budget(), ACCOUNT_NOUN)];
-    for (budget, whose) in budgets {
+    for (budget, owner) in budgets {
         let Some(budget) = budget else { continue };
         let share = budget.reserve(call.engine.clock.now(), full, least);
-        let share = share.map_err(|over| over_budget(over, whose))?;
+        let share = share.map_err(|over| over_budget(over, owner))?;
         full = full.min(share.amount());
         shares.push(share);
     }
@@ -142,36 +151,39 @@ fn budget_shares(call: &Call, full: Money, least: Money) -> Result<Vec<BudgetSha
 }
 
 fn over_cap(call: &Call, left: Money) -> ApiError {
-    let whose = match (call.key.record.cap, call.key.account.cap()) {
+    let owner = match (call.key.record.cap, call.key.account.cap()) {
         (Some(_), None) => KEY_NOUN,
         (None, _) => ACCOUNT_NOUN,
         (Some(_), Some(_)) => "API key or of its account",
     };
-    let say = format!("the spending cap of this {whose} is reached: {left} USD are left");
-    ApiError::new(ErrorKind::QuotaExceeded, say)
+    let message = format!("the spending cap of this {owner} is reached: {left} USD are left");
+    ApiError::new(ErrorKind::QuotaExceeded, message)
 }
 
-fn over_budget(over: OverBudget, whose: &str) -> ApiError {
+fn over_budget(over: OverBudget, owner: &str) -> ApiError {
     let OverBudget { left, resets } = over;
     let resets = jiff::Timestamp::from_microsecond(resets);
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
-    let say = format!(
-        "the budget of this {whose} for this period is used up: {left} USD are left; it begins \
-         anew at {resets}"
+    let message = format!(
+        "the budget of this {owner} for this period is used up: {left} USD are left; it resets \
+         at {resets}"
     );
-    ApiError::new(ErrorKind::QuotaExceeded, say)
+    ApiError::new(ErrorKind::QuotaExceeded, message)
 }
 
-/// Counts the tokens the call will use against the limits of its key and account, by estimate: the
-/// body as text, and the output limit if the caller set one.
-pub(super) async fn check_token_rate(call: &Call, peek: &RequestFacts) -> Result<(), ApiError> {
-    let Some(pass) = &call.rate_permit else { return Ok(()) };
+/// Counts an estimate of the call's tokens against the rate limits: the body as text, plus the
+/// caller's output limit or a default.
+pub(super) async fn check_token_rate(call: &Call, facts: &RequestFacts) -> Result<(), ApiError> {
+    let Some(permit) = &call.rate_permit else { return Ok(()) };
     let input = (call.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
-    let output = peek.max_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS).saturating_mul(peek.candidates.max(1).into());
-    pass.estimate_tokens(input.saturating_add(output)).await
+    let output = facts
+        .max_output_tokens
+        .unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        .saturating_mul(facts.candidates.max(1).into());
+    permit.estimate_tokens(input.saturating_add(output)).await
 }
 
-/// Waits until the hold survives the death of the machine, where the operator asks for that.
+/// Waits until the journal is on disk, if `server.durability` is `power`.
 pub(super) async fn sync_journal(call: &Call) -> Result<(), ApiError> {
     if !call.config.sync_every_write {
         return Ok(());
@@ -185,38 +197,44 @@ pub(super) async fn sync_journal(call: &Call) -> Result<(), ApiError> {
 }
 
 fn cannot_account() -> ApiError {
-    ApiError::new(ErrorKind::Overloaded, "no call can be accounted for at the moment")
+    ApiError::new(ErrorKind::Overloaded, "calls cannot be accounted for at the moment, retry later")
 }
 
-/// The most tokens a call can have the model read: no tokeniser makes more of them than there are
-/// bytes, media named by address come on top, and so does what searches find.
-pub(super) fn max_input_tokens(call: &Call, peek: &RequestFacts, route: &Route, named: &MediaRefs) -> u64 {
-    let named = route.lanes.iter().map(|lane| named.max_tokens(&lane.served_model)).max();
-    let found = peek.max_searches.saturating_mul(TOKENS_PER_SEARCH);
-    let found = route.model.context_window.map_or(found, |window| found.min(window));
-    (call.body.len() as u64).saturating_add(named.unwrap_or_default()).saturating_add(found)
+/// Upper bound of input tokens: one token per byte of the body, plus media named by URL, plus the
+/// results of web searches.
+pub(super) fn max_input_tokens(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
+) -> u64 {
+    let media = route.lanes.iter().map(|lane| media.max_tokens(&lane.served_model)).max();
+    let search_tokens = facts.max_searches.saturating_mul(TOKENS_PER_SEARCH);
+    let search_tokens =
+        route.model.context_window.map_or(search_tokens, |window| search_tokens.min(window));
+    (call.body.len() as u64).saturating_add(media.unwrap_or_default()).saturating_add(search_tokens)
 }
 
-/// What a conversation can use beyond tokens: the searches it allows, and the time it is given.
-pub(super) fn max_units<'a>(peek: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
+/// Upper bound of what a chat call can use beyond tokens: searches and seconds.
+pub(super) fn max_units<'a>(facts: &'a RequestFacts, route: &Route) -> BilledUnits<'a> {
     let total = route.lanes.iter().map(|lane| lane.timeouts.total).max().unwrap_or_default();
     BilledUnits {
-        searches: peek.max_searches,
+        searches: facts.max_searches,
         seconds: total.as_secs().saturating_add(OVERTIME_SECONDS),
-        tier: peek.service_tier.as_ref(),
+        tier: facts.service_tier.as_ref(),
         ..BilledUnits::default()
     }
 }
 
-/// The most any lane could charge.
+/// Highest cost over all price lists of the route.
 pub(super) fn max_cost(route: &Route, input: u64, output: u64, units: &BilledUnits<'_>) -> Money {
     let bounds = route.prices.iter().map(|prices| prices.max_cost_with(input, output, units));
     bounds.max().unwrap_or_else(|| route.model.prices.max_cost_with(input, output, units))
 }
 
-/// The largest output limit whose bound the money covers.
-fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, asked: u64) -> u64 {
-    let (mut fits, mut too_much) = (0, asked.saturating_add(1));
+/// Largest output limit whose cost the money covers, found by bisection.
+fn affordable_output(bound: impl Fn(u64) -> Money, money: Money, requested_output: u64) -> u64 {
+    let (mut fits, mut too_much) = (0, requested_output.saturating_add(1));
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
         if bound(middle) <= money {

@@ -1,140 +1,156 @@
-//! Lanes are tried until one answers: in their order, within the retry budget and the deadline,
-//! and the next one only before the caller saw a byte.
+//! Tries lanes until one answers, in order, within the retry budget and the deadline.
+//!
+//! Another lane is tried only while the caller has received no byte.
 
 use axum::response::Response;
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use dialects::RequestFacts;
 use std::sync::Arc;
 use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
 use super::media_refs::MediaRefs;
+use super::prepare::{PreparedRequest, choose_dialect, prepare};
 use super::retry_plan::RetryPlan;
-use super::prepare::{PreparedRequest, prepare, choose_dialect};
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, streamed_reply, route, whole_reply};
+use super::{Call, route, streamed_reply, whole_reply};
 use config::Route;
 
-/// Has a conversation answered by one of the lanes. On failure the tab is closed as failed.
+/// Answers a chat call through one of its lanes. On failure the account is closed as failed.
 pub(super) async fn attempt(
     call: &Arc<Call>,
-    peek: &RequestFacts,
-    found: &Route,
+    facts: &RequestFacts,
+    route: &Route,
     admitted: AdmittedCall,
-    named: MediaRefs,
+    media: MediaRefs,
 ) -> Result<Response, ApiError> {
-    let AdmittedCall { account: tab, lowered_limit: limit, requested_output: asked } = admitted;
-    let named = &named;
+    let AdmittedCall { account, lowered_limit: limit, requested_output } = admitted;
+    let media = &media;
     let origin = call.dialect.origin();
-    let one = |pick: Candidate, mut tab: BoxedAccount| async move {
-        let lane = &pick.lane;
-        // Money was set aside for the output of the model asked for; another may not say more.
-        let own = pick.lane.served_model.id == found.model.id || peek.max_output_tokens.is_some();
-        let limit = if own { limit } else { limit.or(Some(asked)) };
+    let send_one = |candidate: Candidate, mut account: BoxedAccount| async move {
+        let lane = &candidate.lane;
+        // The reservation covers the output of the requested model, so a fallback model gets the
+        // same limit.
+        let own =
+            candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
+        let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
-            let brought = named.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
-            call.run_blocking(|| prepare(call, peek, lane, limit, &brought))
+            let inlined = media.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
+            call.run_blocking(|| prepare(call, facts, lane, limit, &inlined))
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
-            Err(fault) => return Err((fault, tab)),
+            Err(error) => return Err((error, account)),
         };
-        if let Err(fault) = tab.begin_attempt(&pick) {
-            return Err((fault, tab));
+        if let Err(error) = account.begin_attempt(&candidate) {
+            return Err((error, account));
         }
-        send_to_lane(call, peek, &pick, prepared, tab).await
+        send_to_lane(call, facts, &candidate, prepared, account).await
     };
-    try_lanes(call, &peek.model, found, tab, one).await
+    try_lanes(call, &facts.model, route, account, send_one).await
 }
 
-/// Tries the lanes, whatever is asked of them. On failure the tab is closed as failed.
+/// Tries the lanes with `send_one`, which sends the request. On failure the account is closed as
+/// failed.
 pub(super) async fn try_lanes<T, F, A>(
     call: &Call,
     model: &str,
-    found: &Route,
-    mut tab: BoxedAccount,
-    one: F,
+    route: &Route,
+    mut account: BoxedAccount,
+    send_one: F,
 ) -> Result<T, ApiError>
 where
     F: Fn(Candidate, BoxedAccount) -> A,
     A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
-    let mut journey = RetryPlan::new(route::ordered_candidates(call, found, call.engine.monotonic_micros()));
-    let mut next = match journey.first_candidate(call).await {
-        Ok(pick) => pick,
-        Err(fault) => return Err(close_failed(tab, call, fault.unwrap_or_else(|| no_lane_error(model)))),
+    let mut plan =
+        RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_micros()));
+    let mut next = match plan.first_candidate(call).await {
+        Ok(candidate) => candidate,
+        Err(error) => {
+            return Err(close_failed(account, call, error.unwrap_or_else(|| no_lane_error(model))));
+        }
     };
     next.lane.retry_budget.record_call();
     loop {
-        match one(next.clone(), tab).await {
+        match send_one(next.clone(), account).await {
             Ok(response) => {
-                if journey.has_retried() {
+                if plan.has_retried() {
                     next.lane.retry_budget.record_useful_retry();
                 }
                 return Ok(response);
             }
-            Err((fault, open)) => {
-                tab = open;
-                if fault.blame() == Blame::Caller {
-                    tab.attempt_answered();
-                    return Err(close_failed(tab, call, fault));
+            Err((error, returned)) => {
+                account = returned;
+                if error.blame() == Blame::Caller {
+                    account.attempt_answered();
+                    return Err(close_failed(account, call, error));
                 }
-                let tried = tab.has_attempt();
-                record_failure(call, model, &next, &fault, &mut tab);
-                // Boxed: it is rare, and every call carries its future along.
-                let onward = if tried {
-                    Box::pin(journey.next_candidate(call, &next, &fault, tab.attempts())).await
+                let tried = account.has_attempt();
+                record_failure(call, model, &next, &error, &mut account);
+                // Boxed because it is rare: the future of every call would grow by its size.
+                let next_candidate = if tried {
+                    Box::pin(plan.next_candidate(call, &next, &error, account.attempts())).await
                 } else {
-                    // It could not even be asked, and that will not change.
-                    Box::pin(journey.next_lane(call)).await
+                    // The lane could not be asked at all, and a retry would not change that.
+                    Box::pin(plan.next_lane(call)).await
                 };
-                match onward {
-                    Some(pick) => next = pick,
-                    None => return Err(close_failed(tab, call, fault)),
+                match next_candidate {
+                    Some(candidate) => next = candidate,
+                    None => return Err(close_failed(account, call, error)),
                 }
             }
         }
     }
 }
 
-/// A lane failed: its health, the record and the log are told.
-fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, tab: &mut BoxedAccount) {
-    let name = pick.lane.name.as_str();
-    let why = fault.log_note().unwrap_or_default();
-    if !tab.has_attempt() && fault.kind() == ErrorKind::Overloaded {
-        tracing::debug!(lane.name = name, "there is no room for more at `{name}`: {why}");
+/// Records a failed lane in its health, in the ledger entry and in the log.
+fn record_failure(
+    call: &Call,
+    model: &str,
+    candidate: &Candidate,
+    error: &ApiError,
+    account: &mut BoxedAccount,
+) {
+    let name = candidate.lane.name.as_str();
+    let why = error.log_note().unwrap_or_default();
+    if !account.has_attempt() && error.kind() == ErrorKind::Overloaded {
+        tracing::debug!(lane.name = name, "lane `{name}` is at its `max_in_flight`: {why}");
         return;
     }
-    if !tab.has_attempt() {
+    if !account.has_attempt() {
         tracing::warn!(lane.name = name, model.id = model, "lane `{name}` cannot serve: {why}");
         return;
     }
-    if fault.progress() == Some(UpstreamProgress::StaleConnection) {
-        tab.cancel_attempt();
-        tracing::debug!(lane.name = name, "a kept connection to `{name}` was closed meanwhile");
+    if error.progress() == Some(UpstreamProgress::StaleConnection) {
+        account.cancel_attempt();
+        tracing::debug!(
+            lane.name = name,
+            "an idle connection to `{name}` was closed by the provider"
+        );
         return;
     }
-    let failure = classify_failure(fault);
-    let alarm = tab.attempt_failed(failure, fault, may_have_run(fault));
-    let credential = pick.credential_index + 1;
+    let failure = classify_failure(error);
+    let alert = account.attempt_failed(failure, error, may_have_run(error));
+    let credential = candidate.credential_index + 1;
     match failure {
-        AttemptFailure::CredentialRefused if alarm => tracing::error!(
+        AttemptFailure::CredentialRefused if alert => tracing::error!(
             lane.name = name,
             credential,
-            "`{}` refuses credential {credential}, which rests now; check key and balance [{why}]",
-            pick.lane.provider.name
+            "`{}` refuses credential {credential}, paused now; check its key and balance [{why}]",
+            candidate.lane.provider.name
         ),
-        AttemptFailure::ModelGone if alarm => tracing::error!(
+        AttemptFailure::ModelGone if alert => tracing::error!(
             lane.name = name,
             model.id = model,
             "lane `{name}` does not know its model; check the configuration [{why}]"
         ),
-        AttemptFailure::Down | AttemptFailure::TimedOut if alarm => tracing::warn!(
+        AttemptFailure::Down | AttemptFailure::TimedOut if alert => tracing::warn!(
             lane.name = name,
             model.id = model,
-            "lane `{name}` keeps failing and rests now: {fault} [{why}]"
+            "lane `{name}` keeps failing and is paused now: {error} [{why}]"
         ),
         AttemptFailure::Down
         | AttemptFailure::TimedOut
@@ -146,29 +162,42 @@ fn record_failure(call: &Call, model: &str, pick: &Candidate, fault: &ApiError, 
             lane.name = name,
             model.id = model,
             request.id = %call.id,
-            "lane `{name}` failed for `{model}`: {fault} [{why}]"
+            "lane `{name}` failed for `{model}`: {error} [{why}]"
         ),
     }
 }
 
-/// What a fault says of the lane it came from.
-pub(super) fn classify_failure(fault: &ApiError) -> AttemptFailure {
-    match (fault.progress(), fault.kind()) {
+/// Classifies an error for the health of the lane.
+pub(super) fn classify_failure(error: &ApiError) -> AttemptFailure {
+    match (error.progress(), error.kind()) {
         (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
         (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
-        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => AttemptFailure::NotNow,
-        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => AttemptFailure::RateLimited(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => AttemptFailure::Overloaded(fault.retry_after()),
-        (Some(UpstreamProgress::Answered(503)), _) if fault.retry_after().is_some() => AttemptFailure::Overloaded(fault.retry_after()),
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => {
+            AttemptFailure::NotNow
+        }
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => {
+            AttemptFailure::RateLimited(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(503)), _) if error.retry_after().is_some() => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
         (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
         _ => AttemptFailure::Down,
     }
 }
 
-/// Whether the provider may have done work that nobody will see.
-pub(super) fn may_have_run(fault: &ApiError) -> bool {
-    match fault.progress() {
-        Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Answered(_)) => false,
+/// Returns true if the provider may have done work whose result is lost.
+pub(super) fn may_have_run(error: &ApiError) -> bool {
+    match error.progress() {
+        Some(
+            UpstreamProgress::NotSent
+            | UpstreamProgress::StaleConnection
+            | UpstreamProgress::Refused
+            | UpstreamProgress::Answered(_),
+        ) => false,
         Some(UpstreamProgress::Sent) | None => true,
     }
 }
@@ -178,32 +207,38 @@ fn no_lane_error(model: &str) -> ApiError {
         .with_log_note(format!("model {model} has no lane"))
 }
 
-fn close_failed(tab: BoxedAccount, call: &Call, fault: ApiError) -> ApiError {
-    let (status, _) = call.dialect.write_error(&fault, &call.id);
-    tab.close_failed(status, &fault);
-    fault
+fn close_failed(account: BoxedAccount, call: &Call, error: ApiError) -> ApiError {
+    let (status, _) = call.dialect.write_error(&error, &call.id);
+    account.close_failed(status, &error);
+    error
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends a request to one lane. An error returns the account for the next lane.
 async fn send_to_lane(
     call: &Arc<Call>,
-    peek: &RequestFacts,
-    pick: &Candidate,
+    facts: &RequestFacts,
+    candidate: &Candidate,
     prepared: PreparedRequest,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let PreparedRequest { outgoing, dialect, translation: speech, losses } = prepared;
-    tab.add_losses(losses);
-    let answer = match send(call, pick, dialect, outgoing).await {
+    let PreparedRequest { outgoing, dialect, translation, losses } = prepared;
+    account.add_losses(losses);
+    let answer = match send(call, candidate, dialect, outgoing).await {
         Ok(answer) => answer,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    let lane = &pick.lane;
-    match speech {
-        speech if peek.stream => streamed_reply::relay_stream(call, peek, lane, dialect, speech, answer, tab).await,
-        Some(speech) if speech.stop_enforcer.is_some() => {
-            Box::pin(whole_reply::gather_stream(call, lane, dialect, speech, answer, tab)).await
+    let lane = &candidate.lane;
+    match translation {
+        translation if facts.stream => {
+            streamed_reply::relay_stream(call, facts, lane, dialect, translation, answer, account)
+                .await
         }
-        speech => whole_reply::relay_whole(call, lane, dialect, speech, answer, tab).await,
+        Some(translation) if translation.stop_enforcer.is_some() => {
+            Box::pin(whole_reply::gather_stream(call, lane, dialect, translation, answer, account))
+                .await
+        }
+        translation => {
+            whole_reply::relay_whole(call, lane, dialect, translation, answer, account).await
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! One client call, everything explicit.
+//! One client call with everything it needs.
 
 use access::keys::ApiKey;
 use access::limits::RatePermit;
@@ -16,130 +16,140 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
-use transport::{SUPPORTED_CODINGS, ContentCoding, BodyDecoder, DecodeError};
+use transport::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
 use upstream::{InFlightSlot, Timeouts};
 
 use super::call_options::CallOptions;
 use crate::engine::Engine;
 use crate::request_id::RequestId;
 
-/// Refuse what cannot be carried.
+/// Refuses translations that lose anything.
 const STRICT_HEADER: HeaderName = HeaderName::from_static("x-portunus-strict");
-/// Tell what would be sent, and send nothing.
+/// Returns the provider request instead of sending it.
 const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("x-portunus-dry-run");
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
-/// How many bytes a second a body has to bring, once its patience is used up.
+/// Minimum rate of a request body after its time limit.
 const MIN_BODY_BYTES_PER_SECOND: u64 = 1 << 10;
 
-/// Size above which a body is parsed where other tasks of the runtime need not wait for it.
+/// Larger bodies are parsed outside the async workers.
 const LARGE_BODY_BYTES: usize = 256 << 10;
 
-/// A request for a call, whose key is known and whose body is still to be read.
+/// A request whose key is known and whose body has not been read.
 pub struct CallRequest {
-    /// Everything a call uses.
+    /// Parts of the gateway that a call uses.
     pub engine: Arc<Engine>,
-    /// The caller's key.
+    /// Key of the caller.
     pub key: Arc<ApiKey>,
-    /// The id of the request.
+    /// Id of the request.
     pub id: RequestId,
-    /// Its permit within the rate limits of its key and account, where there are any.
+    /// Permit of the rate limits, if any limit applies.
     pub rate_permit: Option<Arc<RatePermit>>,
-    /// The request itself.
+    /// HTTP request.
     pub request: Request<Body>,
 }
 
-/// A call: who asks, in which format, for what.
+/// A call: the caller's key, format and request.
 pub struct Call {
+    /// Parts of the gateway that a call uses.
     pub engine: Arc<Engine>,
-    /// The configuration in force when the call arrived; it stays in force for this call.
+    /// Configuration at arrival. A reload does not affect a running call.
     pub config: Arc<Config>,
+    /// Key of the caller.
     pub key: Arc<ApiKey>,
+    /// Id of the request.
     pub id: Arc<str>,
-    /// Its place within the limits of its key and account, where there are any.
+    /// Permit of the rate limits, if any limit applies.
     pub rate_permit: Option<Arc<RatePermit>>,
+    /// Format of the caller.
     pub dialect: &'static dyn Dialect,
+    /// Facts of the request from its path and headers.
     pub target: RequestTarget,
+    /// Decompressed body.
     pub body: Bytes,
-    /// Changes to the body that only a provider of the caller's own format needs.
+    /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
-    /// Whether the answer must be written by us even where the formats agree.
+    /// True if the reply is parsed and rewritten even where the formats agree.
     pub rewrite_reply: bool,
-    /// Where a provider's word on how far it has come is noted, for whoever asks meanwhile.
+    /// Progress in percent as reported by the provider, for a task that is polled.
     pub progress: Option<Arc<AtomicU8>>,
-    /// The caller's headers that a provider of its own format is given.
+    /// Headers of the caller that go to providers of the same format.
     pub forwarded_headers: HeaderMap,
-    /// Whether a translation that loses anything is refused.
+    /// True if a translation that loses anything is refused.
     pub strict: bool,
-    /// Whether only to tell what would be sent.
+    /// True if the provider request is returned instead of sent.
     pub dry_run: bool,
-    /// Its place in a trace, where there is one.
+    /// Position in a trace, if the call is traced.
     pub trace: Option<TraceContext>,
-    /// What other tracers on the way have to say, handed on unread.
+    /// `tracestate` of the caller, forwarded unread
+    /// (<https://www.w3.org/TR/trace-context/#tracestate-header>).
     pub trace_state: Option<HeaderValue>,
-    /// What the headers ask of the gateway itself.
-    pub options: CallOptions,
+    /// Options for the gateway from the request headers.
+    pub(crate) options: CallOptions,
+    /// Time at which the request arrived. Timeouts count from here.
     pub arrived: Instant,
-    /// Its place among the running calls, free again when it ends.
+    /// Freed when the call ends.
     _in_flight_slot: InFlightSlot,
 }
 
 impl Call {
-    /// Reads a request's body within the limits.
+    /// Reads a JSON request within the limits of size and time.
     pub async fn read(
-        asked: CallRequest,
+        call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
     ) -> Result<Self, ApiError> {
-        Self::read_as(asked, dialect, target, BodyKind::Json).await
+        Self::read_as(call_request, dialect, target, BodyKind::Json).await
     }
 
-    /// Reads a request's body of that kind within the limits.
+    /// Reads a request with this kind of body within the limits of size and time.
     pub async fn read_as(
-        asked: CallRequest,
+        call_request: CallRequest,
         dialect: &'static dyn Dialect,
         target: RequestTarget,
-        takes: BodyKind,
+        body_kind: BodyKind,
     ) -> Result<Self, ApiError> {
-        let CallRequest { engine, key, id, rate_permit: pass, request } = asked;
+        let CallRequest { engine, key, id, rate_permit, request } = call_request;
         let arrived = Instant::now();
         let config = engine.config();
-        let place = engine.in_flight.admit(config.max_running_calls)?;
-        let wishes = CallOptions::from_headers(request.headers(), &engine.instance)?;
+        let slot = engine.in_flight.admit(config.max_running_calls)?;
+        let options = CallOptions::from_headers(request.headers(), &engine.instance)?;
         let strict = is_true(request.headers(), &STRICT_HEADER);
         let dry_run = is_true(request.headers(), &DRY_RUN_HEADER);
-        let handed_on = collect_forwarded_headers(dialect, request.headers());
+        let forwarded_headers = collect_forwarded_headers(dialect, request.headers());
         let trace = start_trace(&engine, request.headers());
         let trace_state =
             trace.is_some().then(|| request.headers().get("tracestate").cloned()).flatten();
-        let body = read_body(request, takes, config.max_body_bytes, config.http_limits.body_time).await?;
+        let body =
+            read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time)
+                .await?;
         Ok(Self {
             engine,
             config,
             key,
             id: id.0,
-            rate_permit: pass,
+            rate_permit,
             dialect,
             target,
             body,
             edits: Vec::new(),
             rewrite_reply: false,
             progress: None,
-            forwarded_headers: handed_on,
+            forwarded_headers,
             strict,
             dry_run,
             trace,
             trace_state,
-            options: wishes,
+            options,
             arrived,
-            _in_flight_slot: place,
+            _in_flight_slot: slot,
         })
     }
 
-    /// Does work in proportion to the body. With a large body that takes up to seconds, during which
-    /// this thread's other tasks, health checks among them, are handed to another thread.
+    /// Runs work whose duration grows with the body. For a large body it can take seconds, so other
+    /// tasks of this thread move to another one.
     pub fn run_blocking<T>(&self, work: impl FnOnce() -> T) -> T {
         use tokio::runtime::{Handle, RuntimeFlavor};
-        // A runtime of one thread, as in tests, has no other to hand them to.
+        // A single-threaded runtime, as in tests, has no other thread.
         let many = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         if self.body.len() > LARGE_BODY_BYTES && many() {
             return tokio::task::block_in_place(work);
@@ -147,23 +157,26 @@ impl Call {
         work()
     }
 
-    /// How long there is left until the answer must have begun, or have come if it is whole: ours
-    /// and the caller's own time, whichever is shorter.
+    /// Returns the time left until the reply must have begun, or be complete if it is not streamed.
+    /// The caller's own timeout counts if it is shorter.
     pub(super) fn time_left(&self, timeouts: &Timeouts) -> Duration {
         let total = self.options.timeout.map_or(timeouts.total, |time| time.min(timeouts.total));
         total.saturating_sub(self.arrived.elapsed())
     }
 }
 
-/// The caller's trace goes on; one of our own begins only when somebody records it.
+/// Continues the caller's trace. A new trace starts only if a collector is configured.
 fn start_trace(engine: &Engine, headers: &HeaderMap) -> Option<TraceContext> {
-    // Most calls have none, and then no word is drawn for it.
-    let told = headers.contains_key(TRACEPARENT_HEADER);
-    let trace = told.then(|| TraceContext::from_headers(headers, engine.request_ids.next_word())).flatten();
+    // Most calls have no header, and then no span id is generated.
+    let has_traceparent = headers.contains_key(TRACEPARENT_HEADER);
+    let trace = has_traceparent
+        .then(|| TraceContext::from_headers(headers, engine.request_ids.next_word()))
+        .flatten();
     if trace.is_some() || !engine.telemetry.is_on() {
         return trace;
     }
-    let id = u128::from(engine.request_ids.next_word()) << 64 | u128::from(engine.request_ids.next_word());
+    let id = u128::from(engine.request_ids.next_word()) << 64
+        | u128::from(engine.request_ids.next_word());
     Some(TraceContext::start(id, engine.request_ids.next_word()))
 }
 
@@ -181,15 +194,16 @@ fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.get(name).is_some_and(|value| value == "true")
 }
 
-/// Reads a body. It must keep coming: so much time beyond what its bytes are worth, and no more.
+/// Reads a body. The deadline is `timeout` after the start, extended by one second for every
+/// `MIN_BODY_BYTES_PER_SECOND` bytes received.
 async fn read_body(
     request: Request<Body>,
-    takes: BodyKind,
+    body_kind: BodyKind,
     limit: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
-    let wrong = check_content_type(&head.headers, takes).err();
+    let wrong = check_content_type(&head.headers, body_kind).err();
     let declared =
         head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > limit) {
@@ -197,28 +211,33 @@ async fn read_body(
     }
     let mut decoder = match ContentCoding::from_headers(&head.headers) {
         Ok(coding) => coding.map(|coding| BodyDecoder::new(coding, limit)).transpose(),
-        // Like any wrong header, it is told when the body was read.
+        // Reported after the body was read, like any wrong header.
         Err(_) => Ok(None),
     }
     .map_err(|why| undecodable_error(why, limit))?;
     let begun = tokio::time::Instant::now();
-    let mut came = 0;
+    let mut received = 0;
     let mut all = BodyBuffer::new(declared);
     while !body.is_end_stream() {
-        let until = begun + patience + Duration::from_secs(came / MIN_BODY_BYTES_PER_SECOND);
+        let until = begun + timeout + Duration::from_secs(received / MIN_BODY_BYTES_PER_SECOND);
         let frame = match tokio::time::timeout_at(until, body.frame()).await {
             Err(_) => {
-                return Err(ApiError::new(ErrorKind::RequestTimeout, "the body did not arrive in time"));
+                return Err(ApiError::new(
+                    ErrorKind::RequestTimeout,
+                    "the body did not arrive in time",
+                ));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(ApiError::invalid("", "the body broke off").with_log_note(e.to_string()));
+                return Err(
+                    ApiError::invalid("", "the body broke off").with_log_note(e.to_string())
+                );
             }
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        came += data.len() as u64;
-        if came > limit as u64 {
+        received += data.len() as u64;
+        if received > limit as u64 {
             return Err(too_large_error(limit));
         }
         match &mut decoder {
@@ -228,9 +247,10 @@ async fn read_body(
             }
         }
     }
-    // Told only now: a connection closed with bytes unread looks like a failure of the network.
-    if let Some(fault) = wrong {
-        return Err(fault);
+    // Reported only now: closing a connection with unread bytes can reset it, and the client would
+    // see a network failure (RFC 9112, section 9.6).
+    if let Some(error) = wrong {
+        return Err(error);
     }
     if let Some(mut decoder) = decoder {
         decoder.finish().map_err(|why| undecodable_error(why, limit))?;
@@ -238,7 +258,7 @@ async fn read_body(
     Ok(all.into_bytes())
 }
 
-/// The pieces of a body. One piece is the usual case and is not copied.
+/// Chunks of a body. A single chunk, the usual case, is not copied.
 struct BodyBuffer {
     first: Bytes,
     all: BytesMut,
@@ -267,23 +287,23 @@ impl BodyBuffer {
     }
 }
 
-/// What kind of body is taken.
+/// Accepted content type of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// JSON.
+    /// `application/json`.
     Json,
-    /// A form with files, whose boundary the surface has read.
+    /// `multipart/form-data`; the handler has read its boundary.
     Form,
 }
 
-fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiError> {
+fn check_content_type(headers: &HeaderMap, body_kind: BodyKind) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = text(CONTENT_TYPE).split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
     let plain = kind.eq_ignore_ascii_case("application/json")
         && charset.is_none_or(|word| word.trim_matches('"').eq_ignore_ascii_case("utf-8"));
-    if takes == BodyKind::Json && !plain {
+    if body_kind == BodyKind::Json && !plain {
         return Err(ApiError::new(
             ErrorKind::UnsupportedMediaType,
             "the body must be JSON: send the header `Content-Type: application/json`",
@@ -292,8 +312,11 @@ fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiErr
     match ContentCoding::from_headers(headers) {
         Ok(_) => Ok(()),
         Err(unknown) => {
-            let say = format!("the body is encoded as `{unknown}`; accepted is one of: {SUPPORTED_CODINGS}");
-            Err(ApiError::new(ErrorKind::UnsupportedMediaType, say).with_param("content-encoding"))
+            let message = format!(
+                "the body is encoded as `{unknown}`; accepted encodings: {SUPPORTED_CODINGS}"
+            );
+            Err(ApiError::new(ErrorKind::UnsupportedMediaType, message)
+                .with_param("content-encoding"))
         }
     }
 }
@@ -301,18 +324,21 @@ fn check_content_type(headers: &HeaderMap, takes: BodyKind) -> Result<(), ApiErr
 fn undecodable_error(why: DecodeError, limit: usize) -> ApiError {
     match why {
         DecodeError::TooLarge => {
-            let say = format!(
+            let message = format!(
                 "the body is larger than {limit} bytes, the limit here, once it is decompressed"
             );
-            ApiError::new(ErrorKind::BodyTooLarge, say)
+            ApiError::new(ErrorKind::BodyTooLarge, message)
         }
         DecodeError::Broken(why) => {
-            let say = "the body is not what `Content-Encoding` says";
-            ApiError::invalid("content-encoding", say).with_log_note(why)
+            let message = "the body does not match its `Content-Encoding`";
+            ApiError::invalid("content-encoding", message).with_log_note(why)
         }
     }
 }
 
 fn too_large_error(limit: usize) -> ApiError {
-    ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {limit} bytes, the limit here"))
+    ApiError::new(
+        ErrorKind::BodyTooLarge,
+        format!("the body is larger than {limit} bytes, the limit here"),
+    )
 }

@@ -1,52 +1,58 @@
-//! What a request's headers ask of the gateway itself: how long the caller waits, which lane goes
-//! first, and through which gateways the request came.
+//! Options for the gateway in request headers: the caller's timeout, the order of lanes, and the
+//! gateways passed before.
 
 use canon::ApiError;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
-/// Official clients tell how many seconds they wait, each in a header of its own.
+/// Timeout headers of official clients, in seconds.
 static TIMEOUT_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-stainless-timeout"),
     HeaderName::from_static("x-stainless-read-timeout"),
     HeaderName::from_static("x-server-timeout"),
 ];
-/// Which lane goes first.
 const ROUTE_HEADER: HeaderName = HeaderName::from_static("x-portunus-route");
-/// The gateways a request has passed, each by a word of its own.
+/// Ids of the gateways that a request has passed.
 pub(super) const HOPS_HEADER: HeaderName = HeaderName::from_static("x-portunus-hops");
-/// More gateways than this in a row are a mistake, even if none comes twice.
+/// A longer chain is taken for a loop, even if no id repeats.
 const MAX_HOPS: usize = 8;
 
-/// What the headers ask for.
+/// Options for the gateway from the request headers.
 pub(crate) struct CallOptions {
-    /// How long the caller waits for the answer to begin, if it says so.
+    /// Timeout of the caller for the start of the reply.
     pub(super) timeout: Option<Duration>,
-    /// Whether the cheapest lane goes first.
+    /// True if the cheapest lane goes first.
     pub(super) cheapest_first: bool,
-    /// The gateways passed, this one included, for the next in the row.
+    /// Gateways passed, this one included, for the next gateway.
     pub(super) hops: HeaderValue,
 }
 
 impl CallOptions {
-    /// Reads the headers of a request to the gateway of that name.
+    /// Reads the headers of a request to the gateway with the id `own`.
     pub(super) fn from_headers(headers: &HeaderMap, own: &HeaderValue) -> Result<Self, ApiError> {
         let cheapest = match headers.get(ROUTE_HEADER).map(HeaderValue::as_bytes) {
             None | Some(b"written") => false,
             Some(b"cheapest") => true,
             Some(_) => {
-                let say = format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
-                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), say));
+                let message =
+                    format!("the header `{ROUTE_HEADER}` takes \"written\" or \"cheapest\"");
+                return Err(ApiError::invalid(ROUTE_HEADER.as_str(), message));
             }
         };
-        Ok(Self { timeout: client_timeout(headers), cheapest_first: cheapest, hops: append_hop(headers, own)? })
+        Ok(Self {
+            timeout: client_timeout(headers),
+            cheapest_first: cheapest,
+            hops: append_hop(headers, own)?,
+        })
     }
 }
 
-/// The shortest wait told. What is no time is no wish: some clients write a word there.
+/// Returns the shortest timeout. Other values are ignored: some clients send the word `NOT_GIVEN`.
 fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let told = TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
-    told.filter(|seconds: &f64| *seconds > 0.0)
+    let timeouts =
+        TIMEOUT_HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok()?.parse().ok());
+    timeouts
+        .filter(|seconds: &f64| *seconds > 0.0)
         .filter_map(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .min()
 }
@@ -55,15 +61,22 @@ fn append_hop(headers: &HeaderMap, own: &HeaderValue) -> Result<HeaderValue, Api
     if !headers.contains_key(HOPS_HEADER) {
         return Ok(own.clone());
     }
-    let wrong = || ApiError::invalid(HOPS_HEADER.as_str(), format!("the header `{HOPS_HEADER}` cannot be read"));
+    let wrong = || {
+        ApiError::invalid(
+            HOPS_HEADER.as_str(),
+            format!("the header `{HOPS_HEADER}` cannot be read"),
+        )
+    };
     let mut passed = String::new();
     let mut count = 0;
     for value in headers.get_all(HOPS_HEADER) {
         for hop in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
             if hop.as_bytes() == own.as_bytes() || count >= MAX_HOPS {
-                let say = "this request came round in a loop: it has passed this gateway before; \
+                let message = "this request is in a loop: it has passed this gateway before; \
                            a provider's `base` leads back to it";
-                return Err(ApiError::invalid(HOPS_HEADER.as_str(), say).with_code("request_loop"));
+                return Err(
+                    ApiError::invalid(HOPS_HEADER.as_str(), message).with_code("request_loop")
+                );
             }
             count += 1;
             passed.push_str(hop);
@@ -87,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_wait_counts_and_what_is_none_is_ignored() {
+    fn shortest_timeout_counts_and_invalid_values_are_ignored() {
         let patience = |headers: &[_]| read(headers).unwrap().timeout.map(|p| p.as_millis());
         assert_eq!(patience(&[]), None);
         assert_eq!(patience(&[("x-stainless-timeout", "600")]), Some(600_000));
@@ -99,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_seen_and_a_row_of_gateways_is_none() {
+    fn detects_loops_and_allows_chains_of_gateways() {
         let hops = |headers: &[_]| read(headers).map(|wishes| wishes.hops);
         assert_eq!(hops(&[]).unwrap(), "me");
         assert_eq!(hops(&[("x-portunus-hops", "other")]).unwrap(), "other, me");
@@ -108,14 +121,14 @@ mod tests {
             "a, b, c, me"
         );
         for looped in ["me", "other, me", "me,other", "1,2,3,4,5,6,7,8,9"] {
-            let fault = hops(&[("x-portunus-hops", looped)]).unwrap_err();
-            assert_eq!(fault.code(), Some("request_loop"), "{looped}");
-            assert!(fault.message().contains("loop") && !fault.is_retryable());
+            let error = hops(&[("x-portunus-hops", looped)]).unwrap_err();
+            assert_eq!(error.code(), Some("request_loop"), "{looped}");
+            assert!(error.message().contains("loop") && !error.is_retryable());
         }
     }
 
     #[test]
-    fn an_unknown_order_is_refused_by_name() {
+    fn unknown_order_names_its_header() {
         assert!(read(&[("x-portunus-route", "cheapest")]).unwrap().cheapest_first);
         assert!(!read(&[("x-portunus-route", "written")]).unwrap().cheapest_first);
         assert_eq!(

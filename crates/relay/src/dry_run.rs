@@ -1,4 +1,5 @@
-//! `x-portunus-dry-run: true`: what would be sent and what it could cost, calling no one.
+//! `x-portunus-dry-run: true`: returns the provider request and its maximum cost without sending
+//! it.
 
 use axum::response::Response;
 use canon::{ApiError, Loss, Money, WireFormat};
@@ -7,52 +8,52 @@ use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
 use super::{Call, admit, prepare, route};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
-/// What a dry run found.
+/// Result of a dry run.
 pub(super) struct DryRun<'a> {
     pub(super) lane: &'a LiveLane,
     pub(super) dialect: WireFormat,
-    /// What the lane would be sent, one after the other.
+    /// Requests that the lane would receive, in order.
     pub(super) outgoing: Vec<ProviderRequest>,
     pub(super) losses: Vec<Loss>,
-    /// The most it could cost.
     pub(super) max_cost: Money,
-    /// Where the addresses stand that would be fetched.
+    /// JSON paths of the URLs that would be fetched.
     pub(super) fetched_paths: Vec<String>,
 }
 
-/// Tells the lane, its body, the losses and the price of a conversation.
+/// Dry run of a chat call.
 pub(super) fn dry_run(
     call: &Call,
-    peek: &RequestFacts,
-    found: &Route,
-    named: &MediaRefs,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let picks = route::ordered_candidates(call, found, call.engine.monotonic_micros());
-    let lane = &picks.first().ok_or_else(|| route::unknown_model(&peek.model))?.lane;
-    let spoken = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
-    let (brought, fetches) = named.inline_placeholders(call, lane, spoken)?;
-    let prepared = prepare::prepare(call, peek, lane, None, &brought)?;
-    let output = peek.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
-    let output = output.saturating_mul(u64::from(peek.candidates.max(1)));
-    let input = admit::max_input_tokens(call, peek, found, named);
-    let bound = lane.prices.max_cost_with(input, output, &admit::max_units(peek, found));
-    let told = DryRun {
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
+    let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
+    let lane_format = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
+    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, lane_format)?;
+    let prepared = prepare::prepare(call, facts, lane, None, &inlined)?;
+    let output =
+        facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
+    let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
+    let input = admit::max_input_tokens(call, facts, route, media);
+    let max_cost = lane.prices.max_cost_with(input, output, &admit::max_units(facts, route));
+    let result = DryRun {
         lane,
         dialect: prepared.dialect.origin(),
         outgoing: vec![prepared.outgoing],
         losses: prepared.losses,
-        max_cost: bound,
-        fetched_paths: fetches,
+        max_cost,
+        fetched_paths,
     };
-    Ok(dry_run_response(&peek.model, told))
+    Ok(dry_run_response(&facts.model, result))
 }
 
-/// Tells what was found.
-pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
-    let DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches } = found;
+/// Writes the result as JSON.
+pub(super) fn dry_run_response(model: &str, result: DryRun<'_>) -> Response {
+    let DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths } = result;
     let path = outgoing.first().map(|outgoing| outgoing.path.clone());
     let mut bodies: Vec<Value> = outgoing
         .iter()
@@ -61,7 +62,7 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
     let body = if bodies.len() == 1 { bodies.pop() } else { Some(Value::Array(bodies)) };
     let losses: Vec<Value> =
         losses.iter().map(|loss| json!({ "what": loss.path, "why": loss.reason })).collect();
-    let mut told = json!({
+    let mut result = json!({
         "object": "portunus.dry_run",
         "model": model,
         "lane": lane.name,
@@ -69,14 +70,14 @@ pub(super) fn dry_run_response(model: &str, found: DryRun<'_>) -> Response {
         "path": path,
         "body": body,
         "losses": losses,
-        "quote": { "at_most_usd": bound.to_string(), "price_version": lane.prices.version },
+        "quote": { "at_most_usd": max_cost.to_string(), "price_version": lane.prices.version },
     });
-    if !fetches.is_empty()
-        && let Some(told) = told.as_object_mut()
+    if !fetched_paths.is_empty()
+        && let Some(result) = result.as_object_mut()
     {
-        // No one is called, so what would be fetched stands in the body as nothing.
-        told.insert("fetches".to_owned(), json!(fetches));
-        told.insert("fetched".to_owned(), Value::Bool(false));
+        // Nothing is fetched, so the media are empty in the body.
+        result.insert("fetches".to_owned(), json!(fetched_paths));
+        result.insert("fetched".to_owned(), Value::Bool(false));
     }
-    json_response(told.to_string())
+    json_response(result.to_string())
 }

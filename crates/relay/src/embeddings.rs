@@ -1,11 +1,11 @@
-//! The life of one call for embeddings: the steps of a conversation, without a stream.
+//! One embeddings call: the steps of a chat call, without a stream.
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Loss, Losses, WireFormat, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, Loss, Losses, Usage, WireFormat};
 use catalog::ModelKind;
-use dialects::embeddings::{EmbeddingRequest, EmbeddingReply, EmbeddingEndpoint, EmbeddingFacts};
-use dialects::{ProviderRequest, RequestFacts, ReplyMeter};
+use dialects::embeddings::{EmbeddingEndpoint, EmbeddingFacts, EmbeddingReply, EmbeddingRequest};
+use dialects::{ProviderRequest, ReplyMeter, RequestFacts};
 use std::sync::Arc;
 
 use super::admit::{self, AdmittedCall};
@@ -14,161 +14,203 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, attempt, adapt, prepare, route, whole_reply};
-use crate::json_response::json_response as json_response;
+use super::{Call, adapt, attempt, prepare, route, whole_reply};
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
-/// Serves one call for embeddings, asked in that shape.
-pub async fn serve_embeddings(call: Call, form: EmbeddingEndpoint) -> Result<Response, ApiError> {
-    let glimpse = call.run_blocking(|| form.read_facts(&call.target, &call.body))?;
-    let asked = EmbeddingCall { endpoint: form, facts: glimpse };
-    let model = asked.facts.model.as_str();
-    let found = route::find_kind(&call, model, ModelKind::Embedding)?;
-    let named = MediaRefs::find_in(&call, false)?;
+/// Serves one embeddings call for this endpoint.
+pub async fn serve_embeddings(
+    call: Call,
+    endpoint: EmbeddingEndpoint,
+) -> Result<Response, ApiError> {
+    let facts = call.run_blocking(|| endpoint.read_facts(&call.target, &call.body))?;
+    let embedding_call = EmbeddingCall { endpoint, facts };
+    let model = embedding_call.facts.model.as_str();
+    let route = route::find_kind(&call, model, ModelKind::Embedding)?;
+    let media = MediaRefs::find_in(&call, false)?;
     if call.dry_run {
-        return dry_run(&call, &asked, &found);
+        return dry_run(&call, &embedding_call, &route);
     }
-    // Vectors are not billed, so there is no output to set money aside for.
-    let peek =
-        RequestFacts { model: model.to_owned(), max_output_tokens: Some(0), candidates: 1, ..RequestFacts::default() };
-    admit::check_token_rate(&call, &peek).await?;
-    let AdmittedCall { account: tab, lowered_limit: _, requested_output: _ } = admit::admit(&call, &peek, &found, &named).await?;
+    // Vectors are not billed, so no output is reserved.
+    let facts = RequestFacts {
+        model: model.to_owned(),
+        max_output_tokens: Some(0),
+        candidates: 1,
+        ..RequestFacts::default()
+    };
+    admit::check_token_rate(&call, &facts).await?;
+    let AdmittedCall { account, lowered_limit: _, requested_output: _ } =
+        admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
-    let (call, asked) = (&Arc::new(call), &asked);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, asked, &pick, tab).await };
-    attempt::try_lanes(call, model, &found, tab, one).await
+    let (call, embedding_call) = (&Arc::new(call), &embedding_call);
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
+        try_lane(call, embedding_call, &candidate, account).await
+    };
+    attempt::try_lanes(call, model, &route, account, send_one).await
 }
 
-/// What is asked for, and in which shape.
 struct EmbeddingCall {
     endpoint: EmbeddingEndpoint,
     facts: EmbeddingFacts,
 }
 
-/// What a lane is sent.
+/// A request ready for a lane.
 enum PreparedEmbedding {
-    /// It has the caller's shape: the caller's own bytes.
+    /// The lane has the caller's format and receives the caller's bytes.
     PassThrough(ProviderRequest),
-    /// It has another one, and its answer has to be translated back.
+    /// The lane has another format, and its reply is translated back.
     Translated(EmbeddingTranslation),
 }
 
 struct EmbeddingTranslation {
-    /// The shape the lane answers in.
+    /// Format of the lane's replies.
     endpoint: EmbeddingEndpoint,
-    /// What it is sent, one after the other.
+    /// Sent one after the other.
     outgoing: Vec<ProviderRequest>,
     request: EmbeddingRequest,
     losses: Vec<Loss>,
 }
 
-fn prepare(call: &Call, asked: &EmbeddingCall, lane: &LiveLane) -> Result<PreparedEmbedding, ApiError> {
-    let EmbeddingCall { endpoint: form, facts: glimpse } = asked;
-    if lane.formats.contains(&form.origin()) {
-        let outgoing = form.patch(&call.body, glimpse, &lane.model);
-        return Ok(PreparedEmbedding::PassThrough(set_path(lane, form.origin(), outgoing)));
+fn prepare(
+    call: &Call,
+    embedding_call: &EmbeddingCall,
+    lane: &LiveLane,
+) -> Result<PreparedEmbedding, ApiError> {
+    let EmbeddingCall { endpoint, facts } = embedding_call;
+    if lane.formats.contains(&endpoint.origin()) {
+        let outgoing = endpoint.patch(&call.body, facts, &lane.model);
+        return Ok(PreparedEmbedding::PassThrough(set_path(lane, endpoint.origin(), outgoing)));
     }
-    let spoken = lane.formats.iter().find_map(|origin| EmbeddingEndpoint::for_provider(*origin));
-    let spoken = spoken.ok_or_else(|| {
+    let lane_endpoint =
+        lane.formats.iter().find_map(|origin| EmbeddingEndpoint::for_provider(*origin));
+    let lane_endpoint = lane_endpoint.ok_or_else(|| {
         ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
-            .with_log_note(format!("lane {} speaks no format that has embeddings", lane.name))
+            .with_log_note(format!("lane {} has no format with embeddings", lane.name))
     })?;
-    let embed = form.read_request(&call.target, &call.body)?;
-    let (outgoing, losses) = spoken.write_requests(&embed, &lane.model)?;
+    let request = endpoint.read_request(&call.target, &call.body)?;
+    let (outgoing, losses) = lane_endpoint.write_requests(&request, &lane.model)?;
     prepare::refuse_losses(call, &losses)?;
-    let fitted = |outgoing| set_path(lane, spoken.origin(), outgoing);
+    let fitted = |outgoing| set_path(lane, lane_endpoint.origin(), outgoing);
     let outgoing = outgoing.into_iter().map(fitted).collect();
-    Ok(PreparedEmbedding::Translated(EmbeddingTranslation { endpoint: spoken, outgoing, request: embed, losses }))
+    Ok(PreparedEmbedding::Translated(EmbeddingTranslation {
+        endpoint: lane_endpoint,
+        outgoing,
+        request,
+        losses,
+    }))
 }
 
 fn set_path(lane: &LiveLane, origin: WireFormat, outgoing: ProviderRequest) -> ProviderRequest {
     adapt::set_path(&lane.endpoints, origin, &lane.model, false, outgoing)
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 async fn try_lane(
     call: &Call,
-    asked: &EmbeddingCall,
-    pick: &Candidate,
-    mut tab: BoxedAccount,
+    embedding_call: &EmbeddingCall,
+    candidate: &Candidate,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let prepared = match call.run_blocking(|| prepare(call, asked, &pick.lane)) {
+    let prepared = match call.run_blocking(|| prepare(call, embedding_call, &candidate.lane)) {
         Ok(prepared) => prepared,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    if let Err(fault) = tab.begin_attempt(pick) {
-        return Err((fault, tab));
+    if let Err(error) = account.begin_attempt(candidate) {
+        return Err((error, account));
     }
-    // Providers that do not count bill by the text, whatever JSON is around it.
-    let estimate = tab.estimate_input(asked.facts.input_bytes);
+    // Providers without usage figures bill by the text, without the JSON around it.
+    let estimate = account.estimate_input(embedding_call.facts.input_bytes);
     let outcome = match prepared {
-        PreparedEmbedding::PassThrough(outgoing) => pass_through(call, pick, asked.endpoint, outgoing).await,
-        PreparedEmbedding::Translated(other) => translate(call, asked, pick, other, estimate).await,
+        PreparedEmbedding::PassThrough(outgoing) => {
+            pass_through(call, candidate, embedding_call.endpoint, outgoing).await
+        }
+        PreparedEmbedding::Translated(other) => {
+            translate(call, embedding_call, candidate, other, estimate).await
+        }
     };
     match outcome {
         Ok(EmbeddingOutcome { body, usage, losses }) => {
-            tab.add_losses(losses);
-            let said = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
-            Ok(whole_reply::settled_response(body, &said, tab))
+            account.add_losses(losses);
+            let meter = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
+            Ok(whole_reply::settled_response(body, &meter, account))
         }
-        Err(fault) => Err((fault, tab)),
+        Err(error) => Err((error, account)),
     }
 }
 
-/// The caller's answer.
 struct EmbeddingOutcome {
     body: Bytes,
-    /// What the provider counted.
+    /// Usage as counted by the provider.
     usage: Option<Usage>,
     losses: Vec<Loss>,
 }
 
-/// Caller and lane have the same shape: the answer goes on as it is.
-async fn pass_through(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<EmbeddingOutcome, ApiError> {
-    let body = request_lane(call, pick, form, outgoing).await?;
-    Ok(EmbeddingOutcome { usage: form.read_usage(&body)?, body, losses: Vec::new() })
+/// Forwards the reply unchanged.
+async fn pass_through(
+    call: &Call,
+    candidate: &Candidate,
+    endpoint: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<EmbeddingOutcome, ApiError> {
+    let body = request_lane(call, candidate, endpoint, outgoing).await?;
+    Ok(EmbeddingOutcome { usage: endpoint.read_usage(&body)?, body, losses: Vec::new() })
 }
 
-/// They have not: the answers are read, put together and written anew.
+/// Merges the replies and writes them in the caller's format.
 async fn translate(
     call: &Call,
-    asked: &EmbeddingCall,
-    pick: &Candidate,
+    embedding_call: &EmbeddingCall,
+    candidate: &Candidate,
     translation: EmbeddingTranslation,
     estimate: u64,
 ) -> Result<EmbeddingOutcome, ApiError> {
-    let EmbeddingTranslation { endpoint: form, outgoing, request: embed, losses } = translation;
-    let mut embedded = EmbeddingReply::default();
+    let EmbeddingTranslation { endpoint, outgoing, request, losses } = translation;
+    let mut reply = EmbeddingReply::default();
     for outgoing in outgoing {
-        embedded.append(form.read_reply(&request_lane(call, pick, form, outgoing).await?)?);
+        reply.append(
+            endpoint.read_reply(&request_lane(call, candidate, endpoint, outgoing).await?)?,
+        );
     }
-    embedded.check_count(&embed)?;
-    let usage = embedded.usage;
-    // The caller is told what it is billed for.
-    embedded.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
-    let (body, more) = asked.endpoint.write_reply(&embedded, &embed);
+    reply.check_count(&request)?;
+    let usage = reply.usage;
+    // The caller sees the usage it is billed for.
+    reply.usage = usage.or(Some(Usage { input: estimate, ..Usage::default() }));
+    let (body, more) = embedding_call.endpoint.write_reply(&reply, &request);
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     Ok(EmbeddingOutcome { body: Bytes::from(body), usage, losses })
 }
 
-/// One request to the lane, and its whole answer.
-async fn request_lane(call: &Call, pick: &Candidate, form: EmbeddingEndpoint, outgoing: ProviderRequest) -> Result<Bytes, ApiError> {
-    let dialect = dialects::get(form.origin())
-        .ok_or_else(|| ApiError::internal(format!("nobody speaks {}", form.origin())))?;
-    let answer = send(call, pick, dialect, outgoing).await?;
-    whole_reply::read_body(answer, &pick.lane, call).await
+/// Sends one request and reads the whole reply.
+async fn request_lane(
+    call: &Call,
+    candidate: &Candidate,
+    endpoint: EmbeddingEndpoint,
+    outgoing: ProviderRequest,
+) -> Result<Bytes, ApiError> {
+    let dialect = dialects::get(endpoint.origin()).ok_or_else(|| {
+        ApiError::internal(format!("no dialect for the format {}", endpoint.origin()))
+    })?;
+    let answer = send(call, candidate, dialect, outgoing).await?;
+    whole_reply::read_body(answer, &candidate.lane, call).await
 }
 
-fn dry_run(call: &Call, asked: &EmbeddingCall, found: &Route) -> Result<Response, ApiError> {
-    let model = asked.facts.model.as_str();
-    let picks = route::ordered_candidates(call, found, call.engine.monotonic_micros());
-    let lane = &picks.first().ok_or_else(|| route::unknown_model(model))?.lane;
-    let (form, outgoing, losses) = match prepare(call, asked, lane)? {
-        PreparedEmbedding::PassThrough(outgoing) => (asked.endpoint, vec![outgoing], Vec::new()),
+fn dry_run(
+    call: &Call,
+    embedding_call: &EmbeddingCall,
+    route: &Route,
+) -> Result<Response, ApiError> {
+    let model = embedding_call.facts.model.as_str();
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
+    let lane = &candidates.first().ok_or_else(|| route::unknown_model(model))?.lane;
+    let (endpoint, outgoing, losses) = match prepare(call, embedding_call, lane)? {
+        PreparedEmbedding::PassThrough(outgoing) => {
+            (embedding_call.endpoint, vec![outgoing], Vec::new())
+        }
         PreparedEmbedding::Translated(other) => (other.endpoint, other.outgoing, other.losses),
     };
-    let bound = lane.prices.max_cost(call.body.len() as u64, 0);
-    let dialect = form.origin();
-    let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: Vec::new() };
-    Ok(dry_run::dry_run_response(model, told))
+    let max_cost = lane.prices.max_cost(call.body.len() as u64, 0);
+    let dialect = endpoint.origin();
+    let dry_run_result =
+        DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths: Vec::new() };
+    Ok(dry_run::dry_run_response(model, dry_run_result))
 }

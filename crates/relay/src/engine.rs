@@ -1,4 +1,4 @@
-//! Everything a call uses.
+//! The engine: every part of the gateway that a call uses.
 
 use access::keys::KeyCache;
 use arc_swap::ArcSwap;
@@ -17,39 +17,38 @@ use crate::funds::NodeFunds;
 use crate::request_id::RequestIds;
 use crate::signature_cache::SignatureCache;
 
-/// The parts of the gateway a call uses, and nothing else: administration, sign-in and stored
-/// answers are not here.
+/// Parts of the gateway that a call uses. Administration, sign-in and stored responses are not
+/// here.
 pub struct Engine {
-    /// The configuration in force.
     config: ArcSwap<Config>,
     /// API keys in memory.
     pub keys: Arc<KeyCache>,
     /// Money of running calls.
     pub funds: NodeFunds,
-    /// The time.
+    /// Wall clock.
     pub clock: Arc<dyn Clock>,
-    /// The source of request ids.
+    /// Source of request ids.
     pub request_ids: RequestIds,
-    /// Files kept for callers.
+    /// Files stored for callers.
     pub files: FileStore,
-    /// Signatures of callers whose format has no field for them.
+    /// Signatures for callers whose format has no field for them.
     pub signatures: SignatureCache,
     /// Counters for `/metrics`.
     pub metrics: GatewayMetrics,
-    /// The exporter of ended calls.
+    /// Exporter of ended calls.
     pub telemetry: Telemetry,
-    /// Calls that run now.
+    /// Slots of running calls.
     pub in_flight: InFlight,
-    /// Open connections, and the phase of the shutdown they are in.
+    /// Open connections and the shutdown phase.
     pub connections: Arc<Connections>,
     /// Tasks that must end before the process does.
     pub tasks: TaskTracker,
-    /// A random id of this process, sent upstream, by which a request loop is recognised.
+    /// Random id of this process, sent upstream to detect request loops.
     pub instance: HeaderValue,
     started: Instant,
 }
 
-/// The parts an [`Engine`] is made of.
+/// Constructor arguments of [`Engine`].
 #[expect(missing_docs, reason = "the fields are those of `Engine`")]
 pub struct EngineParts {
     pub config: Config,
@@ -64,16 +63,25 @@ pub struct EngineParts {
 }
 
 impl Engine {
-    /// Puts the parts together.
+    /// Creates an engine.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { config, keys, funds, clock, request_ids: ids, files, telemetry, tasks, instance } =
-            parts;
+        let EngineParts {
+            config,
+            keys,
+            funds,
+            clock,
+            request_ids,
+            files,
+            telemetry,
+            tasks,
+            instance,
+        } = parts;
         Self {
             config: ArcSwap::from_pointee(config),
             keys,
             funds,
             clock,
-            request_ids: ids,
+            request_ids,
             files,
             signatures: SignatureCache::default(),
             metrics: GatewayMetrics::new(),
@@ -86,17 +94,17 @@ impl Engine {
         }
     }
 
-    /// The configuration in force.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<Config> {
         self.config.load_full()
     }
 
-    /// Puts a configuration in force. Running calls keep the one they began with.
+    /// Replaces the configuration. Running calls keep the old one.
     pub fn set_config(&self, config: Config) {
         self.config.store(Arc::new(config));
     }
 
-    /// Microseconds since the start, by a clock that never jumps.
+    /// Microseconds since start on a monotonic clock.
     pub fn monotonic_micros(&self) -> i64 {
         i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX)
     }

@@ -1,4 +1,4 @@
-//! Faults into HTTP, in the one place that does it, said in the caller's own format.
+//! The one place that turns errors into HTTP responses, in the caller's format.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -7,19 +7,20 @@ use dialects::Dialect;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-/// In whose words errors are told at a path.
+/// Format of errors on a path.
 #[derive(Clone, Copy)]
 pub enum ErrorFormat {
-    /// A wire format's.
+    /// A wire format.
     Dialect(&'static dyn Dialect),
-    /// Our own JSON: `{"success":false,"message","code"}`, and `field` where one is to blame.
+    /// The gateway's own JSON: `{"success":false,"message","code"}`, plus `field` if one is at
+    /// fault.
     Plain,
 }
 
 const CHAT_DIALECT: &dyn Dialect = &dialects::chat::ChatDialect;
 
 impl ErrorFormat {
-    /// The voice of a path, decided even where there is nothing.
+    /// Returns the format for a path, even if no route exists there.
     pub fn for_path(path: &str, headers: &HeaderMap) -> Self {
         let speak = |origin| Self::Dialect(dialects::get(origin).unwrap_or(CHAT_DIALECT));
         if path.starts_with("/v1/messages") {
@@ -42,7 +43,7 @@ impl ErrorFormat {
         Self::Plain
     }
 
-    /// The format it is, if it is one.
+    /// Returns the wire format, or `None` for the gateway's own JSON.
     pub fn origin(self) -> Option<canon::WireFormat> {
         match self {
             Self::Dialect(dialect) => Some(dialect.origin()),
@@ -50,53 +51,58 @@ impl ErrorFormat {
         }
     }
 
-    /// The fault as an answer. It is logged here, once, unless it is the caller's own.
-    pub fn to_response(self, fault: &ApiError, request_id: &str) -> Response {
+    /// Converts an error into a response and logs it. Errors of the caller are logged at debug
+    /// level.
+    pub fn to_response(self, error: &ApiError, request_id: &str) -> Response {
         let (status, body) = match self {
-            Self::Dialect(dialect) => dialect.write_error(fault, request_id),
-            Self::Plain => plain_body(fault),
+            Self::Dialect(dialect) => dialect.write_error(error, request_id),
+            Self::Plain => plain_body(error),
         };
-        let note = fault.log_note().unwrap_or_default();
-        if fault.kind() == ErrorKind::Internal {
-            tracing::error!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+        let note = error.log_note().unwrap_or_default();
+        if error.kind() == ErrorKind::Internal {
+            tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         } else if status >= 500 {
-            tracing::warn!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+            tracing::warn!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         } else {
-            tracing::debug!(request.id = request_id, status, "answered {status}: {fault} [{note}]");
+            tracing::debug!(request.id = request_id, status, "answered {status}: {error} [{note}]");
         }
         let mut response = Response::new(Body::from(body));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        retry_headers(fault, status, headers);
+        retry_headers(error, status, headers);
         if status == 413 {
-            // The rest of the body is not read, so the connection cannot be used again.
+            // The rest of the body is not read, so the connection cannot be reused (RFC 9112,
+            // section 9.6).
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 }
 
-/// The `Allow` header of a path that exists under other methods.
+/// Adds the `Allow` header that a 405 response must have (RFC 9110, section 15.5.6).
 pub fn with_allow_header(mut response: Response, methods: &HeaderValue) -> Response {
     response.headers_mut().insert(ALLOW, methods.clone());
     response
 }
 
-/// Whether a client of the native format asks, on a path all formats share.
+/// Returns true if the headers are those of a native-format client. Needed on paths that all
+/// formats share.
 pub fn is_native_client(headers: &HeaderMap) -> bool {
     ["x-goog-api-key", "x-vendor-api-key", "x-goog-api-client"]
         .iter()
         .any(|name| headers.contains_key(*name))
 }
 
-/// Official clients retry by themselves; these headers tell them when and whether.
-fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
+/// Adds headers that control the retries of official clients: `Retry-After` (RFC 9110, section
+/// 10.2.3), and `retry-after-ms` and `x-should-retry` of the Stainless SDKs
+/// (<https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>).
+fn retry_headers(error: &ApiError, status: u16, headers: &mut HeaderMap) {
     const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
     const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-    if fault.is_retryable() && matches!(status, 409 | 429 | 503) {
-        let wait = fault.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
+    if error.is_retryable() && matches!(status, 409 | 429 | 503) {
+        let wait = error.retry_after().map_or(1_000, |wait| wait.as_millis().clamp(1, 60_000));
         let seconds = wait.div_ceil(1_000).to_string();
         for (name, value) in [(RETRY_AFTER, seconds), (RETRY_AFTER_MS, wait.to_string())] {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -104,24 +110,25 @@ fn retry_headers(fault: &ApiError, status: u16, headers: &mut HeaderMap) {
             }
         }
     }
-    // Said for every status: some clients retry even what can never succeed.
-    if !fault.is_retryable() {
+    // Sent with every status, because some clients retry errors that can never succeed.
+    if !error.is_retryable() {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     } else if matches!(status, 409 | 429) {
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("true"));
     }
 }
 
-fn plain_body(fault: &ApiError) -> (u16, Vec<u8>) {
-    // The statuses are the chat format's; only the shape is our own.
-    let (status, body) = CHAT_DIALECT.write_error(fault, "");
+fn plain_body(error: &ApiError) -> (u16, Vec<u8>) {
+    // Statuses are those of the chat format; only the body differs.
+    let (status, body) = CHAT_DIALECT.write_error(error, "");
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
         .and_then(|body| body.pointer("/error/code").cloned())
         .unwrap_or_default();
-    let mut body = serde_json::json!({ "success": false, "message": fault.message(), "code": code });
-    if let (Some(field), Some(told)) = (fault.param(), body.as_object_mut()) {
-        told.insert("field".to_owned(), field.into());
+    let mut body =
+        serde_json::json!({ "success": false, "message": error.message(), "code": code });
+    if let (Some(field), Some(object)) = (error.param(), body.as_object_mut()) {
+        object.insert("field".to_owned(), field.into());
     }
     (status, body.to_string().into_bytes())
 }

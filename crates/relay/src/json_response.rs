@@ -1,10 +1,10 @@
-//! JSON answers.
+//! JSON responses.
 
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
-/// A JSON answer.
+/// Returns a 200 response with a JSON body.
 pub fn json_response(body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     let headers = response.headers_mut();

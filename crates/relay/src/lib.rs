@@ -1,77 +1,77 @@
-//! The life of one call, on one screen. The file names are the steps.
+//! One call from request to settlement. The modules are the steps.
 //!
-//! `peek → route → admit → attempt (fetch, prepare, send, receive) → pump → settle`
+//! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → whole_reply or
+//! streamed_reply → settle`
 
+mod adapt;
 mod admit;
 mod attempt;
 mod call;
+mod call_options;
 mod dry_run;
 mod embeddings;
 mod engine;
 mod error_format;
-mod media_refs;
 pub mod file_store;
-mod adapt;
 mod funds;
 mod images;
-mod retry_plan;
 mod json_response;
+mod media_refs;
 mod prepare;
-mod streamed_reply;
 mod request_id;
-mod stream_pipeline;
+mod retry_plan;
 mod route;
-mod signature_cache;
 mod send;
 mod settle;
+mod signature_cache;
+mod stream_pipeline;
+mod streamed_reply;
 pub mod token_estimate;
 mod whole_reply;
-mod call_options;
 
-pub use call::{Call, CallRequest, BodyKind};
+pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
-pub use error_format::{ErrorFormat, with_allow_header, is_native_client};
+pub use error_format::{ErrorFormat, is_native_client, with_allow_header};
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
-pub use images::{ImageOutcome, ImageTask, ImageResult, generate_images, serve_images};
+pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use json_response::json_response;
-pub use streamed_reply::event_stream;
-pub use request_id::{RequestIds, RequestId};
-pub use stream_pipeline::reply_stamp;
+pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
+pub use stream_pipeline::reply_stamp;
+pub use streamed_reply::event_stream;
 
 use axum::response::Response;
 use canon::ApiError;
 use std::sync::Arc;
 
-/// Serves one call, from the caller's bytes to the provider's answer in the caller's format.
+/// Serves one chat call: from the caller's bytes to the provider's reply in the caller's format.
 pub async fn serve(call: Call) -> Result<Response, ApiError> {
     let call = Arc::new(call);
-    let (peek, route, named) = call.run_blocking(|| {
-        let peek = call.dialect.read_facts(&call.target, &call.body)?;
-        let route = route::find(&call, &peek)?;
-        let named = media_refs::MediaRefs::find_in(&call, peek.only_text)?;
-        Ok::<_, ApiError>((peek, route, named))
+    let (facts, route, media) = call.run_blocking(|| {
+        let facts = call.dialect.read_facts(&call.target, &call.body)?;
+        let route = route::find(&call, &facts)?;
+        let media = media_refs::MediaRefs::find_in(&call, facts.only_text)?;
+        Ok::<_, ApiError>((facts, route, media))
     })?;
     if call.dry_run {
-        return call.run_blocking(|| dry_run::dry_run(&call, &peek, &route, &named));
+        return call.run_blocking(|| dry_run::dry_run(&call, &facts, &route, &media));
     }
-    admit::check_token_rate(&call, &peek).await?;
-    let admitted = admit::admit(&call, &peek, &route, &named).await?;
+    admit::check_token_rate(&call, &facts).await?;
+    let admitted = admit::admit(&call, &facts, &route, &media).await?;
     admit::sync_journal(&call).await?;
-    attempt::attempt(&call, &peek, &route, admitted, named).await
+    attempt::attempt(&call, &facts, &route, admitted, media).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Futures are moved from step to step as a whole, so that what is rare and large in one has
-    /// to be boxed.
+    /// Futures are moved as a whole from step to step, so rare and large parts must be boxed.
     #[test]
-    fn the_future_of_a_call_is_small() {
+    fn serve_future_is_small() {
         fn size<A, F: Future>(_: impl Fn(A) -> F) -> usize {
             size_of::<F>()
         }

@@ -1,8 +1,12 @@
-//! Media named by address: every address is judged, and what a lane cannot get is got for it.
+//! Media that a request names by URL. Every URL is checked, and media that a lane cannot fetch
+//! itself are inlined.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{Blame, ChatRequest, ApiError, PartKind, Media, MediaKind, WireFormat, Part, MediaSource, ErrorKind};
+use canon::{
+    ApiError, Blame, ChatRequest, ErrorKind, Media, MediaKind, MediaSource, Part, PartKind,
+    WireFormat,
+};
 use catalog::{MediaFetch, Model};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
@@ -16,31 +20,31 @@ use upstream::{FetchAllowance, FetchError, FetchedMedia, MediaFetcher};
 use super::Call;
 use config::LiveLane;
 
-/// How many things are fetched for one call.
+/// Limit per call.
 const MAX_FETCHES: usize = 20;
-/// How many of them at once.
 const MAX_CONCURRENT_FETCHES: usize = 4;
-/// More tokens than any model makes of one picture.
+/// Upper bound of the tokens of one image.
 const MAX_IMAGE_TOKENS: u64 = 16_384;
-/// The window of a model of which the directory tells none; there is hardly a larger one.
+/// Assumed context window of a model without one in the catalogue.
 const DEFAULT_CONTEXT_TOKENS: u64 = 1 << 20;
 
-/// What a request names by address.
+/// Media URLs of a request.
 pub(super) struct MediaRefs {
     items: Vec<MediaRef>,
-    /// Places in `items` by address: a request may name hundreds of thousands.
+    /// Index in `items` by URL: a request may contain hundreds of thousands.
     index: HashMap<String, usize>,
-    /// What may still be fetched, shared by all lanes that are tried.
+    /// Bytes that may still be fetched, shared by all lanes that are tried.
     allowance: FetchAllowance,
 }
 
-/// One address, however often it is named.
+/// One URL, with every place it is used at.
 struct MediaRef {
     url: String,
-    /// Where it stands.
+    /// JSON paths of its uses.
     paths: Vec<String>,
     target: FetchTarget,
-    /// What is behind it, as far as the request tells; `None` where only its own format knows.
+    /// Kind of the media in the request; `None` if the parsed request does not contain
+    /// the URL.
     hint: Option<MediaHint>,
     inlined: OnceCell<Arc<InlineData>>,
 }
@@ -51,48 +55,48 @@ struct MediaHint {
     has_mime: bool,
 }
 
-/// Media as it stands in a request.
+/// Media as base64.
 #[derive(Debug)]
 struct InlineData {
     mime: String,
     data: String,
 }
 
-/// What was brought for a lane: addresses, and what takes their place.
+/// Inlined media of one lane by URL.
 #[derive(Default)]
 pub(super) struct InlinedMedia(Vec<(String, Arc<InlineData>)>);
 
 impl MediaRefs {
-    /// Finds what the request names and judges every address, whoever would have to go there.
-    /// A request that holds only text names nothing.
+    /// Finds the media URLs of a request and checks every one, even those that a provider would
+    /// fetch. A text-only request is not searched.
     pub(super) fn find_in(call: &Call, only_text: bool) -> Result<Self, ApiError> {
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
-        // In base64 four bytes stand for three.
+        // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let mut named = Self { items: Vec::new(), index: HashMap::new(), allowance };
+        let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
         let guard = call.config.media.fetcher.guard();
-        let addresses = match only_text {
+        let urls = match only_text {
             true => Vec::new(),
             false => dialects::media_urls(call.dialect.origin(), &call.body)?,
         };
-        for found in addresses {
-            if let Some(item) = named.item(&found.url) {
-                item.paths.push(found.path);
+        for media_url in urls {
+            if let Some(item) = refs.item(&media_url.url) {
+                item.paths.push(media_url.path);
                 continue;
             }
-            let target = guard
-                .check(&found.url)
-                .map_err(|e| ApiError::invalid(&*found.path, format!("`{}` {e}", found.path)))?;
-            let (url, places) = (found.url, vec![found.path]);
-            named.index.insert(url.clone(), named.items.len());
-            named.items.push(MediaRef { url, paths: places, target, hint: None, inlined: OnceCell::new() });
+            let target = guard.check(&media_url.url).map_err(|e| {
+                ApiError::invalid(&*media_url.path, format!("`{}` {e}", media_url.path))
+            })?;
+            let (url, paths) = (media_url.url, vec![media_url.path]);
+            refs.index.insert(url.clone(), refs.items.len());
+            refs.items.push(MediaRef { url, paths, target, hint: None, inlined: OnceCell::new() });
         }
-        if !named.items.is_empty()
+        if !refs.items.is_empty()
             && let Ok(mut chat) = call.dialect.read_request(&call.target, &call.body)
         {
-            for_each_media(&mut chat, &mut |media| named.note_kind(media));
+            for_each_media(&mut chat, &mut |media| refs.note_kind(media));
         }
-        Ok(named)
+        Ok(refs)
     }
 
     fn item(&mut self, url: &str) -> Option<&mut MediaRef> {
@@ -102,43 +106,45 @@ impl MediaRefs {
     fn note_kind(&mut self, media: &Media) {
         let MediaSource::Url { url, mime } = &media.source else { return };
         let item = self.item(url);
-        // What is a picture here and a file there is bounded and fetched as the file.
-        let file = |what: &MediaHint| what.kind != MediaKind::Image;
+        // A URL used both as image and as file is fetched and bounded as the file.
+        let file = |hint: &MediaHint| hint.kind != MediaKind::Image;
         if let Some(item) = item.filter(|item| !item.hint.as_ref().is_some_and(file)) {
             item.hint = Some(MediaHint { kind: media.kind, has_mime: mime.is_some() });
         }
     }
 
-    /// More tokens than the model makes of all that is named. How large it is, is not known when
-    /// money is set aside, and the bytes of a paper do not bound its pages: its window does.
+    /// Upper bound of the tokens that the model makes of all media.
+    ///
+    /// The sizes are unknown when money is reserved, and the bytes of a document do not bound its
+    /// pages. The context window does.
     pub(super) fn max_tokens(&self, model: &Model) -> u64 {
         let window = model.context_window.unwrap_or(DEFAULT_CONTEXT_TOKENS);
         let tokens = self.items.iter().map(|item| {
-            let picture = item.hint.is_some_and(|what| what.kind == MediaKind::Image);
-            let each = if picture { MAX_IMAGE_TOKENS.min(window) } else { window };
+            let is_image = item.hint.is_some_and(|hint| hint.kind == MediaKind::Image);
+            let each = if is_image { MAX_IMAGE_TOKENS.min(window) } else { window };
             each.saturating_mul(item.paths.len() as u64)
         });
         tokens.fold(0, u64::saturating_add)
     }
 
-    /// Brings what the lane cannot get by itself.
+    /// Fetches the media that the lane cannot fetch itself.
     pub(super) async fn inline(
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<InlinedMedia, ApiError> {
-        let wanted = self.refs_to_inline(call, lane, spoken)?;
+        let wanted = self.refs_to_inline(call, lane, lane_format)?;
         let fetcher = &call.config.media.fetcher;
         let mut fetches: Vec<BoxFuture<'_, _>> = Vec::with_capacity(wanted.len());
-        for (item, what) in wanted {
-            fetches.push(Box::pin(self.inline_one(fetcher, item, what)));
+        for (item, hint) in wanted {
+            fetches.push(Box::pin(self.inline_one(fetcher, item, hint)));
         }
         if fetches.is_empty() {
             return Ok(InlinedMedia::default());
         }
         let all = iter(fetches).buffer_unordered(MAX_CONCURRENT_FETCHES).try_collect();
-        // Boxed: most calls bring nothing and are not to carry it along.
+        // Boxed because most calls fetch nothing: the future of every call would grow by its size.
         Box::pin(all).await.map(InlinedMedia)
     }
 
@@ -146,48 +152,48 @@ impl MediaRefs {
         &self,
         fetcher: &MediaFetcher,
         item: &MediaRef,
-        what: MediaHint,
+        hint: MediaHint,
     ) -> Result<(String, Arc<InlineData>), ApiError> {
-        let got = item.inlined.get_or_try_init(|| self.fetch(fetcher, item, what)).await?;
+        let got = item.inlined.get_or_try_init(|| self.fetch(fetcher, item, hint)).await?;
         Ok((item.url.clone(), Arc::clone(got)))
     }
 
-    /// What would be brought, with nothing in it, and where it stands.
+    /// Returns empty media for a dry run, with the JSON paths of the URLs that would be fetched.
     pub(super) fn inline_placeholders(
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<(InlinedMedia, Vec<String>), ApiError> {
-        let (mut brought, mut places) = (InlinedMedia::default(), Vec::new());
-        for (item, what) in self.refs_to_inline(call, lane, spoken)? {
-            let mime = match what.kind {
+        let (mut inlined, mut paths) = (InlinedMedia::default(), Vec::new());
+        for (item, hint) in self.refs_to_inline(call, lane, lane_format)? {
+            let mime = match hint.kind {
                 MediaKind::Image => "image/png",
                 MediaKind::Audio => "audio/mpeg",
                 MediaKind::Video => "video/mp4",
                 MediaKind::Document => "application/pdf",
             };
-            let nothing = InlineData { mime: mime.to_owned(), data: String::new() };
-            brought.0.push((item.url.clone(), Arc::new(nothing)));
-            places.extend(item.paths.iter().cloned());
+            let placeholder = InlineData { mime: mime.to_owned(), data: String::new() };
+            inlined.0.push((item.url.clone(), Arc::new(placeholder)));
+            paths.extend(item.paths.iter().cloned());
         }
-        Ok((brought, places))
+        Ok((inlined, paths))
     }
 
     fn refs_to_inline(
         &self,
         call: &Call,
         lane: &LiveLane,
-        spoken: WireFormat,
+        lane_format: WireFormat,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
-        let with = |item| Some((item, needs_inlining(item, own, spoken, fetches)?));
+        let with = |item| Some((item, needs_inlining(item, own, lane_format, fetches)?));
         let wanted: Vec<(&MediaRef, MediaHint)> = self.items.iter().filter_map(with).collect();
         let refuse = |item: &MediaRef, why: &str| {
-            let place = item.first_path();
-            Err(ApiError::invalid(place, format!("`{place}` {why}")))
+            let path = item.first_path();
+            Err(ApiError::invalid(path, format!("`{path}` {why}")))
         };
         match (wanted.first(), wanted.get(MAX_FETCHES)) {
             (Some((item, _)), _) if !media.is_fetch_enabled => refuse(
@@ -196,7 +202,7 @@ impl MediaRefs {
             ),
             (_, Some((item, _))) => refuse(
                 item,
-                &format!("is one too many: at most {MAX_FETCHES} addresses are fetched for a request"),
+                &format!("is one too many: at most {MAX_FETCHES} URLs are fetched for a request"),
             ),
             (_, None) => Ok(wanted),
         }
@@ -206,50 +212,58 @@ impl MediaRefs {
         &self,
         fetcher: &MediaFetcher,
         item: &MediaRef,
-        what: MediaHint,
+        hint: MediaHint,
     ) -> Result<Arc<InlineData>, ApiError> {
-        match fetcher.fetch(&item.url, what.kind, &self.allowance).await {
+        match fetcher.fetch(&item.url, hint.kind, &self.allowance).await {
             Ok(FetchedMedia { mime, bytes }) => {
                 Ok(Arc::new(InlineData { mime, data: STANDARD.encode(bytes) }))
             }
             Err(FetchError::Busy) => {
-                let say = "too much is being fetched at this moment, retry later";
-                let fault = ApiError::new(ErrorKind::Overloaded, say).with_retry_after(Duration::from_secs(1));
-                // No lane is to blame, and another one would not help.
-                Err(fault.with_blame(Blame::Caller))
+                let message = "too much is being fetched at this moment, retry later";
+                let error = ApiError::new(ErrorKind::Overloaded, message)
+                    .with_retry_after(Duration::from_secs(1));
+                // No lane is at fault, and another one would not help.
+                Err(error.with_blame(Blame::Caller))
             }
             Err(e @ (FetchError::NotPublic | FetchError::Failed(_))) => {
-                Err(fetch_error(item, what, fetcher).with_log_note(e.to_string()))
+                Err(fetch_error(item, hint, fetcher).with_log_note(e.to_string()))
             }
         }
     }
 }
 
 impl MediaRef {
-    /// The first place it stands at.
     fn first_path(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
 }
 
-/// What must be brought to a lane, if this must.
-fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches: MediaFetch) -> Option<MediaHint> {
-    let what = item.hint?;
-    let takes = match (spoken, what.kind) {
+/// Returns the kind of a media URL that must be inlined for this lane; `None` if the URL can stay.
+fn needs_inlining(
+    item: &MediaRef,
+    own: WireFormat,
+    lane_format: WireFormat,
+    fetches: MediaFetch,
+) -> Option<MediaHint> {
+    let hint = item.hint?;
+    let accepts_media = match (lane_format, hint.kind) {
         (WireFormat::Chat | WireFormat::Native, _)
-        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => true,
-        // The translation tells that there is no place for it, wherever its bytes are.
+        | (WireFormat::Messages | WireFormat::Responses, MediaKind::Image | MediaKind::Document) => {
+            true
+        }
+        // The translation reports these as losses, inlined or not.
         (WireFormat::Messages | WireFormat::Responses, MediaKind::Audio | MediaKind::Video)
         | (WireFormat::Images, _) => false,
     };
-    // A film on such a site is no file behind an address: only a model that knows the site sees it.
-    let site = what.kind == MediaKind::Video
+    // A YouTube URL is not a file: only models that support the site can use it
+    // (<https://ai.google.dev/gemini-api/docs/video-understanding#youtube>).
+    let is_video_site = hint.kind == MediaKind::Video
         && matches!(&*item.target.host(), "youtu.be" | "youtube.com" | "www.youtube.com");
-    if !takes || site {
+    if !accepts_media || is_video_site {
         return None;
     }
-    let wordless = own != spoken
-        && match (spoken, what.kind) {
+    let cannot_express = own != lane_format
+        && match (lane_format, hint.kind) {
             (WireFormat::Chat, MediaKind::Audio | MediaKind::Document) => true,
             (
                 WireFormat::Chat
@@ -260,36 +274,36 @@ fn needs_inlining(item: &MediaRef, own: WireFormat, spoken: WireFormat, fetches:
                 MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
             ) => false,
         };
-    let cannot = match fetches {
+    let cannot_fetch = match fetches {
         MediaFetch::All => false,
-        // A caller in the provider's own format knows what it may leave out.
-        MediaFetch::Typed => own != spoken && !what.has_mime,
+        // A caller in the provider's own format knows which fields it can omit.
+        MediaFetch::Typed => own != lane_format && !hint.has_mime,
         MediaFetch::Nothing => true,
     };
-    // Where only we are let in, no provider can go.
-    (wordless || cannot || !item.target.is_public()).then_some(what)
+    // A provider cannot reach a URL that is not public.
+    (cannot_express || cannot_fetch || !item.target.is_public()).then_some(hint)
 }
 
-/// One sentence for every failure: it tells the rules, and nothing of what was found.
-fn fetch_error(item: &MediaRef, what: MediaHint, fetcher: &MediaFetcher) -> ApiError {
-    let thing = match what.kind {
+/// The same message for every failure. It states the rules and reveals nothing about the fetched
+/// address.
+fn fetch_error(item: &MediaRef, hint: MediaHint, fetcher: &MediaFetcher) -> ApiError {
+    let thing = match hint.kind {
         MediaKind::Image => "a picture",
         MediaKind::Audio => "sound",
         MediaKind::Video => "a video",
         MediaKind::Document => "a document",
     };
-    let (limits, place) = (fetcher.limits(), item.first_path());
-    let say = format!(
-        "`{place}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
+    let (limits, path) = (fetcher.limits(), item.first_path());
+    let message = format!(
+        "`{path}` could not be fetched: it must be a public HTTPS address that gives {thing} of at \
          most {} within {:?}",
         format_size(limits.max_bytes),
         limits.timeout
     );
-    let fault = ApiError::invalid(place, say);
-    if what.kind == MediaKind::Image { fault.with_code("failed_to_download_image") } else { fault }
+    let error = ApiError::invalid(path, message);
+    if hint.kind == MediaKind::Image { error.with_code("failed_to_download_image") } else { error }
 }
 
-/// A size as people write it.
 fn format_size(bytes: usize) -> String {
     const MIB: usize = 1 << 20;
     if bytes.is_multiple_of(MIB) {
@@ -300,19 +314,18 @@ fn format_size(bytes: usize) -> String {
 }
 
 impl InlinedMedia {
-    /// Whether nothing had to be brought.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts what was brought in the place of its address.
+    /// Replaces URLs by their inlined media.
     pub(super) fn replace_urls(&self, chat: &mut ChatRequest, own: WireFormat) {
         for_each_media(chat, &mut |media| {
-            let MediaSource::Url { url, mime: told } = &media.source else { return };
+            let MediaSource::Url { url, mime: declared } = &media.source else { return };
             let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
             let InlineData { mime, data } = &**inline;
-            // The native format takes a file of any kind without telling which.
-            if own == WireFormat::Native && told.is_none() {
+            // The native format accepts a file of any kind without a MIME type.
+            if own == WireFormat::Native && declared.is_none() {
                 media.kind = MediaKind::from_mime(mime);
             }
             media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };
@@ -320,13 +333,13 @@ impl InlinedMedia {
     }
 }
 
-/// Every piece of media of a conversation, those that tools gave included.
-fn for_each_media(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
-    fn visit_parts(parts: &mut [Part], see: &mut dyn FnMut(&mut Media)) {
+/// Visits all media of a request, including those in tool results.
+fn for_each_media(chat: &mut ChatRequest, visit: &mut dyn FnMut(&mut Media)) {
+    fn visit_parts(parts: &mut [Part], visit: &mut dyn FnMut(&mut Media)) {
         for part in parts {
             match &mut part.kind {
-                PartKind::Media(media) => see(media),
-                PartKind::ToolResult(result) => visit_parts(&mut result.parts, see),
+                PartKind::Media(media) => visit(media),
+                PartKind::ToolResult(result) => visit_parts(&mut result.parts, visit),
                 PartKind::Text { .. }
                 | PartKind::Refusal(_)
                 | PartKind::Thought(_)
@@ -339,6 +352,6 @@ fn for_each_media(chat: &mut ChatRequest, see: &mut dyn FnMut(&mut Media)) {
         }
     }
     for turn in &mut chat.turns {
-        visit_parts(&mut turn.parts, see);
+        visit_parts(&mut turn.parts, visit);
     }
 }

@@ -1,6 +1,6 @@
-//! One call's way through the lanes: which is tried first, which next, and when it is given up.
+//! Retry plan of a call: the first lane, the next lane, and the end of retries.
 
-use canon::{Blame, ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
 use std::time::Duration;
 use upstream::{AttemptFailure, LaneState};
 
@@ -9,20 +9,20 @@ use super::attempt::{classify_failure, may_have_run};
 use super::route::Candidate;
 use crate::request_id;
 
-/// How often a call is sent at most, unless there are more lanes than that.
+/// Limit of attempts, unless there are more candidates than that.
 const MAX_ATTEMPTS: u32 = 3;
-/// How long a lane that asked for it is waited for when there is no other.
+/// Longest wait for a lane that asked for a pause, if there is no other.
 const MAX_LANE_WAIT: Duration = Duration::from_secs(2);
-/// How long a retry waits for others to prove that its lane is worth it.
+/// Longest wait for the retry budget of a lane. Successful calls of others refill it.
 const MAX_BUDGET_WAIT: Duration = Duration::from_millis(300);
-/// The first pause before the same lane is tried again.
+/// First pause before a retry on the same lane.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// One call's way through the lanes.
+/// Lanes that a call may still try.
 pub(super) struct RetryPlan {
-    /// Every lane with every credential, in the order in which to try them.
+    /// Every lane with every credential, in the order to try them.
     candidates: Vec<Candidate>,
-    /// How many of them, from the front, were looked at.
+    /// Number of candidates considered so far.
     considered: usize,
     retries: u32,
     used_new_connection: bool,
@@ -30,128 +30,156 @@ pub(super) struct RetryPlan {
 }
 
 impl RetryPlan {
-    pub(super) fn new(picks: Vec<Candidate>) -> Self {
-        Self { candidates: picks, considered: 0, retries: 0, used_new_connection: false, has_waited: false }
+    pub(super) fn new(candidates: Vec<Candidate>) -> Self {
+        Self {
+            candidates,
+            considered: 0,
+            retries: 0,
+            used_new_connection: false,
+            has_waited: false,
+        }
     }
 
-    /// Whether more than one try was paid for.
+    /// Returns true if a retry was taken from a budget.
     pub(super) const fn has_retried(&self) -> bool {
         self.retries > 0
     }
 
-    /// The first lane to try, whatever its state: the last one is never given up. Only those that
-    /// asked to be left alone are, if that takes longer than a caller should wait.
-    pub(super) async fn first_candidate(&mut self, call: &Call) -> Result<Candidate, Option<ApiError>> {
-        let pick = self.candidates.first().cloned().ok_or(None)?;
+    /// Returns the first lane, even one in poor health, because the last lane is never given up.
+    ///
+    /// Fails only if the lane asked for a pause that is longer than a caller should wait.
+    pub(super) async fn first_candidate(
+        &mut self,
+        call: &Call,
+    ) -> Result<Candidate, Option<ApiError>> {
+        let candidate = self.candidates.first().cloned().ok_or(None)?;
         self.considered = 1;
-        let LaneState::Busy(left) = pick.standing(call.engine.monotonic_micros()) else {
-            return Ok(pick);
+        let LaneState::Busy(left) = candidate.standing(call.engine.monotonic_micros()) else {
+            return Ok(candidate);
         };
-        if self.wait_for_lane(call, &pick, left).await {
-            return Ok(pick);
+        if self.wait_for_lane(call, &candidate, left).await {
+            return Ok(candidate);
         }
-        let (trouble, say) = if pick.health.is_rate_limited() {
+        let (kind, message) = if candidate.health.is_rate_limited() {
             (ErrorKind::RateLimited, "the model's provider is at its rate limit, retry later")
         } else {
             (ErrorKind::Overloaded, "the model is overloaded, retry later")
         };
-        let note = format!("lane {} asked to be left alone", pick.lane.name);
-        let fault = ApiError::new(trouble, say).with_blame(Blame::Upstream).with_retry_after(to_duration(left));
-        Err(Some(fault.with_log_note(note)))
+        let note = format!("lane {} asked for a pause", candidate.lane.name);
+        let error = ApiError::new(kind, message)
+            .with_blame(Blame::Upstream)
+            .with_retry_after(to_duration(left));
+        Err(Some(error.with_log_note(note)))
     }
 
-    /// The next lane to try after that one failed, or none.
+    /// Returns the next lane after a failure; `None` to give up.
     pub(super) async fn next_candidate(
         &mut self,
         call: &Call,
         last: &Candidate,
-        fault: &ApiError,
+        error: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if fault.progress() == Some(UpstreamProgress::StaleConnection) && !std::mem::replace(&mut self.used_new_connection, true) {
+        if error.progress() == Some(UpstreamProgress::StaleConnection)
+            && !std::mem::replace(&mut self.used_new_connection, true)
+        {
             return Some(Candidate { new_connection: true, ..last.clone() });
         }
-        if may_have_run(fault) && !call.config.resend_uncertain_calls {
+        if may_have_run(error) && !call.config.resend_uncertain_calls {
             return None;
         }
         match self.next_lane(call).await {
-            Some(pick) => Some(pick),
-            None => self.repeat_lane(call, last, fault, attempts).await,
+            Some(candidate) => Some(candidate),
+            None => self.repeat_lane(call, last, error, attempts).await,
         }
     }
 
-    /// The next lane that is expected to answer. The others are not pushed further by retries.
+    /// Returns the next lane that is expected to answer. Retries would only add load to the others.
     pub(super) async fn next_lane(&mut self, call: &Call) -> Option<Candidate> {
         let now = call.engine.monotonic_micros();
-        while let Some(pick) = self.candidates.get(self.considered) {
+        while let Some(candidate) = self.candidates.get(self.considered) {
             self.considered += 1;
-            let standing = pick.standing(now);
+            let standing = candidate.standing(now);
             if matches!(standing, LaneState::Good | LaneState::Probing) {
-                let pick = pick.clone();
-                return self.take_retry(call, pick).await;
+                let candidate = candidate.clone();
+                return self.take_retry(call, candidate).await;
             }
         }
         None
     }
 
-    /// There is no other lane: the ones there are once more, if that makes sense.
+    /// Returns a lane that was tried before, if a repetition can succeed.
     async fn repeat_lane(
         &mut self,
         call: &Call,
         last: &Candidate,
-        fault: &ApiError,
+        error: &ApiError,
         attempts: u32,
     ) -> Option<Candidate> {
-        if attempts >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS)) {
+        if attempts
+            >= MAX_ATTEMPTS.max(u32::try_from(self.candidates.len()).unwrap_or(MAX_ATTEMPTS))
+        {
             return None;
         }
         let now = call.engine.monotonic_micros();
-        // Only a time that was named is waited for.
-        if matches!(classify_failure(fault), AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))) {
-            let left = |pick: &Candidate| match pick.standing(now) {
+        // Only an announced wait is worth waiting for.
+        if matches!(
+            classify_failure(error),
+            AttemptFailure::RateLimited(Some(_)) | AttemptFailure::Overloaded(Some(_))
+        ) {
+            let left = |candidate: &Candidate| match candidate.standing(now) {
                 LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
                 LaneState::Good | LaneState::Probing => 0,
             };
-            let soonest = self.candidates.iter().min_by_key(|pick| left(pick)).cloned()?;
+            let soonest =
+                self.candidates.iter().min_by_key(|candidate| left(candidate)).cloned()?;
             return match self.wait_for_lane(call, &soonest, left(&soonest)).await {
                 true => self.take_retry(call, soonest).await,
                 false => None,
             };
         }
-        let repeats = match fault.progress() {
-            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => {
-                !matches!(classify_failure(fault), AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_))
-            }
-            Some(UpstreamProgress::NotSent) => fault.kind() != ErrorKind::Timeout,
+        let repeats = match error.progress() {
+            Some(UpstreamProgress::Answered(408 | 409 | 425 | 500..)) => !matches!(
+                classify_failure(error),
+                AttemptFailure::RateLimited(_) | AttemptFailure::Overloaded(_)
+            ),
+            Some(UpstreamProgress::NotSent) => error.kind() != ErrorKind::Timeout,
             Some(UpstreamProgress::Refused) => true,
-            Some(UpstreamProgress::Answered(_) | UpstreamProgress::StaleConnection | UpstreamProgress::Sent) | None => false,
+            Some(
+                UpstreamProgress::Answered(_)
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Sent,
+            )
+            | None => false,
         };
         if !repeats || last.standing(now) != LaneState::Good {
             return None;
         }
-        let pick = self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
-        // Callers that failed together should not come back together.
+        let candidate =
+            self.take_retry(call, Candidate { new_connection: false, ..last.clone() }).await?;
+        // Jitter: callers that failed together must not return together.
         let spread = u32::try_from(request_id::random_from_id(&call.id) % 100).unwrap_or(0);
         let pause = FIRST_RETRY_PAUSE.saturating_mul(self.retries) * (100 + spread) / 150;
-        if pause > call.time_left(&pick.lane.timeouts) {
+        if pause > call.time_left(&candidate.lane.timeouts) {
             return None;
         }
         tokio::time::sleep(pause).await;
-        Some(pick)
+        Some(candidate)
     }
 
-    /// Takes a retry from the lane's budget. A lane against which nothing is held is worth a short
-    /// wait: others may be proving at this moment that it answers.
-    async fn take_retry(&mut self, call: &Call, pick: Candidate) -> Option<Candidate> {
+    /// Takes a retry from the budget of the lane.
+    ///
+    /// A healthy lane is worth a short wait: successful calls of others refill its budget.
+    async fn take_retry(&mut self, call: &Call, candidate: Candidate) -> Option<Candidate> {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
-        while !pick.lane.retry_budget.try_take(call.engine.monotonic_micros()) {
-            let patience = MAX_BUDGET_WAIT.min(call.time_left(&pick.lane.timeouts));
-            if !pick.health.has_no_recent_failure() || waited >= patience {
+        while !candidate.lane.retry_budget.try_take(call.engine.monotonic_micros()) {
+            let max_wait = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
+            if !candidate.health.has_no_recent_failure() || waited >= max_wait {
                 tracing::warn!(
-                    lane.name = pick.lane.name,
-                    "`{}` is not tried again: its budget of retries is used up",
-                    pick.lane.name
+                    lane.name = candidate.lane.name,
+                    "`{}` is not retried: its retry budget is used up",
+                    candidate.lane.name
                 );
                 return None;
             }
@@ -159,13 +187,13 @@ impl RetryPlan {
             waited += POLL_INTERVAL;
         }
         self.retries += 1;
-        (call.time_left(&pick.lane.timeouts) > Duration::ZERO).then_some(pick)
+        (call.time_left(&candidate.lane.timeouts) > Duration::ZERO).then_some(candidate)
     }
 
-    /// Waits until a lane may be asked again, once per call, and not for long.
-    async fn wait_for_lane(&mut self, call: &Call, pick: &Candidate, left: i64) -> bool {
+    /// Waits for a lane that asked for a pause. At most once per call.
+    async fn wait_for_lane(&mut self, call: &Call, candidate: &Candidate, left: i64) -> bool {
         let left = to_duration(left);
-        let fits = left <= MAX_LANE_WAIT && left < call.time_left(&pick.lane.timeouts);
+        let fits = left <= MAX_LANE_WAIT && left < call.time_left(&candidate.lane.timeouts);
         if !fits || std::mem::replace(&mut self.has_waited, true) {
             return false;
         }

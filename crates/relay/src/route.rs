@@ -1,50 +1,50 @@
-//! Model id → the lanes that serve it, in the order in which this call tries them.
+//! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, ErrorKind, WireFormat};
 use catalog::ModelKind;
 use dialects::RequestFacts;
 use memchr::memmem;
 use std::sync::Arc;
-use upstream::{LaneCandidate, HealthTracker, LaneState};
+use upstream::{HealthTracker, LaneCandidate, LaneState};
 
 use super::Call;
 use crate::request_id;
-use config::{LiveLane, LaneOrder, Route};
+use config::{LaneOrder, LiveLane, Route};
 
-/// How much of a conversation's beginning tells it apart. Shorter ones are no provider's cache
-/// worth a detour.
+/// Length of the prefix that identifies a conversation. Shorter ones are not worth routing to a
+/// provider's prompt cache.
 const AFFINITY_PREFIX_BYTES: usize = 2 << 10;
-/// How far into a body the beginning of the conversation is looked for.
+/// Part of the body that is searched for the start of the conversation.
 const AFFINITY_SEARCH_BYTES: usize = 4 << 10;
-/// How long a provider that is full is waited for where there is no other, in microseconds.
+/// Wait for a provider at its `max_in_flight` if there is no other.
 const FULL_PROVIDER_WAIT_MICROS: i64 = 100_000;
-/// The output by which prices are compared, in tokens.
+/// Output size at which prices are compared.
 const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
-/// The route of the model asked for, if it exists, converses, and the key may use it.
-pub fn find(call: &Call, peek: &RequestFacts) -> Result<Arc<Route>, ApiError> {
-    // Image models that are served as a conversation converse like any other.
+/// Returns the route of a chat model, if it exists and the key may use it.
+pub fn find(call: &Call, facts: &RequestFacts) -> Result<Arc<Route>, ApiError> {
+    // Image models behind a chat format count as chat models.
     let converses = |route: &Arc<Route>| {
-        let mut spoken = route.lanes.iter().flat_map(|lane| &lane.formats);
-        route.model.kind == ModelKind::Image && spoken.any(|own| dialects::get(*own).is_some())
+        let mut formats = route.lanes.iter().flat_map(|lane| &lane.formats);
+        route.model.kind == ModelKind::Image && formats.any(|own| dialects::get(*own).is_some())
     };
-    let kind = match call.config.routes.get(&*peek.model) {
+    let kind = match call.config.routes.get(&*facts.model) {
         Some(route) if converses(route) => ModelKind::Image,
         Some(_) | None => ModelKind::Chat,
     };
-    find_kind(call, &peek.model, kind)
+    find_kind(call, &facts.model, kind)
 }
 
-/// The route of the model asked for, if it exists, is of that kind, and the key may use it.
-pub fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
+/// Returns the route of a model of this kind, if it exists and the key may use it.
+pub(super) fn find_kind(call: &Call, model: &str, kind: ModelKind) -> Result<Arc<Route>, ApiError> {
     let route = call.config.routes.get(model).ok_or_else(|| unknown_model(model))?;
     if route.model.kind != kind {
         return Err(wrong_kind_error(model, route.model.kind));
     }
-    // A key may name a model by its own id or by the alias it is asked for.
+    // A key may list a model by its id or by an alias.
     if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
-        let say = format!("this API key may not use the model `{model}`");
-        return Err(ApiError::new(ErrorKind::Forbidden, say));
+        let message = format!("this API key may not use the model `{model}`");
+        return Err(ApiError::new(ErrorKind::Forbidden, message));
     }
     Ok(Arc::clone(route))
 }
@@ -58,82 +58,92 @@ fn wrong_kind_error(model: &str, kind: ModelKind) -> ApiError {
     ApiError::new(ErrorKind::UnknownModel, format!("`{model}` is {what}; it is served at {path}"))
 }
 
-/// A lane with the credential to use on it.
+/// A lane with one of its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) lane: Arc<LiveLane>,
-    /// The place of the credential.
     pub(super) credential_index: usize,
-    /// Whether to open a connection of its own.
+    /// True if the request must open a new connection.
     pub(super) new_connection: bool,
     pub(super) health: Arc<HealthTracker>,
 }
 
 impl Candidate {
-    /// How it stands. A provider at which as many calls run as may is one that is pressed: not by
-    /// its own word, but by the operator's.
+    /// Returns the health of the candidate. Treats a provider at its `max_in_flight` as busy.
     pub(super) fn standing(&self, now: i64) -> LaneState {
         match self.health.state(now) {
-            LaneState::Good | LaneState::Probing if self.lane.is_full() => LaneState::Busy(FULL_PROVIDER_WAIT_MICROS),
+            LaneState::Good | LaneState::Probing if self.lane.is_full() => {
+                LaneState::Busy(FULL_PROVIDER_WAIT_MICROS)
+            }
             standing => standing,
         }
     }
 }
 
-/// Every lane that may serve the call with every credential, in the order in which to try them.
+/// Returns every lane that may serve the call, with every credential, in the order to try them.
 pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
-    let runs = if by_price { price_ranks(call, route) } else { Vec::new() };
-    let mut picks = Vec::with_capacity(route.lanes.len());
-    let mut contenders: Vec<LaneCandidate> = Vec::new();
-    let mut equals = false;
-    for (place, lane) in route.lanes.iter().enumerate() {
+    let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
+    let mut candidates = Vec::with_capacity(route.lanes.len());
+    let mut lane_candidates: Vec<LaneCandidate> = Vec::new();
+    let mut has_ties = false;
+    for (index, lane) in route.lanes.iter().enumerate() {
         if lane.served_model.id != route.model.id && !call.key.may_use(&lane.served_model.id) {
             continue;
         }
-        let run = runs.get(place).copied().unwrap_or(lane.priority);
-        for (credential, seat) in lane.slots.iter().enumerate() {
-            let health = Arc::clone(&seat.health);
-            let pick = Candidate { lane: Arc::clone(lane), credential_index: credential, new_connection: false, health };
-            #[expect(clippy::cast_precision_loss, reason = "nobody has that many credentials")]
+        let priority = ranks.get(index).copied().unwrap_or(lane.priority);
+        for (credential, slot) in lane.slots.iter().enumerate() {
+            let health = Arc::clone(&slot.health);
+            let candidate = Candidate {
+                lane: Arc::clone(lane),
+                credential_index: credential,
+                new_connection: false,
+                health,
+            };
+            #[expect(clippy::cast_precision_loss, reason = "a lane has few credentials")]
             let weight = f64::from(lane.weight) / lane.slots.len() as f64;
-            equals |= contenders.last().is_some_and(|last| last.priority == run);
-            contenders.push(LaneCandidate {
-                priority: run,
+            has_ties |= lane_candidates.last().is_some_and(|last| last.priority == priority);
+            lane_candidates.push(LaneCandidate {
+                priority,
                 weight,
-                hash_key: seat.hash_key,
-                state: pick.standing(now),
-                pending: pick.health.pending(),
-                latency: pick.health.latency(now),
+                hash_key: slot.hash_key,
+                state: candidate.standing(now),
+                pending: candidate.health.pending(),
+                latency: candidate.health.latency(now),
             });
-            picks.push(pick);
+            candidates.push(candidate);
         }
     }
-    if picks.len() < 2 {
-        return picks;
+    if candidates.len() < 2 {
+        return candidates;
     }
-    let print = if equals { conversation_hash(call) } else { None };
-    let draw = print.unwrap_or_else(|| request_id::random_from_id(&call.id));
-    let order = upstream::order_lanes(&contenders, draw, print.is_some());
-    order.into_iter().filter_map(|place| picks.get(place).cloned()).collect()
+    let affinity = if has_ties { conversation_hash(call) } else { None };
+    let seed = affinity.unwrap_or_else(|| request_id::random_from_id(&call.id));
+    let order = upstream::order_lanes(&lane_candidates, seed, affinity.is_some());
+    order.into_iter().filter_map(|index| candidates.get(index).cloned()).collect()
 }
 
-/// The place of each lane when the cheapest goes first. Lanes of the same price stay in their
-/// order; fallbacks stay behind.
+/// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.
 fn price_ranks(call: &Call, route: &Route) -> Vec<u32> {
     let input = call.body.len() as u64 / 4;
     let price = |lane: &LiveLane| {
-        (lane.served_model.id != route.model.id, lane.prices.max_cost(input, COMPARED_OUTPUT_TOKENS), lane.priority)
+        (
+            lane.served_model.id != route.model.id,
+            lane.prices.max_cost(input, COMPARED_OUTPUT_TOKENS),
+            lane.priority,
+        )
     };
     let mut sorted: Vec<_> = route.lanes.iter().map(|lane| price(lane)).collect();
     sorted.sort_unstable();
     sorted.dedup();
-    let place = |lane: &LiveLane| sorted.iter().position(|one| *one == price(lane)).unwrap_or(0);
-    route.lanes.iter().map(|lane| u32::try_from(place(lane)).unwrap_or(u32::MAX)).collect()
+    let rank = |lane: &LiveLane| sorted.iter().position(|other| *other == price(lane)).unwrap_or(0);
+    route.lanes.iter().map(|lane| u32::try_from(rank(lane)).unwrap_or(u32::MAX)).collect()
 }
 
-/// What tells a conversation apart: its first part, which stays the same from turn to turn and is
-/// what providers cache. Taken from the bytes as they are; `None` when there is too little of it.
+/// Hash of the start of a conversation, which is the same in every turn and is the part that
+/// providers cache. Calls of one conversation then go to the same lane.
+///
+/// Taken from the raw bytes; `None` if the conversation is too short.
 fn conversation_hash(call: &Call) -> Option<u64> {
     let names: [&[u8]; 2] = match call.dialect.origin() {
         WireFormat::Chat | WireFormat::Images => [b"\"messages\"", b"\"input\""],
@@ -141,13 +151,13 @@ fn conversation_hash(call: &Call) -> Option<u64> {
         WireFormat::Responses => [b"\"input\"", b"\"instructions\""],
         WireFormat::Native => [b"\"contents\"", b"\"systemInstruction\""],
     };
-    let near = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
-    let begin = names.iter().filter_map(|name| memmem::find(near, name)).min()?;
+    let head = call.body.get(..AFFINITY_SEARCH_BYTES.min(call.body.len()))?;
+    let begin = names.iter().filter_map(|name| memmem::find(head, name)).min()?;
     let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
     Some(u64::from(crc32fast::hash(prefix)))
 }
 
-/// No such model; what was asked for is repeated, but not at length.
+/// Error for an unknown model. Repeats a short form of the requested id.
 pub fn unknown_model(id: &str) -> ApiError {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
     ApiError::new(

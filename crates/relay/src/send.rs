@@ -1,84 +1,86 @@
-//! One request to a lane, and what comes back instead of an answer.
+//! One request to a lane, and the errors of its provider.
 
-use canon::{ApiError, UpstreamProgress, ErrorKind};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
 use dialects::{Dialect, ProviderRequest};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
-use transport::{ClientResponse, ClientBody};
+use transport::{ClientBody, ClientResponse};
 use upstream::{SendOptions, suggested_wait};
 
 use super::Call;
-use super::route::Candidate;
 use super::call_options::HOPS_HEADER;
+use super::route::Candidate;
 
-/// How much of a provider's error is read.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
-/// How long a provider may take to tell its error.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends a request to a lane; anything but a 200 is a fault.
+/// Sends a request to a lane. Any status but 200 is an error.
 pub(super) async fn send(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
-    send_with_headers(call, pick, dialect, headers, outgoing).await
+    send_with_headers(call, candidate, dialect, headers, outgoing).await
 }
 
-/// The same with these headers.
+/// Sends a request with these headers. Any status but 200 is an error.
 pub(super) async fn send_with_headers(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     headers: HeaderMap,
     outgoing: ProviderRequest,
 ) -> Result<ClientResponse, ApiError> {
-    let (provider, how) = (&pick.lane.provider, send_options(call, pick));
+    let (provider, options) = (&candidate.lane.provider, send_options(call, candidate));
     let pieces = outgoing.body.into_segments();
-    let answer = provider.send(&outgoing.path, headers, pieces, &how).await?;
+    let answer = provider.send(&outgoing.path, headers, pieces, &options).await?;
     check_status(call, dialect, answer).await
 }
 
-/// Asks a lane at a path, or at an address of its provider's; anything but a 200 is a fault.
+/// Sends a GET request to a path or URL of the lane's provider. Any status but 200 is an error.
 pub(super) async fn get_from_lane(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     dialect: &'static dyn Dialect,
     at: &str,
 ) -> Result<ClientResponse, ApiError> {
     let headers = request_headers(call, dialect);
-    let answer = pick.lane.provider.get(at, headers, &send_options(call, pick)).await?;
+    let answer = candidate.lane.provider.get(at, headers, &send_options(call, candidate)).await?;
     check_status(call, dialect, answer).await
 }
 
-fn send_options(call: &Call, pick: &Candidate) -> SendOptions {
-    let timeouts = &pick.lane.timeouts;
+fn send_options(call: &Call, candidate: &Candidate) -> SendOptions {
+    let timeouts = &candidate.lane.timeouts;
     SendOptions {
-        credential: pick.credential_index,
-        new_connection: pick.new_connection,
+        credential: candidate.credential_index,
+        new_connection: candidate.new_connection,
         connect: timeouts.connect,
         first_byte: timeouts.first_byte.min(call.time_left(timeouts)),
     }
 }
 
-/// The answer, if it is a good one.
-async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: ClientResponse) -> Result<ClientResponse, ApiError> {
+/// Converts an error status into an error.
+async fn check_status(
+    call: &Call,
+    dialect: &'static dyn Dialect,
+    answer: ClientResponse,
+) -> Result<ClientResponse, ApiError> {
     let status = answer.status;
     if status == 200 {
         return Ok(answer);
     }
-    let (told, body) = Box::pin(read_error_body(answer)).await;
+    let (response_headers, body) = Box::pin(read_error_body(answer)).await;
     if (400..600).contains(&status) {
-        let fault = dialect.read_error(status, &body);
+        let error = dialect.read_error(status, &body);
         let hint = matches!(status, 429 | 503 | 529)
-            .then(|| suggested_wait(&told, &body, call.engine.clock.now()))
+            .then(|| suggested_wait(&response_headers, &body, call.engine.clock.now()))
             .flatten();
         return Err(match hint {
-            Some(wait) => fault.with_retry_after(wait),
-            None => fault,
+            Some(wait) => error.with_retry_after(wait),
+            None => error,
         });
     }
     Err(ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
@@ -86,7 +88,7 @@ async fn check_status(call: &Call, dialect: &'static dyn Dialect, answer: Client
         .with_log_note(format!("status {status}")))
 }
 
-/// The headers of the lane's format, and on the same-dialect road the caller's own.
+/// Returns the headers of the lane's format, plus the caller's forwarded ones if the formats agree.
 pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> HeaderMap {
     let same = dialect.origin() == call.dialect.origin();
     let mut headers = if same { call.forwarded_headers.clone() } else { HeaderMap::new() };
@@ -103,7 +105,7 @@ pub(super) fn request_headers(call: &Call, dialect: &'static dyn Dialect) -> Hea
     headers
 }
 
-/// What a provider says of its error, as far as it says it soon and briefly.
+/// Reads an error body within its limits of size and time.
 async fn read_error_body(answer: ClientResponse) -> (HeaderMap, Vec<u8>) {
     let mut body: ClientBody = answer.body;
     let mut read = Vec::new();

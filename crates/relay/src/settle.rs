@@ -1,14 +1,16 @@
-//! Settlement: usage → cost → charge, exactly once, also when the caller vanishes.
+//! Settlement: usage → cost → charge, exactly once, even if the caller disconnects.
 
-use canon::{Blame, Charge, ApiError, Loss, Losses, Money, UpstreamProgress, ServiceTier, ErrorKind, Usage};
-use catalog::{ModelKind, Model, ImageSpec, ModelPrices, BilledTier, BilledUnits};
-use dialects::{RequestFacts, ReplyMeter};
+use canon::{
+    ApiError, Blame, Charge, ErrorKind, Loss, Losses, Money, ServiceTier, UpstreamProgress, Usage,
+};
+use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices};
+use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{EndedBy, LedgerEntry, CallOutcome, CallProgress, HoldTicket, FailedAttempt};
+use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
-use upstream::{AttemptFailure, InFlightSlot, AttemptGuard};
+use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
 use super::route::Candidate;
@@ -16,18 +18,19 @@ use crate::engine::Engine;
 use access::limits::RatePermit;
 use telemetry::TraceContext;
 
-/// Bytes a token has, roughly, where a count must be estimated.
+/// Average bytes of a token, for estimates.
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
-/// More bytes than this no tokeniser puts into a token, on the average of an answer in words.
+/// Bytes per token that no tokeniser exceeds on the average of a text reply.
 const MAX_BYTES_PER_TOKEN: u64 = 16;
 
-/// Bytes that would end an item of a list in a header, or are not allowed in one.
+/// Bytes that would end an item of a header list or are invalid in a header.
 const UNSAFE_IN_LIST: AsciiSet = CONTROLS.add(b' ').add(b',').add(b'"').add(b'%');
 
-/// The running tab of one call. Boxed: it moves from step to step, and there is much on it.
+/// Account of one call. Boxed because it is large and moves from step to step.
 pub(super) type BoxedAccount = Box<CallAccount>;
 
-/// What is on a tab. Dropped before it was closed, it is closed as the caller's leaving.
+/// Reservation, usage and ledger entry of one call. Dropping an open account settles the call as
+/// one whose caller left.
 pub(super) struct CallAccount {
     engine: Arc<Engine>,
     prices: Arc<ModelPrices>,
@@ -35,37 +38,35 @@ pub(super) struct CallAccount {
     dialect: &'static str,
     kind: ModelKind,
     input_bytes: u64,
-    /// The most tokens the prompt was taken for when money was set aside.
+    /// Upper bound of the prompt that money was reserved for.
     max_input_tokens: u64,
-    /// The model's whole window, where it is known, and how often a call may fill it.
+    /// Context window of the model, and how often a call may fill it.
     context_window: Option<u64>,
     rounds: u64,
-    /// The tier asked for.
     requested_tier: Option<ServiceTier>,
-    /// Size and quality of the pictures, where it is about pictures and they are known.
+    /// Size and quality of the images, if known.
     image_spec: (Option<String>, Option<String>),
     meter: ReplyMeter,
-    /// When the lane at work was asked.
+    /// Time at which the current lane was asked.
     attempt_started: Instant,
-    /// The output limit for all answers together, where the money lowered it.
+    /// Output limit over all candidates, if the money lowered it.
     lowered_limit: Option<u64>,
-    /// How many bytes of words surely cost more than was set aside; none where an answer is not of
-    /// words alone.
+    /// Size of a text reply that costs more than the reservation; `None` for other replies.
     max_reply_bytes: Option<u64>,
     ended_by: Option<EndedBy>,
     trace: Option<TraceContext>,
     entry: LedgerEntry,
     losses: Losses,
     hold: Option<HoldTicket>,
-    /// The lane's part in it, while one is at work, and its place at the provider.
+    /// Health record and provider slot of the current attempt.
     attempt: Option<(AttemptGuard, InFlightSlot)>,
-    /// Its place within limits, given back with the money.
+    /// Closed together with the account.
     rate_permit: Option<Arc<RatePermit>>,
 }
 
 impl CallAccount {
-    /// A tab on which nothing is set aside yet.
-    pub(super) fn new(call: &Call, peek: &RequestFacts, model: &Model) -> BoxedAccount {
+    /// Creates an account without a reservation.
+    pub(super) fn new(call: &Call, facts: &RequestFacts, model: &Model) -> BoxedAccount {
         let (now, prices) = (call.engine.clock.now(), &model.prices);
         Box::new(Self {
             engine: Arc::clone(&call.engine),
@@ -76,8 +77,8 @@ impl CallAccount {
             input_bytes: call.body.len() as u64,
             max_input_tokens: call.body.len() as u64,
             context_window: model.context_window,
-            rounds: u64::from(peek.candidates.max(1)).saturating_mul(peek.max_searches + 1),
-            requested_tier: peek.service_tier.clone(),
+            rounds: u64::from(facts.candidates.max(1)).saturating_mul(facts.max_searches + 1),
+            requested_tier: facts.service_tier.clone(),
             image_spec: (None, None),
             meter: ReplyMeter::default(),
             attempt_started: call.arrived,
@@ -97,11 +98,11 @@ impl CallAccount {
                 ended: now,
                 first_byte_us: None,
                 dialect: call.dialect.origin().as_str().to_owned(),
-                model: peek.model.clone(),
+                model: facts.model.clone(),
                 lane: String::new(),
                 attempts: 0,
                 failed: Vec::new(),
-                stream: peek.stream,
+                stream: facts.stream,
                 status: 503,
                 outcome: CallOutcome::CallerLeft,
                 usage: Usage::default(),
@@ -116,35 +117,41 @@ impl CallAccount {
         })
     }
 
-    /// Money was set aside: for a prompt of so many tokens, and for so much output if that is less
-    /// than was asked for.
-    pub(super) fn attach_hold(mut self: BoxedAccount, ticket: HoldTicket, input: u64, lowered: Option<u64>) -> BoxedAccount {
+    /// Attaches the reservation: for `input` prompt tokens, and for `lowered_limit` output tokens
+    /// if that is less than requested.
+    pub(super) fn attach_hold(
+        mut self: BoxedAccount,
+        hold: HoldTicket,
+        input: u64,
+        lowered_limit: Option<u64>,
+    ) -> BoxedAccount {
         self.max_input_tokens = input;
         self.engine.metrics.running_calls.inc();
-        self.hold = Some(ticket);
-        self.lowered_limit = lowered;
+        self.hold = Some(hold);
+        self.lowered_limit = lowered_limit;
         self
     }
 
-    /// No money was set aside; the refusal is noted.
-    pub(super) fn record_refusal(mut self, fault: ApiError) -> ApiError {
+    /// Records a call whose reservation was refused.
+    pub(super) fn record_refusal(mut self, error: ApiError) -> ApiError {
         self.entry.outcome = CallOutcome::Failed;
-        let over = fault.kind() == ErrorKind::QuotaExceeded;
+        let over = error.kind() == ErrorKind::QuotaExceeded;
         self.entry.status = if over { 429 } else { 503 };
         self.entry.ended_by = if over { EndedBy::Cap } else { EndedBy::Operator };
         self.engine.metrics.record_call(self.dialect, &self.entry);
         self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         self.engine.funds.open_calls.record_unheld(std::mem::take(&mut self.entry));
-        fault
+        error
     }
 
-    /// A lane is tried, if there is room at its provider: what it says from here on is paid at its
-    /// price.
-    pub(super) fn begin_attempt(&mut self, pick: &Candidate) -> Result<(), ApiError> {
-        let lane = &pick.lane;
-        let place = lane.in_flight.admit(lane.provider.max_in_flight);
-        let place = place.map_err(|fault| fault.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent))?;
-        self.attempt = Some((pick.health.begin_attempt(self.engine.monotonic_micros()), place));
+    /// Starts an attempt if the provider has a free slot. The lane's prices apply from here on.
+    pub(super) fn begin_attempt(&mut self, candidate: &Candidate) -> Result<(), ApiError> {
+        let lane = &candidate.lane;
+        let slot = lane.in_flight.admit(lane.provider.max_in_flight);
+        let slot = slot.map_err(|error| {
+            error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
+        })?;
+        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), slot));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
@@ -152,12 +159,12 @@ impl CallAccount {
             self.prices = Arc::clone(&lane.prices);
             lane.prices.version.clone_into(&mut self.entry.price_version);
         }
-        let words = lane.served_model.output.iter().all(|kind| kind == "text");
-        self.max_reply_bytes = words.then(|| self.max_affordable_bytes()).flatten();
+        let is_text = lane.served_model.output.iter().all(|kind| kind == "text");
+        self.max_reply_bytes = is_text.then(|| self.max_affordable_bytes()).flatten();
         Ok(())
     }
 
-    /// How many bytes of an answer surely cost more than was set aside, at this lane's price.
+    /// Returns the reply size that costs more than the reservation at the prices of this lane.
     fn max_affordable_bytes(&self) -> Option<u64> {
         let held = self.hold.as_ref()?.amount().as_nanos();
         let million = Usage { output: 1_000_000, ..Usage::default() };
@@ -166,117 +173,128 @@ impl CallAccount {
         u64::try_from(tokens).ok().filter(|_| price > 0)?.checked_mul(MAX_BYTES_PER_TOKEN)
     }
 
-    /// Whether an answer on its way has surely used up what was set aside for it: its provider
-    /// does not keep to the limit it was given.
-    pub(super) fn exceeds_hold(&self, said: &ReplyMeter) -> bool {
-        if self.max_reply_bytes.is_some_and(|most| said.output_bytes > most) {
+    /// Returns true if a running reply has exceeded its reservation, because the provider ignores
+    /// the output limit.
+    pub(super) fn exceeds_hold(&self, meter: &ReplyMeter) -> bool {
+        if self.max_reply_bytes.is_some_and(|most| meter.output_bytes > most) {
             return true;
         }
-        // A provider that counts as it goes is believed, unless it counts what cannot be.
-        let Some(told) = said.usage.filter(|usage| usage.output > 0) else { return false };
-        let Some(ticket) = &self.hold else { return false };
-        self.is_plausible(&told) && self.price_of(&told) > ticket.amount()
+        // Usage that the provider reports during the stream counts if it is plausible.
+        let Some(reported) = meter.usage.filter(|usage| usage.output > 0) else { return false };
+        let Some(hold) = &self.hold else { return false };
+        self.is_plausible(&reported) && self.price_of(&reported) > hold.amount()
     }
 
-    /// The gateway ends the answer, because what was set aside for it is used up. Tells what the
-    /// caller is to be told of its use.
-    pub(super) fn truncate_at_hold(&mut self, said: &ReplyMeter) -> Usage {
+    /// Records that the gateway truncates the reply at its reservation. Returns the usage to report
+    /// to the caller.
+    pub(super) fn truncate_at_hold(&mut self, meter: &ReplyMeter) -> Usage {
         let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
         self.ended_by = Some(who);
-        self.record_usage(said);
+        self.record_usage(meter);
         self.estimated_usage()
     }
 
-    /// The gateway ended the answer where the caller wanted it ended.
+    /// Records that the gateway ended the reply at the caller's own limit.
     pub(super) fn note_gateway_stop(&mut self) {
         let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
         self.ended_by.get_or_insert(who);
     }
 
-    /// Whether a lane is being tried.
+    /// Returns true while a lane is being tried.
     pub(super) fn has_attempt(&self) -> bool {
         self.attempt.is_some()
     }
 
-    /// The try never took place: nobody was at the other end.
+    /// Takes back an attempt on a stale connection, which reached no provider.
     pub(super) fn cancel_attempt(&mut self) {
         self.attempt = None;
         self.entry.attempts = self.entry.attempts.saturating_sub(1);
     }
 
-    /// How often a lane was tried.
+    /// Returns the number of attempts.
     pub(super) fn attempts(&self) -> u32 {
         self.entry.attempts
     }
 
-    /// The lane answered, if only to refuse the caller's request.
+    /// Records that the lane answered, even if it refused the request.
     pub(super) fn attempt_answered(&mut self) {
-        if let Some((turn, _)) = &mut self.attempt {
-            turn.succeeded(self.engine.monotonic_micros());
+        if let Some((attempt, _)) = &mut self.attempt {
+            attempt.succeeded(self.engine.monotonic_micros());
         }
     }
 
-    /// The lane failed. Whether the provider may want to be paid all the same is told by `spent`:
-    /// that is the operator's loss. True when the operator should hear of the lane.
-    pub(super) fn attempt_failed(&mut self, failure: AttemptFailure, fault: &ApiError, spent: bool) -> bool {
-        let Some((mut turn, _)) = self.attempt.take() else { return false };
+    /// Records a failed attempt. `spent` says that the provider may bill it, which the operator
+    /// absorbs. Returns true if the operator should be alerted.
+    pub(super) fn attempt_failed(
+        &mut self,
+        failure: AttemptFailure,
+        error: &ApiError,
+        spent: bool,
+    ) -> bool {
+        let Some((mut attempt, _)) = self.attempt.take() else { return false };
         let now = self.engine.monotonic_micros();
-        let status = match fault.progress() {
+        let status = match error.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
-            Some(UpstreamProgress::NotSent | UpstreamProgress::StaleConnection | UpstreamProgress::Refused | UpstreamProgress::Sent) | None => None,
+            Some(
+                UpstreamProgress::NotSent
+                | UpstreamProgress::StaleConnection
+                | UpstreamProgress::Refused
+                | UpstreamProgress::Sent,
+            )
+            | None => None,
         };
         self.entry.failed.push(FailedAttempt {
             lane: self.entry.lane.clone(),
             outcome: failure.as_str().to_owned(),
             status,
-            ms: u64::try_from(turn.elapsed(now).as_millis()).unwrap_or(u64::MAX),
+            ms: u64::try_from(attempt.elapsed(now).as_millis()).unwrap_or(u64::MAX),
         });
         if spent {
             self.absorb_cost();
         }
-        turn.failed(failure, now)
+        attempt.failed(failure, now)
     }
 
-    /// The provider took the request, and nothing of its answer can be charged: the operator bears
-    /// what it costs.
+    /// Adds the estimated cost of the request to the amount the operator absorbs: the provider
+    /// received it, and no reply can be billed.
     fn absorb_cost(&mut self) {
         let input = self.input_bytes.div_ceil(BYTES_PER_TOKEN);
         let lost = self.price_of(&Usage { input, ..Usage::default() });
         self.entry.absorbed = self.entry.absorbed.saturating_add(lost);
     }
 
-    /// What a translation could not carry.
+    /// Adds losses of a translation.
     pub(super) fn add_losses(&mut self, losses: impl IntoIterator<Item = Loss>) {
         self.losses.extend(losses);
     }
 
-    /// How many bytes are to be counted as input where a count must be estimated, when that is
-    /// less than the body. Tells the estimate.
+    /// Sets the input bytes for the estimate, if they are fewer than the body. Returns the
+    /// estimated tokens.
     pub(super) fn estimate_input(&mut self, input_bytes: u64) -> u64 {
         self.input_bytes = input_bytes.min(self.input_bytes);
         self.input_bytes.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// The losses so far as a header: names in a list, then `and N more`. Names come from the
-    /// caller, so that whatever could break the list or the header is percent-encoded.
+    /// Returns the losses as a header: a list of names, then `and N more`. Names come from the
+    /// caller, so bytes that could break the list or the header are percent-encoded.
     pub(super) fn loss_header(&self) -> Option<HeaderValue> {
         if self.losses.is_empty() {
             return None;
         }
-        let told = |loss: Loss| match loss.is_count() {
+        let encode = |loss: Loss| match loss.is_count() {
             true => loss.path,
             false => utf8_percent_encode(&loss.path, &UNSAFE_IN_LIST).to_string(),
         };
-        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(told).collect();
+        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(encode).collect();
         HeaderValue::from_str(&list.join(", ")).ok()
     }
 
-    /// The lane that answers.
+    /// Returns the lane of the current attempt.
     pub(super) fn lane(&self) -> &str {
         &self.entry.lane
     }
 
-    /// The answer has begun.
+    /// Records the start of the reply.
     pub(super) fn first_byte(&mut self) {
         self.attempt_answered();
         self.entry.status = 200;
@@ -284,55 +302,54 @@ impl CallAccount {
         self.entry.first_byte_us.get_or_insert(micros);
     }
 
-    /// What the answer has said of itself so far.
-    pub(super) fn record_usage(&mut self, said: &ReplyMeter) {
-        self.meter.clone_from(said);
+    /// Records usage and output so far.
+    pub(super) fn record_usage(&mut self, meter: &ReplyMeter) {
+        self.meter.clone_from(meter);
     }
 
-    /// Notes how far the call has come, so that a crash charges for it.
+    /// Writes the usage so far to the journal, so that it is billed after a crash.
     pub(super) fn checkpoint(&self) {
         let (usage, _) = self.final_usage(CallOutcome::BrokeOff);
-        if let Some(ticket) = &self.hold {
-            // Nothing came out yet, so a crash now charges nothing, whatever a request costs.
-            let nothing = usage == Usage::default();
-            let cost = if nothing { Money::ZERO } else { self.price_of(&usage) };
-            ticket.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
+        if let Some(hold) = &self.hold {
+            // Without output a crash bills nothing, not even a fee per request.
+            let is_unused = usage == Usage::default();
+            let cost = if is_unused { Money::ZERO } else { self.price_of(&usage) };
+            hold.progress(CallProgress { lane: self.entry.lane.clone(), usage, cost });
         }
     }
 
-    /// Closes the tab of an answered call and tells what it costs.
+    /// Settles an answered call and returns its cost.
     pub(super) fn close_done(mut self) -> Money {
         self.close(CallOutcome::Done)
     }
 
-    /// Closes the tab of a call whose answer broke off after it had begun.
-    pub(super) fn close_broken_off(mut self, fault: &ApiError) {
-        // What cannot be mended by another try was not the lane's fault.
-        if let Some((turn, _)) = self.attempt.as_mut().filter(|_| fault.is_retryable()) {
-            turn.failed(super::attempt::classify_failure(fault), self.engine.monotonic_micros());
+    /// Settles a call whose reply failed after its start.
+    pub(super) fn close_broken_off(mut self, error: &ApiError) {
+        // An error that a retry cannot fix is not the lane's fault.
+        if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
+            attempt.failed(super::attempt::classify_failure(error), self.engine.monotonic_micros());
         }
-        self.ended_by = Some(ended_by(fault));
+        self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::BrokeOff);
     }
 
-    /// Closes the tab of a call whose provider worked on it and held the answer back: what it
-    /// counts is paid for.
-    pub(super) fn close_withheld(mut self, status: u16, said: &ReplyMeter) {
+    /// Settles a call whose provider withheld the reply. Usage that the provider reports is billed.
+    pub(super) fn close_withheld(mut self, status: u16, meter: &ReplyMeter) {
         self.attempt_answered();
-        self.record_usage(said);
+        self.record_usage(meter);
         self.entry.status = status;
         self.close(CallOutcome::Done);
     }
 
-    /// Closes the tab of a call that failed before there was an answer.
-    pub(super) fn close_failed(mut self, status: u16, fault: &ApiError) {
+    /// Settles a call that failed before its reply.
+    pub(super) fn close_failed(mut self, status: u16, error: &ApiError) {
         self.entry.status = status;
-        self.ended_by = Some(ended_by(fault));
+        self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::Failed);
     }
 
-    /// Whether counts can be: no part above its whole, no prompt far above what was sent, nothing
-    /// beyond the model's window, however often it was filled.
+    /// Returns true if usage is plausible: no part exceeds its total, the prompt is not far larger
+    /// than the request, and nothing exceeds the context window.
     fn is_plausible(&self, usage: &Usage) -> bool {
         let window = self.context_window.map(|context| context.saturating_mul(self.rounds));
         !usage.is_inconsistent()
@@ -340,28 +357,30 @@ impl CallAccount {
             && window.is_none_or(|window| usage.total() <= window)
     }
 
-    /// What was used: the provider's count, or ours where it gives none or one that cannot be.
+    /// Returns the usage to bill and true if it is estimated. The provider's usage counts unless it
+    /// is missing or implausible.
     fn final_usage(&self, outcome: CallOutcome) -> (Usage, bool) {
         let ReplyMeter { usage, output_bytes, .. } = &self.meter;
         let made = |usage: &Usage| usage.output > 0 || usage.images > 0;
-        let told = usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
+        let reported =
+            usage.filter(|usage| self.is_plausible(usage) && (made(usage) || *output_bytes == 0));
         let estimate = self.estimated_usage();
-        // A provider that forgot to count the prompt did not answer without one.
+        // A provider that reports no prompt tokens forgot to count them.
         let whole = |usage: Usage| match usage.input {
             0 => (Usage { input: estimate.input, ..usage }, true),
             _ => (usage, self.meter.is_estimated),
         };
         match outcome {
             CallOutcome::Failed | CallOutcome::Recovered => (Usage::default(), false),
-            CallOutcome::Done => told.map_or((estimate, true), whole),
-            // Nothing came out, so nothing is paid.
+            CallOutcome::Done => reported.map_or((estimate, true), whole),
+            // Without output nothing is billed.
             CallOutcome::BrokeOff | CallOutcome::CallerLeft
                 if *output_bytes == 0
-                    && told.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
+                    && reported.is_none_or(|usage| usage.output == 0 && usage.images == 0) =>
             {
                 (Usage::default(), false)
             }
-            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match told {
+            CallOutcome::BrokeOff | CallOutcome::CallerLeft => match reported {
                 Some(usage) if usage.output > 0 || usage.images > 0 => whole(usage),
                 Some(usage) => (Usage { output: estimate.output, ..usage }, true),
                 None => (estimate, true),
@@ -369,7 +388,7 @@ impl CallAccount {
         }
     }
 
-    /// Our own count.
+    /// Estimates usage from bytes.
     fn estimated_usage(&self) -> Usage {
         Usage {
             input: self.input_bytes.div_ceil(BYTES_PER_TOKEN),
@@ -378,14 +397,15 @@ impl CallAccount {
         }
     }
 
-    /// The tier that is billed: the one the answer tells, else the one asked for, if it is one.
+    /// Returns the service tier to bill: the one the reply reports, else the requested one if it
+    /// has a price.
     fn billed_tier(&self) -> Option<&ServiceTier> {
-        let asked = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
-        self.meter.service_tier.as_ref().or(asked)
+        let requested = self.requested_tier.as_ref().filter(|tier| BilledTier::of(tier).is_some());
+        self.meter.service_tier.as_ref().or(requested)
     }
 
-    /// Which pictures are paid for: what was asked for counts, and where that was left open what
-    /// was made.
+    /// Sets size and quality for image prices. Requested values take precedence over generated
+    /// ones.
     pub(super) fn set_image_spec(&mut self, size: Option<&str>, quality: Option<&str>) {
         let ImageSpec { size, quality } = ImageSpec::from_request(size, quality);
         let (own_size, own_quality) = &mut self.image_spec;
@@ -393,7 +413,7 @@ impl CallAccount {
         *own_quality = own_quality.take().or_else(|| quality.map(str::to_owned));
     }
 
-    /// The terms a call is billed on.
+    /// Returns the terms of the price list that apply.
     fn billed_units(&self) -> BilledUnits<'_> {
         let (size, quality) = &self.image_spec;
         let picture = ImageSpec::from_request(size.as_deref(), quality.as_deref());
@@ -404,30 +424,32 @@ impl CallAccount {
         self.prices.cost_with(usage, &self.billed_units())
     }
 
-    /// Fills in what was used and what that costs.
+    /// Fills usage and cost into the ledger entry.
     fn compute_charge(&mut self, outcome: CallOutcome, held: Money) {
         let (mut usage, mut estimated) = self.final_usage(outcome);
-        let nothing = usage == Usage::default() && outcome != CallOutcome::Done;
-        if !nothing && self.prices.per_second.is_some() {
+        let is_unused = usage == Usage::default() && outcome != CallOutcome::Done;
+        if !is_unused && self.prices.per_second.is_some() {
             usage.seconds = self.attempt_started.elapsed().as_micros().div_ceil(1_000_000) as u64;
         }
-        if outcome == CallOutcome::Done && self.meter.usage.is_some_and(|told| !self.is_plausible(&told)) {
-            self.report_bad_count("tells counts that cannot be");
+        if outcome == CallOutcome::Done
+            && self.meter.usage.is_some_and(|reported| !self.is_plausible(&reported))
+        {
+            self.report_bad_count("reports implausible usage");
         }
-        let told = self.price_of(&usage);
-        if !nothing && !estimated && told > held {
-            // What was set aside covers every limit that was given, so the provider passed one.
-            self.report_bad_count("used more than it was allowed");
+        let cost = self.price_of(&usage);
+        if !is_unused && !estimated && cost > held {
+            // The reservation covers every limit that was sent, so the provider exceeded one.
+            self.report_bad_count("exceeded the limits it was given");
             (usage, estimated) = (Usage { seconds: usage.seconds, ..self.estimated_usage() }, true);
-            let lost = told.saturating_sub(self.price_of(&usage).min(held)).max(Money::ZERO);
+            let lost = cost.saturating_sub(self.price_of(&usage).min(held)).max(Money::ZERO);
             let over = self.price_of(&usage).saturating_sub(held).max(Money::ZERO);
-            // What is above the hold is booked when it is settled.
+            // The part above the reservation is booked by the ledger on settlement.
             self.entry.absorbed = self.entry.absorbed.saturating_add(lost.saturating_sub(over));
         }
-        if nothing && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
+        if is_unused && outcome != CallOutcome::Failed && self.entry.attempts > 0 {
             self.absorb_cost();
         }
-        if !nothing {
+        if !is_unused {
             self.entry.charges = self.prices.charges(&usage, &self.billed_units());
         }
         self.entry.cost = Charge::total(&self.entry.charges);
@@ -437,20 +459,20 @@ impl CallAccount {
     }
 
     fn report_bad_count(&self, what: &str) {
-        let told = self.meter.usage.unwrap_or_default();
+        let reported = self.meter.usage.unwrap_or_default();
         tracing::error!(
             request.id = self.entry.request_id,
             lane.name = self.entry.lane,
-            tokens.input = told.input,
-            tokens.output = told.output,
-            "lane `{}` {what} ({} tokens in, {} out): the key is charged by our own count",
+            tokens.input = reported.input,
+            tokens.output = reported.output,
+            "lane `{}` {what} ({} tokens in, {} out): the key is charged by an estimate",
             self.entry.lane,
-            told.input,
-            told.output
+            reported.input,
+            reported.output
         );
     }
 
-    /// Who ended it, as far as it was not told.
+    /// Returns the default cause of the end.
     fn default_end(&self, outcome: CallOutcome) -> EndedBy {
         let capped = self.lowered_limit.is_some_and(|most| self.entry.usage.output >= most);
         match outcome {
@@ -465,29 +487,29 @@ impl CallAccount {
     }
 
     fn close(&mut self, outcome: CallOutcome) -> Money {
-        let Some(ticket) = self.hold.take() else { return Money::ZERO };
+        let Some(hold) = self.hold.take() else { return Money::ZERO };
         self.attempt = None;
         self.entry.outcome = outcome;
         let losses = std::mem::take(&mut self.losses).into_vec();
         self.entry.losses = losses.into_iter().map(|loss| loss.path).collect();
-        self.compute_charge(outcome, ticket.amount());
+        self.compute_charge(outcome, hold.amount());
         self.entry.ended_by = self.ended_by.unwrap_or_else(|| self.default_end(outcome));
-        if let Some(pass) = &self.rate_permit {
-            pass.close(self.entry.usage.total());
+        if let Some(permit) = &self.rate_permit {
+            permit.close(self.entry.usage.total());
         }
-        let cost = self.entry.cost.min(ticket.amount());
+        let cost = self.entry.cost.min(hold.amount());
         self.engine.metrics.running_calls.dec();
         self.engine.metrics.record_call(self.dialect, &self.entry);
         if self.engine.telemetry.is_on() {
             self.entry.ended = self.engine.clock.now();
             self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         }
-        ticket.settle(std::mem::take(&mut self.entry));
+        hold.settle(std::mem::take(&mut self.entry));
         cost
     }
 }
 
-/// The word for a tier on receipts; the usual one has none.
+/// Returns the name of a tier on receipts. The standard tier has none.
 fn tier_label(tier: &ServiceTier) -> String {
     match tier {
         ServiceTier::Auto | ServiceTier::Standard => String::new(),
@@ -498,11 +520,11 @@ fn tier_label(tier: &ServiceTier) -> String {
     }
 }
 
-/// Whose doing a fault is that ended a call.
-fn ended_by(fault: &ApiError) -> EndedBy {
-    match (fault.kind(), fault.blame()) {
+/// Returns the cause of an end by an error.
+fn ended_by(error: &ApiError) -> EndedBy {
+    match (error.kind(), error.blame()) {
         (ErrorKind::Timeout, _) => EndedBy::Deadline,
-        // Only the operator ends what runs: a key was revoked, the gateway stops.
+        // Only the operator ends running calls: a key was revoked, or the gateway stops.
         (ErrorKind::Interrupted, Blame::Caller | Blame::Gateway) => EndedBy::Operator,
         (ErrorKind::QuotaExceeded, Blame::Gateway) => EndedBy::Cap,
         (_, Blame::Caller) => EndedBy::Caller,
@@ -515,7 +537,7 @@ impl Drop for CallAccount {
     fn drop(&mut self) {
         if self.hold.is_some() {
             if self.entry.first_byte_us.is_none() {
-                // The status a caller that left would have been told, by convention.
+                // 499 is the status that nginx logs for a client that closed the request.
                 self.entry.status = 499;
             }
             self.close(CallOutcome::CallerLeft);

@@ -1,12 +1,14 @@
-//! Keeps seals for callers who may not bring them back.
+//! Cache of signatures for callers that may not send them back.
 //!
-//! A provider that wants its seal back with the result of a tool would refuse a conversation that
-//! comes without. So what a format has no sure place for (`dialects::signature_cache`) is kept for a while
-//! under the caller's account and the id of the call or the words of the text, and put back when
-//! these return without it. The keep is bounded in number and size; the oldest go first.
+//! Some providers refuse a tool result without the signature of its call
+//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). Signatures that the caller's
+//! format has no reliable field for (`dialects::signature_cache`) are stored here under the
+//! caller's account and the call id or text. They are restored when these return without them. The
+//! cache is bounded in number and bytes and drops the oldest entries first.
 
 use canon::{
-    ChatRequest, Event, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Thought, ToolCall, Turn,
+    ChatReply, ChatRequest, Event, Part, PartDelta, PartIndex, PartKind, PartStart, Role, Thought,
+    ToolCall, Turn, WireFormat,
 };
 use dialects::signature_cache::{self, CachedSignatures, SignatureKey};
 use parking_lot::Mutex;
@@ -14,19 +16,19 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
-/// How many keepsakes there are at most, over all accounts.
+/// Limit over all accounts.
 const MAX_ENTRIES: usize = 20_000;
-/// How many bytes they take at most.
+/// Limit over all accounts.
 const MAX_TOTAL_BYTES: usize = 64 << 20;
-/// How many bytes of one answer are looked at, and how much is kept of it.
+/// Limit of the text scanned in one reply, and of the signatures stored for it.
 const MAX_SCANNED_BYTES: usize = 256 << 10;
-/// How many answers in the same words are told apart.
+/// Limit of replies with the same text and different prompts.
 const MAX_PER_TEXT: usize = 8;
 
-/// What clients may not bring back, by account.
+/// Signatures by account.
 #[derive(Default)]
 pub struct SignatureCache {
-    /// Texts are known by their hash, which nobody outside can foresee.
+    /// Hasher of texts. Its seed is random, so that callers cannot construct collisions.
     hasher: RandomState,
     table: Mutex<SignatureTable>,
 }
@@ -40,41 +42,47 @@ struct SignatureTable {
 
 type AccountLookup = (String, LookupId);
 
-/// What a keepsake is found by.
+/// Lookup key of signatures within an account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum LookupId {
     Call(String),
     Text(u64, usize),
 }
 
-/// A keepsake, and a hash of what the answer answered: short texts are said more than once.
+/// Signatures, and a hash of the turn that the reply answers: short texts occur more than once.
 struct CacheEntry {
     prompt_hash: u64,
     signatures: CachedSignatures,
 }
 
 impl SignatureCache {
-    /// Remembers what a caller of that format may leave out of an answer to that conversation.
-    pub(super) fn keep_reply(&self, account: &str, caller: WireFormat, chat: &ChatRequest, reply: &ChatReply) {
-        let asked = self.prompt_hash(chat.turns.last());
+    /// Stores the signatures of a reply that a caller of this format may omit.
+    pub(super) fn keep_reply(
+        &self,
+        account: &str,
+        caller: WireFormat,
+        chat: &ChatRequest,
+        reply: &ChatReply,
+    ) {
+        let prompt_hash = self.prompt_hash(chat.turns.last());
         for candidate in &reply.candidates {
-            self.keep_parts(account, caller, asked, &candidate.parts);
+            self.keep_parts(account, caller, prompt_hash, &candidate.parts);
         }
     }
 
-    fn keep_parts(&self, account: &str, caller: WireFormat, asked: u64, parts: &[Part]) {
+    fn keep_parts(&self, account: &str, caller: WireFormat, prompt_hash: u64, parts: &[Part]) {
         if parts.iter().all(|part| part.signature.is_none()) {
             return;
         }
-        signature_cache::collect_signatures(parts, caller, |name, keepsake| {
-            if keepsake.size_bytes() <= MAX_SCANNED_BYTES {
+        signature_cache::collect_signatures(parts, caller, |name, signatures| {
+            if signatures.size_bytes() <= MAX_SCANNED_BYTES {
                 let key = (account.to_owned(), self.lookup_id(name));
-                self.table.lock().insert(key, CacheEntry { prompt_hash: asked, signatures: keepsake });
+                self.table.lock().insert(key, CacheEntry { prompt_hash, signatures });
             }
         });
     }
 
-    /// Puts back what the caller's client left out, for a provider of that format.
+    /// Restores signatures that the caller omitted, for a provider of this format.
     pub(super) fn restore(&self, account: &str, provider: WireFormat, chat: &mut ChatRequest) {
         if self.table.lock().entries.is_empty() {
             return;
@@ -98,12 +106,14 @@ impl SignatureCache {
         }
     }
 
-    /// What tells an answer from others in the same words: the turn it answers.
+    /// Hash of the turn that a reply answers. Distinguishes replies with the same text.
     fn prompt_hash(&self, turn: Option<&Turn>) -> u64 {
         let parts = turn.into_iter().flat_map(|turn| &turn.parts);
         let texts = parts.map(|part| match &part.kind {
             PartKind::Text { text, .. } => self.hasher.hash_one(text),
-            PartKind::ToolResult(result) => self.hasher.hash_one((&result.call_id, result.as_text())),
+            PartKind::ToolResult(result) => {
+                self.hasher.hash_one((&result.call_id, result.as_text()))
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::Thought(_)
@@ -124,17 +134,17 @@ impl SignatureTable {
         if same.is_empty() {
             self.order.push_back(key);
         }
-        let mut gone = 0;
+        let mut dropped_bytes = 0;
         same.retain(|other| {
             let stays = other.prompt_hash != entry.prompt_hash;
-            gone += if stays { 0 } else { other.signatures.size_bytes() };
+            dropped_bytes += if stays { 0 } else { other.signatures.size_bytes() };
             stays
         });
         if same.len() >= MAX_PER_TEXT {
-            gone += same.remove(0).signatures.size_bytes();
+            dropped_bytes += same.remove(0).signatures.size_bytes();
         }
         same.push(entry);
-        self.total_bytes = self.total_bytes.saturating_sub(gone);
+        self.total_bytes = self.total_bytes.saturating_sub(dropped_bytes);
         while self.order.len() > MAX_ENTRIES || self.total_bytes > MAX_TOTAL_BYTES {
             let Some(oldest) = self.order.pop_front() else { break };
             for entry in self.entries.remove(&oldest).into_iter().flatten() {
@@ -143,50 +153,58 @@ impl SignatureTable {
         }
     }
 
-    /// The keepsake of the answer to that turn, or else the youngest in the same words: a client
+    /// Returns the signatures of the reply to that turn, or the latest with the same text: a client
     /// may have changed the turn since.
-    fn get(&self, key: &AccountLookup, asked: impl FnOnce() -> u64) -> Option<CachedSignatures> {
+    fn get(
+        &self,
+        key: &AccountLookup,
+        prompt_hash: impl FnOnce() -> u64,
+    ) -> Option<CachedSignatures> {
         let same = self.entries.get(key)?;
         let entry = match same.as_slice() {
             [only] => only,
             several => {
-                let asked = asked();
-                several.iter().find(|entry| entry.prompt_hash == asked).or(several.last())?
+                let prompt_hash = prompt_hash();
+                several.iter().find(|entry| entry.prompt_hash == prompt_hash).or(several.last())?
             }
         };
         Some(entry.signatures.clone())
     }
 }
 
-/// Gathers from a stream what is to be kept.
+/// Collects signatures from a stream.
 pub(super) struct SignatureCollector {
     caller: WireFormat,
     prompt_hash: u64,
     parts: BTreeMap<PartIndex, Part>,
-    /// How many bytes were gathered.
     collected_bytes: usize,
 }
 
 impl SignatureCollector {
-    /// A watch over the answer to that conversation; `None` where the caller's format has a place
-    /// of its own for every seal.
-    pub(super) fn for_request(keep: &SignatureCache, caller: WireFormat, chat: &ChatRequest) -> Option<Self> {
+    /// Creates a collector for the reply to a request; `None` if the caller's format has a field
+    /// for every signature.
+    pub(super) fn for_request(
+        cache: &SignatureCache,
+        caller: WireFormat,
+        chat: &ChatRequest,
+    ) -> Option<Self> {
         match caller {
             WireFormat::Chat | WireFormat::Messages => {
-                let asked = keep.prompt_hash(chat.turns.last());
-                Some(Self { caller, prompt_hash: asked, parts: BTreeMap::new(), collected_bytes: 0 })
+                let prompt_hash = cache.prompt_hash(chat.turns.last());
+                Some(Self { caller, prompt_hash, parts: BTreeMap::new(), collected_bytes: 0 })
             }
             WireFormat::Responses | WireFormat::Native | WireFormat::Images => None,
         }
     }
 
-    /// Takes note of an event.
     pub(super) fn observe(&mut self, event: &Event) {
         match event {
             Event::PartStart(place, opening) => {
                 self.parts.insert(*place, started_part(opening));
             }
-            Event::PartDelta(place, PartDelta::Text(text)) if self.collected_bytes <= MAX_SCANNED_BYTES => {
+            Event::PartDelta(place, PartDelta::Text(text))
+                if self.collected_bytes <= MAX_SCANNED_BYTES =>
+            {
                 let Some(part) = self.parts.get_mut(place) else { return };
                 if let PartKind::Text { text: grown, .. }
                 | PartKind::Thought(Thought { text: grown, redacted: _ }) = &mut part.kind
@@ -210,10 +228,10 @@ impl SignatureCollector {
         }
     }
 
-    /// Everything was seen.
-    pub(super) fn store_into(self, keep: &SignatureCache, account: &str) {
-        let Self { caller, prompt_hash: asked, parts, collected_bytes: weight } = self;
-        if weight > MAX_SCANNED_BYTES {
+    /// Stores the collected signatures.
+    pub(super) fn store_into(self, cache: &SignatureCache, account: &str) {
+        let Self { caller, prompt_hash, parts, collected_bytes } = self;
+        if collected_bytes > MAX_SCANNED_BYTES {
             return;
         }
         let mut candidates: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
@@ -221,14 +239,14 @@ impl SignatureCollector {
             candidates.entry(place.candidate).or_default().push(part);
         }
         for parts in candidates.values() {
-            keep.keep_parts(account, caller, asked, parts);
+            cache.keep_parts(account, caller, prompt_hash, parts);
         }
     }
 }
 
-/// The part that begins, as far as it matters here.
+/// Returns the part that starts, reduced to what signatures need.
 fn started_part(opening: &PartStart) -> Part {
-    // Of other parts only their place matters.
+    // Of other parts only the position matters.
     let other = || Part::new(PartKind::Foreign { origin: WireFormat::Images, value: Value::Null });
     match opening {
         PartStart::Text => Part::text(""),
@@ -239,7 +257,9 @@ fn started_part(opening: &PartStart) -> Part {
             Part::new(PartKind::ToolCall(call))
         }
         PartStart::Complete(part) => match &part.kind {
-            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => (**part).clone(),
+            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_) => {
+                (**part).clone()
+            }
             PartKind::Refusal(_)
             | PartKind::Media(_)
             | PartKind::ToolResult(_)
@@ -279,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_dropped_is_put_back_for_its_own_account_and_provider_only() {
-        let keep = SignatureCache::default();
+    fn restores_dropped_signatures_for_own_account_and_provider_only() {
+        let cache = SignatureCache::default();
         let whole = vec![
             thought("hm").with_signature(seal("t")),
             Part::text("Let me "),
@@ -288,63 +308,77 @@ mod tests {
             call("c1").with_signature(seal("s")),
             call("c2"),
         ];
-        keep.keep_parts("a", WireFormat::Chat, 0, &whole);
+        cache.keep_parts("a", WireFormat::Chat, 0, &whole);
         let parts = vec![thought("hm"), Part::text("Let me look."), call("c1"), call("c2")];
         let dropped = || chat(vec![Turn::new(Role::Assistant, parts.clone())]);
         let mut back = dropped();
-        keep.restore("a", WireFormat::Native, &mut back);
+        cache.restore("a", WireFormat::Native, &mut back);
         assert_eq!(back.turns[0].parts, whole);
         for (account, provider) in [("b", WireFormat::Native), ("a", WireFormat::Messages)] {
             let mut other = dropped();
-            keep.restore(account, provider, &mut other);
+            cache.restore(account, provider, &mut other);
             assert_eq!(other, dropped());
         }
     }
 
     #[test]
-    fn the_same_words_said_twice_keep_two_seals() {
-        let keep = SignatureCache::default();
-        let said = |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
+    fn equal_texts_keep_separate_signatures() {
+        let cache = SignatureCache::default();
+        let reply_parts =
+            |token: &str| vec![Part::text("Done."), Part::text("").with_signature(seal(token))];
         let mut turns = Vec::new();
-        for (asked, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
-            turns.push(user(asked));
-            let asked = keep.prompt_hash(turns.last());
-            keep.keep_parts("a", WireFormat::Messages, asked, &said(token));
+        for (prompt, token) in [("One!", "s1"), ("Two!", "s2"), ("Three!", "s3")] {
+            turns.push(user(prompt));
+            let prompt_hash = cache.prompt_hash(turns.last());
+            cache.keep_parts("a", WireFormat::Messages, prompt_hash, &reply_parts(token));
             turns.push(Turn::new(Role::Assistant, vec![Part::text("Done.")]));
         }
         let mut back = chat(turns);
-        keep.restore("a", WireFormat::Native, &mut back);
+        cache.restore("a", WireFormat::Native, &mut back);
         let answers = [1, 3, 5].map(|at| back.turns[at].parts.clone());
-        assert_eq!(answers, ["s1", "s2", "s3"].map(said));
-        // Other words are not vouched for.
+        assert_eq!(answers, ["s1", "s2", "s3"].map(reply_parts));
+        // Signatures are not restored for a different text.
         let mut other = chat(vec![Turn::new(Role::Assistant, vec![Part::text("Done!")])]);
-        keep.restore("a", WireFormat::Native, &mut other);
+        cache.restore("a", WireFormat::Native, &mut other);
         assert_eq!(other.turns[0].parts, [Part::text("Done!")]);
     }
 
     #[test]
-    fn the_keep_is_bounded() {
-        let keep = SignatureCache::default();
+    fn cache_is_bounded() {
+        let cache = SignatureCache::default();
         for n in 0..MAX_ENTRIES + 10 {
-            keep.keep_parts("a", WireFormat::Chat, 0, &[call(&format!("c{n}")).with_signature(seal("s"))]);
+            cache.keep_parts(
+                "a",
+                WireFormat::Chat,
+                0,
+                &[call(&format!("c{n}")).with_signature(seal("s"))],
+            );
         }
         {
-            let kept = keep.table.lock();
-            assert_eq!((kept.entries.len(), kept.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
-            assert!(!kept.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned()))));
+            let table = cache.table.lock();
+            assert_eq!((table.entries.len(), table.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
+            assert!(
+                !table.entries.contains_key(&("a".to_owned(), LookupId::Call("c0".to_owned())))
+            );
         }
         let large = "x".repeat(MAX_SCANNED_BYTES / 2);
         for n in 0..2 * MAX_TOTAL_BYTES / MAX_SCANNED_BYTES + 10 {
             let parts = [thought(&large).with_signature(seal("s")), call(&format!("l{n}"))];
-            keep.keep_parts("a", WireFormat::Chat, 0, &parts);
-            assert!(keep.table.lock().total_bytes <= MAX_TOTAL_BYTES);
+            cache.keep_parts("a", WireFormat::Chat, 0, &parts);
+            assert!(cache.table.lock().total_bytes <= MAX_TOTAL_BYTES);
         }
         for n in 0..3 * MAX_PER_TEXT as u64 {
-            keep.keep_parts("a", WireFormat::Messages, n, &[Part::text("Done.").with_signature(seal("s"))]);
+            cache.keep_parts(
+                "a",
+                WireFormat::Messages,
+                n,
+                &[Part::text("Done.").with_signature(seal("s"))],
+            );
         }
-        let kept = keep.table.lock();
-        let all: usize = kept.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
-        assert_eq!((kept.total_bytes, kept.entries.len()), (all, kept.order.len()));
-        assert!(kept.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
+        let table = cache.table.lock();
+        let all: usize =
+            table.entries.values().flatten().map(|entry| entry.signatures.size_bytes()).sum();
+        assert_eq!((table.total_bytes, table.entries.len()), (all, table.order.len()));
+        assert!(table.entries.values().all(|same| same.len() <= MAX_PER_TEXT));
     }
 }

@@ -1,35 +1,35 @@
-//! The two roads a stream can take: its own pieces handed on, or events between two formats.
+//! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
-use canon::{ChatRequest, Event, ApiError, ReplyBuilder, PartDelta, Loss, ChatReply, Usage};
+use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, PartDelta, ReplyBuilder, Usage};
 use dialects::{
-    StopEnforcer, CustomToolCalls, SseDecoder, Dialect, StreamFrame, RequestFacts, StreamReader, ReplyMeter, StreamMeter, ReplyStamp, FrameAction,
-    StreamWriter, event_tier,
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, event_tier,
 };
 
 use super::Call;
 use super::prepare::LaneTranslation;
 use super::signature_cache::SignatureCollector;
 
-/// How a provider's bytes become the caller's.
+/// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
     decoder: SseDecoder,
     mode: StreamMode,
-    /// Whether it was ended here.
+    /// True if the gateway ended the reply.
     is_truncated: bool,
 }
 
 enum StreamMode {
-    /// Caller and provider speak the same format.
+    /// Caller and provider use the same format.
     PassThrough(Box<dyn StreamMeter>),
-    /// They do not.
+    /// Caller and provider use different formats.
     Translated(Box<TranslatedStream>),
 }
 
 struct TranslatedStream {
     reader: Box<dyn StreamReader>,
     writer: Box<dyn StreamWriter>,
-    /// Ends the answer, where the gateway itself has to.
+    /// Ends the reply where the gateway itself must.
     stop_enforcer: StopEnforcer,
     custom_calls: CustomToolCalls,
     signatures: Option<SignatureCollector>,
@@ -38,17 +38,17 @@ struct TranslatedStream {
     losses: Vec<Loss>,
 }
 
-/// How far a stream has come after some bytes.
+/// Progress of a stream.
 pub(super) enum StreamProgress {
-    /// More is to come.
+    /// More data is expected.
     Ongoing,
-    /// It is complete.
+    /// The reply is complete.
     Complete,
-    /// It broke.
+    /// The stream failed.
     Broken(ApiError),
 }
 
-/// What a reply written by us is stamped with.
+/// Returns id and time for replies that the gateway writes.
 pub fn reply_stamp(call: &Call) -> ReplyStamp {
     let id = call.id.trim_start_matches("req_").to_owned();
     ReplyStamp { id, created: call.engine.clock.now() / 1_000_000 }
@@ -59,61 +59,79 @@ fn signature_collector(call: &Call, chat: &ChatRequest) -> Option<SignatureColle
 }
 
 impl StreamPipeline {
-    /// For a stream, handed on or translated.
+    /// Creates a pipeline for a stream, passed through or translated.
     pub(super) fn new(
         call: &Call,
-        peek: &RequestFacts,
+        facts: &RequestFacts,
         dialect: &'static dyn Dialect,
-        speech: Option<Box<LaneTranslation>>,
+        translation: Option<Box<LaneTranslation>>,
     ) -> Self {
-        let lane = match speech {
-            None => StreamMode::PassThrough(dialect.stream_meter(peek)),
-            Some(speech) => {
-                let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
+        let mode = match translation {
+            None => StreamMode::PassThrough(dialect.stream_meter(facts)),
+            Some(translation) => {
+                let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
                 let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
-                let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
-                StreamMode::translated(dialect, CustomToolCalls::for_request(&chat), signature_collector(call, &chat), brake, writer)
+                let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
+                StreamMode::translated(
+                    dialect,
+                    CustomToolCalls::for_request(&chat),
+                    signature_collector(call, &chat),
+                    enforcer,
+                    writer,
+                )
             }
         };
-        let route = call.config.routes.get(&*peek.model);
-        let pictures = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
-        let cutter = if pictures { SseDecoder::for_images() } else { SseDecoder::default() };
-        Self { decoder: cutter, mode: lane, is_truncated: false }
+        let route = call.config.routes.get(&*facts.model);
+        let is_image = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
+        let decoder = if is_image { SseDecoder::for_images() } else { SseDecoder::default() };
+        Self { decoder, mode, is_truncated: false }
     }
 
-    /// For a stream of pictures, which its own watcher hands on or rewrites.
-    pub(super) fn passing_through(sniffer: Box<dyn StreamMeter>) -> Self {
-        Self { decoder: SseDecoder::for_images(), mode: StreamMode::PassThrough(sniffer), is_truncated: false }
+    /// Creates a pipeline for an image stream, which its own meter passes through or rewrites.
+    pub(super) fn passing_through(meter: Box<dyn StreamMeter>) -> Self {
+        Self {
+            decoder: SseDecoder::for_images(),
+            mode: StreamMode::PassThrough(meter),
+            is_truncated: false,
+        }
     }
 
-    /// The last words of a stream that broke, where they are not those of the caller's format.
-    pub(super) fn abort_event(&self, fault: &ApiError) -> Option<Vec<u8>> {
+    /// Returns the final error event, if it differs from that of the caller's format.
+    pub(super) fn abort_event(&self, error: &ApiError) -> Option<Vec<u8>> {
         match &self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.abort_event(fault),
+            StreamMode::PassThrough(meter) => meter.abort_event(error),
             StreamMode::Translated(_) => None,
         }
     }
 
-    /// For a stream whose caller wants the answer whole.
+    /// Creates a pipeline that gathers a stream into one whole reply.
     pub(super) fn gathering(
         call: &Call,
         dialect: &'static dyn Dialect,
-        speech: Box<LaneTranslation>,
+        translation: Box<LaneTranslation>,
     ) -> Self {
-        let LaneTranslation { request: chat, stop_enforcer: brake } = *speech;
-        let (custom, seals) = (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
-        let brake = StreamMode::stop_enforcer(&chat, brake, dialect);
-        let gather =
-            ReplyGatherer { builder: ReplyBuilder::default(), dialect: call.dialect, request: chat, stamp: reply_stamp(call) };
-        let lane = StreamMode::translated(dialect, custom, seals, brake, Box::new(gather));
-        Self { decoder: SseDecoder::default(), mode: lane, is_truncated: false }
+        let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
+        let (custom_calls, signatures) =
+            (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
+        let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
+        let gather = ReplyGatherer {
+            builder: ReplyBuilder::default(),
+            dialect: call.dialect,
+            request: chat,
+            stamp: reply_stamp(call),
+        };
+        let mode =
+            StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
+        Self { decoder: SseDecoder::default(), mode, is_truncated: false }
     }
 
-    /// Takes a whole answer of the provider's instead of a stream.
+    /// Feeds a whole reply of a provider that was asked for a stream.
     pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
         match &mut self.mode {
-            // Nothing is translated here, so there is nothing to take apart.
-            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error("a whole answer came instead of a stream")),
+            // Pass-through has no events to split a reply into.
+            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error(
+                "a whole reply was returned instead of a stream",
+            )),
             StreamMode::Translated(translated) => {
                 translated.events.extend(canon::into_events(reply));
                 translated.write(out);
@@ -122,9 +140,9 @@ impl StreamPipeline {
         }
     }
 
-    /// Takes bytes of the provider's and writes what the caller is to get.
+    /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
-        // What comes out is about as long as what came in.
+        // Output is about as long as input.
         out.reserve(bytes.len());
         self.decoder.push(bytes);
         loop {
@@ -134,12 +152,12 @@ impl StreamPipeline {
                     end => return end,
                 },
                 Ok(None) => return StreamProgress::Ongoing,
-                Err(fault) => return StreamProgress::Broken(fault),
+                Err(error) => return StreamProgress::Broken(error),
             }
         }
     }
 
-    /// The provider's body has ended.
+    /// Ends the pipeline at the end of the provider's body.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self.decoder.finish() {
             Ok(Some(frame)) => match self.mode.push_frame(&frame, out) {
@@ -147,28 +165,29 @@ impl StreamPipeline {
                 end => return end,
             },
             Ok(None) => {}
-            Err(fault) => return StreamProgress::Broken(fault),
+            Err(error) => return StreamProgress::Broken(error),
         }
         self.mode.finish(out)
     }
 
-    /// The provider's body broke. When everything was said before, nothing is lost.
-    pub(super) fn fail(&mut self, fault: ApiError, out: &mut Vec<u8>) -> StreamProgress {
+    /// Ends the pipeline after a transport error. A reply that has its finish reason is complete
+    /// nevertheless.
+    pub(super) fn fail(&mut self, error: ApiError, out: &mut Vec<u8>) -> StreamProgress {
         match self.finish_early(out) {
             StreamProgress::Complete => StreamProgress::Complete,
-            StreamProgress::Ongoing | StreamProgress::Broken(_) => StreamProgress::Broken(fault),
+            StreamProgress::Ongoing | StreamProgress::Broken(_) => StreamProgress::Broken(error),
         }
     }
 
-    /// Ends the answer without waiting for its end marker, if it has given its reason to end.
+    /// Ends a reply that has its finish reason without waiting for the end marker.
     pub(super) fn finish_early(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         if self.meter().is_finished { self.mode.finish(out) } else { StreamProgress::Ongoing }
     }
 
-    /// Ends the answer here and now, as one that reached its output limit.
+    /// Ends the reply now, as one that reached its output limit.
     pub(super) fn truncate(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         match &mut self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.write_truncated(usage, out),
+            StreamMode::PassThrough(meter) => meter.write_truncated(usage, out),
             StreamMode::Translated(translated) => {
                 translated.truncate(*usage, out);
                 translated.complete(out);
@@ -177,24 +196,24 @@ impl StreamPipeline {
         self.is_truncated = true;
     }
 
-    /// What the answer has said of itself.
+    /// Returns usage and output so far.
     pub(super) fn meter(&self) -> &ReplyMeter {
         match &self.mode {
-            StreamMode::PassThrough(sniffer) => sniffer.totals(),
+            StreamMode::PassThrough(meter) => meter.totals(),
             StreamMode::Translated(translated) => &translated.meter,
         }
     }
 
-    /// Everything was said: the seals a caller of this format may not bring back are kept.
+    /// Stores the signatures that a caller of this format may not send back.
     pub(super) fn keep_signatures(&mut self, call: &Call) {
         if let StreamMode::Translated(translated) = &mut self.mode
-            && let Some(seals) = translated.signatures.take()
+            && let Some(signatures) = translated.signatures.take()
         {
-            seals.store_into(&call.engine.signatures, &call.key.record.account_id);
+            signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
         }
     }
 
-    /// Whether the answer was ended here, so that the provider has to be let go.
+    /// Returns true if the gateway ended the reply, so that the provider's stream must be dropped.
     pub(super) fn was_stopped(&self) -> bool {
         match &self.mode {
             StreamMode::PassThrough(_) => self.is_truncated,
@@ -202,7 +221,7 @@ impl StreamPipeline {
         }
     }
 
-    /// What the translation could not show.
+    /// Takes the losses of the translation.
     pub(super) fn losses(&mut self) -> Vec<Loss> {
         match &mut self.mode {
             StreamMode::PassThrough(_) => Vec::new(),
@@ -212,25 +231,29 @@ impl StreamPipeline {
 }
 
 impl StreamMode {
-    /// What ends the answer where the lane cannot, or else lets it pass.
-    fn stop_enforcer(chat: &ChatRequest, brake: Option<StopEnforcer>, dialect: &'static dyn Dialect) -> StopEnforcer {
+    /// Returns the enforcer of the request, or one that forwards everything.
+    fn stop_enforcer(
+        chat: &ChatRequest,
+        enforcer: Option<StopEnforcer>,
+        dialect: &'static dyn Dialect,
+    ) -> StopEnforcer {
         let candidates = chat.sampling.candidates.unwrap_or(1);
-        brake.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
+        enforcer.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
     }
 
     fn translated(
         dialect: &'static dyn Dialect,
-        custom: CustomToolCalls,
-        seals: Option<SignatureCollector>,
-        brake: StopEnforcer,
+        custom_calls: CustomToolCalls,
+        signatures: Option<SignatureCollector>,
+        enforcer: StopEnforcer,
         writer: Box<dyn StreamWriter>,
     ) -> Self {
         Self::Translated(Box::new(TranslatedStream {
             reader: dialect.stream_reader(),
             writer,
-            stop_enforcer: brake,
-            custom_calls: custom,
-            signatures: seals,
+            stop_enforcer: enforcer,
+            custom_calls,
+            signatures,
             events: Vec::new(),
             meter: ReplyMeter::default(),
             losses: Vec::new(),
@@ -239,20 +262,22 @@ impl StreamMode {
 
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
         match self {
-            Self::PassThrough(sniffer) => match sniffer.observe(frame) {
+            Self::PassThrough(meter) => match meter.observe(frame) {
                 FrameAction::Forward => {
-                    sniffer.write(frame, out);
+                    meter.write(frame, out);
                     StreamProgress::Ongoing
                 }
                 FrameAction::Drop => StreamProgress::Ongoing,
                 FrameAction::Last => {
-                    if !sniffer.totals().is_finished {
-                        return StreamProgress::Broken(cut_short_error("the end came without a finish reason"));
+                    if !meter.totals().is_finished {
+                        return StreamProgress::Broken(cut_short_error(
+                            "the end marker came without a finish reason",
+                        ));
                     }
-                    sniffer.write(frame, out);
+                    meter.write(frame, out);
                     StreamProgress::Complete
                 }
-                FrameAction::Error(fault) => StreamProgress::Broken(fault),
+                FrameAction::Error(error) => StreamProgress::Broken(error),
             },
             Self::Translated(translated) => translated.push_frame(frame, out),
         }
@@ -260,12 +285,14 @@ impl StreamMode {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         match self {
-            // Everything was said, only the end marker never came.
-            Self::PassThrough(sniffer) if sniffer.totals().is_finished => {
-                sniffer.write_end(out);
+            // The reply is complete; only its end marker is missing.
+            Self::PassThrough(meter) if meter.totals().is_finished => {
+                meter.write_end(out);
                 StreamProgress::Complete
             }
-            Self::PassThrough(_) => StreamProgress::Broken(cut_short_error("the body ended without a finish reason")),
+            Self::PassThrough(_) => {
+                StreamProgress::Broken(cut_short_error("the body ended without a finish reason"))
+            }
             Self::Translated(translated) => translated.finish(out),
         }
     }
@@ -273,10 +300,11 @@ impl StreamMode {
 
 impl TranslatedStream {
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(fault) = self.reader.push(frame, &mut self.events) {
-            return StreamProgress::Broken(fault);
+        if let Err(error) = self.reader.push(frame, &mut self.events) {
+            return StreamProgress::Broken(error);
         }
-        self.meter.is_finished |= self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
+        self.meter.is_finished |=
+            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
         self.write(out);
         if self.was_stopped() {
             self.complete(out)
@@ -288,8 +316,8 @@ impl TranslatedStream {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(fault) = self.reader.finish(&mut self.events) {
-            return StreamProgress::Broken(fault);
+        if let Err(error) = self.reader.finish(&mut self.events) {
+            return StreamProgress::Broken(error);
         }
         self.write(out);
         self.complete(out)
@@ -305,7 +333,6 @@ impl TranslatedStream {
         self.stop_enforcer.is_finished()
     }
 
-    /// Ends the answer here and now.
     fn truncate(&mut self, usage: Usage, out: &mut Vec<u8>) {
         let events = &mut self.events;
         self.stop_enforcer.cut(usage, &mut |event| events.push(event));
@@ -316,32 +343,41 @@ impl TranslatedStream {
         self.write_events(out, true);
     }
 
-    /// Hands what was read to the writer, past the brake or behind it.
-    fn write_events(&mut self, out: &mut Vec<u8>, braked: bool) {
-        let Self { reader: _, writer, stop_enforcer: brake, custom_calls: custom, signatures: seals, events, meter: said, losses: _ } = self;
+    /// Writes the pending events, through the stop enforcer if `braked`.
+    fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
+        let Self {
+            reader: _,
+            writer,
+            stop_enforcer: enforcer,
+            custom_calls,
+            signatures,
+            events,
+            meter,
+            losses: _,
+        } = self;
         let mut write = |event: Event| {
-            meter_event(&event, said);
-            if let Some(seals) = seals {
-                seals.observe(&event);
+            meter_event(&event, meter);
+            if let Some(signatures) = signatures {
+                signatures.observe(&event);
             }
-            if custom.is_idle() {
+            if custom_calls.is_idle() {
                 writer.push(event, out);
             } else {
-                custom.push(event, |event| writer.push(event, out));
+                custom_calls.push(event, |event| writer.push(event, out));
             }
         };
         for event in events.drain(..) {
-            match braked {
+            match enforce {
                 false => write(event),
-                true if brake.is_finished() => {}
-                true => brake.push(event, &mut write),
+                true if enforcer.is_finished() => {}
+                true => enforcer.push(event, &mut write),
             }
         }
-        said.is_estimated = brake.is_usage_estimated();
+        meter.is_estimated = enforcer.is_usage_estimated();
     }
 }
 
-/// Writes nothing until the end, and then the answer as a whole.
+/// Writes the whole reply at the end.
 struct ReplyGatherer {
     builder: ReplyBuilder,
     dialect: &'static dyn Dialect,
@@ -351,7 +387,7 @@ struct ReplyGatherer {
 
 impl StreamWriter for ReplyGatherer {
     fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
-        // Readers tell a fault as an error, never as an event.
+        // Stream readers return errors, so no event here is one.
         let _ = self.builder.push(event);
     }
 
@@ -363,15 +399,15 @@ impl StreamWriter for ReplyGatherer {
     }
 }
 
-/// Keeps count of what an event says.
-fn meter_event(event: &Event, said: &mut ReplyMeter) {
+/// Adds an event to the meter.
+fn meter_event(event: &Event, meter: &mut ReplyMeter) {
     match event {
         Event::Usage(usage) => {
-            said.usage = Some(said.usage.unwrap_or_default().merged(*usage));
+            meter.usage = Some(meter.usage.unwrap_or_default().merged(*usage));
         }
-        Event::PartDelta(_, PartDelta::Text(text)) => said.output_bytes += text.len() as u64,
-        Event::PartStart(..) => said.output_bytes += 1,
-        Event::Extra { .. } => said.service_tier = event_tier(event).or(said.service_tier.take()),
+        Event::PartDelta(_, PartDelta::Text(text)) => meter.output_bytes += text.len() as u64,
+        Event::PartStart(..) => meter.output_bytes += 1,
+        Event::Extra { .. } => meter.service_tier = event_tier(event).or(meter.service_tier.take()),
         Event::Start { .. }
         | Event::PartDelta(..)
         | Event::PartSignature(..)

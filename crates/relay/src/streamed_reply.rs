@@ -1,10 +1,12 @@
-//! A streamed answer: pieces in, pieces out, counted between, with backpressure end to end. What
-//! is there at one time leaves as one piece, however many events it holds.
+//! A streamed reply with backpressure: frames from the provider are metered, converted and
+//! forwarded.
+//!
+//! All events that are available at one time leave as one chunk.
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{Blame, ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, WireFormat};
 use dialects::{Dialect, RequestFacts};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
@@ -19,61 +21,62 @@ use tokio_util::task::TaskTracker;
 use transport::ClientResponse;
 
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use super::{Call, whole_reply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
-/// When enough is gathered to be sent even though more is coming.
+/// Output size at which a chunk is sent even if more data is available.
 const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
-/// How often timeouts, the key and the journal are looked after.
+/// Interval of checks of key, deadlines and silence.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a stream may be silent towards the caller.
+/// Longest silence towards the caller before a keep-alive is sent.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long a provider that has given its reason to end may be silent before the answer is ended
-/// without it.
+/// Longest silence after the finish reason. The reply then ends without the provider's end marker.
 const END_MARKER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the last words may take to leave before the body is cut: a cut takes back what has not.
+/// Time for the error event to leave before the body is aborted. An abort discards unsent bytes.
 const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
-/// How long the first piece is waited for before the caller is told that an answer has begun.
+/// Longest wait for the first chunk before the response headers are sent.
 const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 
-/// Begins a stream. Fails, and lets the next lane try, while the caller has seen nothing.
+/// Starts a stream. An error before the first byte lets the next lane try.
 pub(super) async fn relay_stream(
     call: &Arc<Call>,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     lane: &Arc<LiveLane>,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    tab: BoxedAccount,
+    account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     if !whole_reply::is_stream(&answer.headers) {
-        return whole_reply::stream_whole(call, peek, lane, dialect, speech, answer, tab).await;
+        return whole_reply::stream_whole(call, facts, lane, dialect, translation, answer, account)
+            .await;
     }
-    let road = StreamPipeline::new(call, peek, dialect, speech);
-    begin_stream(call, lane, road, peek.json_array, answer, tab).await
+    let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+    begin_stream(call, lane, pipeline, facts.json_array, answer, account).await
 }
 
-/// Begins a stream on a road that was chosen.
+/// Starts a stream with this pipeline.
 pub(super) async fn begin_stream(
     call: &Arc<Call>,
     lane: &Arc<LiveLane>,
-    road: StreamPipeline,
+    pipeline: StreamPipeline,
     array: bool,
     answer: ClientResponse,
-    tab: BoxedAccount,
+    account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    // Before anything is read: a stream that is whole in its first piece is settled there.
+    // The headers are written first, because a stream that is complete in its first chunk is
+    // settled there.
     let mut response = event_stream(Body::empty(), array);
-    whole_reply::add_call_headers(&mut response, &tab);
-    let mut pump = StreamedReply {
+    whole_reply::add_call_headers(&mut response, &account);
+    let mut reply = StreamedReply {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
         upstream: Some(answer.body),
-        pipeline: road,
-        account: Some(tab),
+        pipeline,
+        account: Some(account),
         out: Vec::new(),
         tick: Box::pin(tokio::time::sleep(CHECK_INTERVAL)),
         last_check: Instant::now(),
@@ -81,21 +84,26 @@ pub(super) async fn begin_stream(
         last_sent: Instant::now(),
         must_abort: false,
     };
-    if let Err(fault) = pump.wait_first_chunk().await {
-        return match pump.account.take() {
-            Some(tab) => Err((before_first_byte(fault), tab)),
-            // A settled stream has no fault left; were there one, no other lane could pay for it.
-            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&fault, &call.id)),
+    if let Err(error) = reply.wait_first_chunk().await {
+        return match reply.account.take() {
+            Some(account) => Err((before_first_byte(error), account)),
+            // A settled stream has no error left. If it had one, no other lane could be paid for.
+            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id)),
         };
     }
-    if let Some(tab) = &mut pump.account {
-        tab.first_byte();
+    if let Some(account) = &mut reply.account {
+        account.first_byte();
     }
-    *response.body_mut() = Body::new(pump);
+    *response.body_mut() = Body::new(reply);
     Ok(response)
 }
 
-/// An answer that is a stream: of events, or of the items of one JSON array.
+/// Returns a streaming response: server-sent events
+/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), or the items of one JSON
+/// array.
+///
+/// `x-accel-buffering: no` turns off the buffering of nginx
+/// (<https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering>).
 pub fn event_stream(body: Body, array: bool) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -106,40 +114,41 @@ pub fn event_stream(body: Body, array: bool) -> Response {
     response
 }
 
-/// The body of a streamed answer.
+/// Body of a streamed reply.
 struct StreamedReply {
     call: Arc<Call>,
     lane: Arc<LiveLane>,
     upstream: Option<transport::ClientBody>,
     pipeline: StreamPipeline,
-    /// Open until the stream is settled.
+    /// `None` once the stream is settled.
     account: Option<BoxedAccount>,
     out: Vec<u8>,
     tick: Pin<Box<Sleep>>,
-    /// Time of the last look at key, deadline and journal.
+    /// Time of the last check of key, deadlines and silence.
     last_check: Instant,
     last_received: Instant,
     last_sent: Instant,
-    /// Whether the body must end abnormally, for clients that swallow an error event.
+    /// True if the body must end with an error, for clients that ignore an error event.
     must_abort: bool,
 }
 
 impl StreamedReply {
-    /// Waits for the first piece, so that a failure can still become a true status or another lane.
+    /// Waits for the first chunk, so that a failure can still become an error status or a retry on
+    /// another lane.
     async fn wait_first_chunk(&mut self) -> Result<(), ApiError> {
         let deadline = tokio::time::Instant::now() + FIRST_CHUNK_WAIT.min(self.lane.timeouts.gap);
         let mut empty = true;
         while self.out.is_empty() {
             let Some(upstream) = &mut self.upstream else { return Ok(()) };
-            let course = match tokio::time::timeout_at(deadline, upstream.frame()).await {
+            let progress = match tokio::time::timeout_at(deadline, upstream.frame()).await {
                 Err(_) if FIRST_CHUNK_WAIT < self.lane.timeouts.gap => return Ok(()),
                 Err(_) => StreamProgress::Broken(stalled_error()),
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         empty &= data.is_empty();
                         match self.pipeline.push_bytes(data, &mut self.out) {
-                            // `timeout_at` prefers a frame to the deadline, so frames that say
-                            // nothing and are always ready would keep the caller waiting.
+                            // `timeout_at` prefers a ready frame to the deadline, so frames without
+                            // output would keep the caller waiting for ever.
                             StreamProgress::Ongoing
                                 if self.out.is_empty()
                                     && tokio::time::Instant::now() >= deadline =>
@@ -149,55 +158,55 @@ impl StreamedReply {
                                 }
                                 StreamProgress::Broken(stalled_error())
                             }
-                            course => course,
+                            progress => progress,
                         }
                     }
                     Err(_) => continue,
                 },
                 Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
-                Ok(None) if empty => {
-                    StreamProgress::Broken(whole_reply::unusable_answer("nothing came instead of a stream"))
-                }
+                Ok(None) if empty => StreamProgress::Broken(whole_reply::unusable_answer(
+                    "an empty body was returned instead of a stream",
+                )),
                 Ok(None) => self.pipeline.finish(&mut self.out),
             };
-            match course {
+            match progress {
                 StreamProgress::Ongoing => {}
                 StreamProgress::Complete => self.complete(),
-                StreamProgress::Broken(fault) if self.out.is_empty() => {
+                StreamProgress::Broken(error) if self.out.is_empty() => {
                     self.upstream = None;
-                    return Err(fault);
+                    return Err(error);
                 }
-                // How much of an answer arrives at once does not decide what becomes of it: what was
-                // said before it broke is told, and paid for.
-                StreamProgress::Broken(fault) => {
-                    if let Some(tab) = &mut self.account {
-                        tab.first_byte();
+                // The result must not depend on how many frames arrive at once: output before the
+                // failure is delivered and billed.
+                StreamProgress::Broken(error) => {
+                    if let Some(account) = &mut self.account {
+                        account.first_byte();
                     }
-                    self.abort(&fault);
+                    self.abort(&error);
                 }
             }
         }
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
         }
         Ok(())
     }
 
-    /// Everything was said: settle now, before the caller gets its last byte.
+    /// Settles the call before the caller receives the last byte.
     fn complete(&mut self) {
         let losses = self.pipeline.losses();
         self.pipeline.keep_signatures(&self.call);
-        if let Some(mut tab) = self.account.take() {
-            tab.first_byte();
-            tab.record_usage(self.pipeline.meter());
-            tab.add_losses(losses);
+        if let Some(mut account) = self.account.take() {
+            account.first_byte();
+            account.record_usage(self.pipeline.meter());
+            account.add_losses(losses);
             if self.pipeline.was_stopped() {
-                tab.note_gateway_stop();
+                account.note_gateway_stop();
             }
-            tab.close_done();
+            account.close_done();
         }
         match self.upstream.take() {
-            // Dropped: a provider that is let go has to hear of it.
+            // Dropped, so that the provider notices and stops generating.
             Some(_) if self.pipeline.was_stopped() => {}
             Some(body) if body.is_end_stream() => {}
             Some(body) => drain_body(body, &self.call.engine.tasks),
@@ -205,28 +214,28 @@ impl StreamedReply {
         }
     }
 
-    /// The stream broke after the caller saw some of it: it must hear so in its own format.
-    fn abort(&mut self, fault: &ApiError) {
+    /// Ends a stream that failed after its first byte, with an error in the caller's format.
+    fn abort(&mut self, error: &ApiError) {
         tracing::warn!(
             request.id = %self.call.id,
             lane.name = self.lane.name,
             "lane `{}` broke off mid-stream: {} [{}]",
             self.lane.name,
-            fault,
-            fault.log_note().unwrap_or_default()
+            error,
+            error.log_note().unwrap_or_default()
         );
         self.upstream = None;
-        if let Some(mut tab) = self.account.take() {
-            tab.record_usage(self.pipeline.meter());
-            tab.close_broken_off(fault);
+        if let Some(mut account) = self.account.take() {
+            account.record_usage(self.pipeline.meter());
+            account.close_broken_off(error);
         }
         if self.call.target.json_array {
-            let (_, body) = self.call.dialect.write_error(fault, &self.call.id);
+            let (_, body) = self.call.dialect.write_error(error, &self.call.id);
             self.out.extend_from_slice(b",\r\n");
             self.out.extend_from_slice(&body);
         } else {
-            let last = self.pipeline.abort_event(fault);
-            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(fault, &self.call.id));
+            let last = self.pipeline.abort_event(error);
+            let last = last.unwrap_or_else(|| self.call.dialect.write_abort(error, &self.call.id));
             self.out.extend_from_slice(&last);
         }
         if self.call.dialect.origin() == WireFormat::Native {
@@ -235,26 +244,29 @@ impl StreamedReply {
         }
     }
 
-    fn apply_progress(&mut self, course: StreamProgress) {
-        match course {
+    fn apply_progress(&mut self, progress: StreamProgress) {
+        match progress {
             StreamProgress::Ongoing => self.enforce_hold(),
             StreamProgress::Complete => self.complete(),
-            StreamProgress::Broken(fault) => self.abort(&fault),
+            StreamProgress::Broken(error) => self.abort(&error),
         }
     }
 
-    /// A provider that does not keep to the limit it was given is let go when nothing of what was
-    /// set aside is left: the caller gets what a limit gives it, an answer that ends at its length.
+    /// Ends the reply as if it had reached its output limit, once it exceeds the reserved money.
+    /// The provider ignored the limit it was given.
     fn enforce_hold(&mut self) {
-        let said = self.pipeline.meter();
-        let Some(tab) = self.account.as_mut().filter(|tab| tab.exceeds_hold(said)) else { return };
-        let usage = tab.truncate_at_hold(said);
+        let meter = self.pipeline.meter();
+        let Some(account) = self.account.as_mut().filter(|account| account.exceeds_hold(meter))
+        else {
+            return;
+        };
+        let usage = account.truncate_at_hold(meter);
         self.pipeline.truncate(&usage, &mut self.out);
         self.complete();
     }
 
     /// Checks the key, the deadlines and the silence towards the caller, and writes a checkpoint.
-    /// Runs once a second, whether the provider is silent or always has data ready.
+    /// Runs once a second, also if the provider always has data ready.
     fn check(&mut self) {
         if self.upstream.is_none() {
             return;
@@ -264,12 +276,13 @@ impl StreamedReply {
         let now = self.call.engine.clock.now();
         let key = self.call.engine.keys.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
-            let fault = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
-            return self.abort(&fault.with_blame(Blame::Caller).without_retry());
+            let error = ApiError::new(ErrorKind::Interrupted, "the API key was revoked");
+            return self.abort(&error.with_blame(Blame::Caller).without_retry());
         }
         if self.call.engine.must_end_calls() {
-            let fault = ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
-            return self.abort(&fault.with_blame(Blame::Gateway));
+            let error =
+                ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
+            return self.abort(&error.with_blame(Blame::Gateway));
         }
         if self.last_received.elapsed() >= END_MARKER_TIMEOUT
             && let StreamProgress::Complete = self.pipeline.finish_early(&mut self.out)
@@ -280,15 +293,15 @@ impl StreamedReply {
             return self.abort(&stalled_error());
         }
         if self.call.arrived.elapsed() > self.lane.timeouts.total {
-            let fault = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
-            return self.abort(&fault);
+            let error = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
+            return self.abort(&error);
         }
         if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
             self.out.extend_from_slice(self.call.dialect.keep_alive());
         }
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
-            tab.checkpoint();
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
+            account.checkpoint();
         }
     }
 
@@ -307,49 +320,49 @@ impl HttpBody for StreamedReply {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        let pump = &mut *self;
+        let reply = &mut *self;
         loop {
-            let Some(upstream) = &mut pump.upstream else {
-                if !pump.out.is_empty() {
-                    return pump.emit();
+            let Some(upstream) = &mut reply.upstream else {
+                if !reply.out.is_empty() {
+                    return reply.emit();
                 }
-                if !pump.must_abort {
+                if !reply.must_abort {
                     return Poll::Ready(None);
                 }
-                return pump.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
+                return reply.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
             };
-            if pump.out.len() > FLUSH_THRESHOLD_BYTES {
-                return pump.emit();
+            if reply.out.len() > FLUSH_THRESHOLD_BYTES {
+                return reply.emit();
             }
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        pump.last_received = Instant::now();
-                        let course = pump.pipeline.push_bytes(data, &mut pump.out);
-                        pump.apply_progress(course);
-                        // The tick is polled only while the provider is silent.
-                        if pump.last_received.duration_since(pump.last_check) >= CHECK_INTERVAL {
-                            pump.check();
+                        reply.last_received = Instant::now();
+                        let progress = reply.pipeline.push_bytes(data, &mut reply.out);
+                        reply.apply_progress(progress);
+                        // The timer is polled only while the provider is silent.
+                        if reply.last_received.duration_since(reply.last_check) >= CHECK_INTERVAL {
+                            reply.check();
                         }
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
-                    let course = pump.pipeline.fail(broken_error(&e), &mut pump.out);
-                    pump.apply_progress(course);
-                    pump.upstream = None;
+                    let progress = reply.pipeline.fail(broken_error(&e), &mut reply.out);
+                    reply.apply_progress(progress);
+                    reply.upstream = None;
                 }
                 Poll::Ready(None) => {
-                    let course = pump.pipeline.finish(&mut pump.out);
-                    // A finished road has no more bytes to read, whatever it says.
-                    pump.apply_progress(course);
-                    pump.upstream = None;
+                    let progress = reply.pipeline.finish(&mut reply.out);
+                    // No more bytes follow, whatever the progress is.
+                    reply.apply_progress(progress);
+                    reply.upstream = None;
                 }
-                Poll::Pending if !pump.out.is_empty() => return pump.emit(),
+                Poll::Pending if !reply.out.is_empty() => return reply.emit(),
                 Poll::Pending => {
-                    if pump.tick.as_mut().poll(cx).is_pending() {
+                    if reply.tick.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    pump.check();
+                    reply.check();
                 }
             }
         }
@@ -362,26 +375,26 @@ impl HttpBody for StreamedReply {
 
 impl Drop for StreamedReply {
     fn drop(&mut self) {
-        // The caller left: what was said so far is what is paid for.
-        if let Some(tab) = &mut self.account {
-            tab.record_usage(self.pipeline.meter());
+        // The caller left. The output so far is billed.
+        if let Some(account) = &mut self.account {
+            account.record_usage(self.pipeline.meter());
         }
     }
 }
 
-/// Ends a body so that no client takes it for complete.
+/// Error that ends a body abnormally, so that no client takes it for complete.
 #[derive(Debug)]
-pub struct AbortedBody;
+struct AbortedBody;
 
 impl std::fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the stream was cut")
+        f.write_str("the stream was aborted")
     }
 }
 
 impl std::error::Error for AbortedBody {}
 
-/// Reads the few bytes behind the end of an answer, so that the connection can be used again.
+/// Reads the few bytes after the end of a reply, so that the connection can be reused.
 fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
     tasks.spawn(async move {
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -389,19 +402,21 @@ fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
     });
 }
 
-/// A fault of a stream of which the caller saw nothing: to it, no answer has begun.
-pub(super) fn before_first_byte(fault: ApiError) -> ApiError {
-    if fault.kind() != ErrorKind::Interrupted {
-        return fault;
+/// Converts a stream error before the first byte: for the caller no reply has begun.
+pub(super) fn before_first_byte(error: ApiError) -> ApiError {
+    if error.kind() != ErrorKind::Interrupted {
+        return error;
     }
-    let note = fault.log_note().unwrap_or_default().to_owned();
-    ApiError::new(ErrorKind::Unavailable, fault.message().to_owned()).with_log_note(note)
+    let note = error.log_note().unwrap_or_default().to_owned();
+    ApiError::new(ErrorKind::Unavailable, error.message().to_owned()).with_log_note(note)
 }
 
 fn stalled_error() -> ApiError {
-    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled").with_log_note("silence in a stream")
+    ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
+        .with_log_note("silence in a stream")
 }
 
 fn broken_error(error: &transport::BodyError) -> ApiError {
-    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off").with_log_note(error.to_string())
+    ApiError::new(ErrorKind::Interrupted, "the provider's answer broke off")
+        .with_log_note(error.to_string())
 }

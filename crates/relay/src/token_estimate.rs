@@ -1,19 +1,23 @@
-//! How many tokens a text has, roughly, for models whose tokeniser is their provider's secret.
+//! Token estimates for models whose tokeniser is not public.
 //!
-//! One pass over the characters with the habits common to today's tokenisers: short words are one
-//! token, long ones are cut, digits go in threes, marks count, wide scripts count by character.
+//! One pass over the characters with rules that common tokenisers share: a short word is one token,
+//! long words are split, digits are grouped by three, punctuation counts, wide scripts count per
+//! character.
 
-use canon::{ChatRequest, ResponseFormat, PartKind, Media, Part, MediaSource, Tool};
+use canon::{ChatRequest, Media, MediaSource, Part, PartKind, ResponseFormat, Tool};
 
-/// What a message costs besides its text.
+/// Tokens of a message besides its text.
 const TURN_TOKENS: u64 = 4;
-/// A picture, sound or document, where nothing else is known.
+/// Tokens of media of unknown size.
 const MEDIA_TOKENS: u64 = 256;
 
-/// The tokens of a whole request.
+/// Estimates the tokens of a request.
 pub fn estimate_request(chat: &ChatRequest) -> u64 {
-    let turns: u64 =
-        chat.turns.iter().map(|turn| TURN_TOKENS + turn.parts.iter().map(estimate_part).sum::<u64>()).sum();
+    let turns: u64 = chat
+        .turns
+        .iter()
+        .map(|turn| TURN_TOKENS + turn.parts.iter().map(estimate_part).sum::<u64>())
+        .sum();
     let tools: u64 = chat.tools.iter().map(estimate_tool).sum();
     let format = match &chat.response_format {
         ResponseFormat::Text | ResponseFormat::Json => 0,
@@ -28,14 +32,18 @@ fn estimate_part(part: &Part) -> u64 {
         PartKind::Thought(thought) => estimate_text(&thought.text),
         PartKind::Media(Media { source: MediaSource::Text(text), .. }) => estimate_text(text),
         PartKind::Media(_) => MEDIA_TOKENS,
-        PartKind::ToolCall(call) => estimate_text(&call.name) + estimate_text(&call.arguments) + TURN_TOKENS,
+        PartKind::ToolCall(call) => {
+            estimate_text(&call.name) + estimate_text(&call.arguments) + TURN_TOKENS
+        }
         PartKind::ToolResult(result) => {
             let own = result.object.as_ref().map_or(0, |_| estimate_text(&result.as_text()));
             own + result.parts.iter().map(estimate_part).sum::<u64>() + TURN_TOKENS
         }
         PartKind::CodeExecution(code) => estimate_text(&code.code),
         PartKind::CodeResult(outcome) => estimate_text(&outcome.output),
-        PartKind::WebSearch(search) => search.queries.iter().map(|query| estimate_text(query)).sum(),
+        PartKind::WebSearch(search) => {
+            search.queries.iter().map(|query| estimate_text(query)).sum()
+        }
         PartKind::Foreign { value, .. } => estimate_text(&value.to_string()),
     }
 }
@@ -66,7 +74,7 @@ enum CharClass {
     Other,
 }
 
-/// The tokens of a text.
+/// Estimates the tokens of a text.
 pub fn estimate_text(text: &str) -> u64 {
     let mut tokens = 0;
     let mut run = 0_u64;
@@ -85,7 +93,7 @@ pub fn estimate_text(text: &str) -> u64 {
 
 const fn estimate_run(script: CharClass, length: u64) -> u64 {
     match script {
-        // One space belongs to the word behind it; more are indentation.
+        // One space belongs to the following word; more are indentation.
         CharClass::Space => length.saturating_sub(1).div_ceil(8),
         CharClass::Word => length.div_ceil(7),
         CharClass::Digit | CharClass::Other => length.div_ceil(3),
@@ -100,7 +108,9 @@ fn char_class(c: char) -> CharClass {
         '0'..='9' => CharClass::Digit,
         c if c.is_whitespace() => CharClass::Space,
         c if c.is_ascii() => CharClass::Mark,
-        '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' => CharClass::Wide,
+        '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' => {
+            CharClass::Wide
+        }
         c if u32::from(c) > 0xffff => CharClass::Wide,
         _ => CharClass::Other,
     }
@@ -111,8 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_is_near_what_tokenisers_say() {
-        // The counts of the o200k vocabulary, give or take a quarter.
+    fn estimates_are_close_to_real_counts() {
+        // Counts of the o200k vocabulary (<https://github.com/openai/tiktoken>), with a tolerance
+        // of a quarter.
         let cases = [
             ("The quick brown fox jumps over the lazy dog.", 10),
             ("Hello!", 2),

@@ -1,10 +1,10 @@
-//! A whole answer: read to its end, counted, handed on or translated.
+//! A whole reply: read to its end, metered, passed through or translated.
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, UpstreamProgress, ErrorKind};
-use dialects::{CustomToolCalls, Dialect, RequestFacts, ReplyMeter};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
+use dialects::{CustomToolCalls, Dialect, ReplyMeter, RequestFacts};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -14,148 +14,158 @@ use transport::ClientResponse;
 
 use super::Call;
 use super::prepare::LaneTranslation;
-use super::stream_pipeline::{StreamProgress, StreamPipeline};
 use super::settle::BoxedAccount;
-use crate::json_response::json_response as json_response;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
+use crate::json_response::json_response;
 use config::LiveLane;
 
-/// The largest answer taken from a provider.
+/// Larger replies of providers are refused.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
-/// Reads the answer and makes the caller's out of it.
+/// Reads a reply and returns it in the caller's format.
 pub(super) async fn relay_whole(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let body = match read_body(answer, lane, call).await {
         Ok(body) => body,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    let (said, body) = match translate_reply(call, dialect, speech, body, &mut tab) {
+    let (meter, body) = match translate_reply(call, dialect, translation, body, &mut account) {
         Ok(done) => done,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    Ok(settled_response(body, &said, tab))
+    Ok(settled_response(body, &meter, account))
 }
 
-/// A whole answer for the caller, with its tab closed and told.
-pub(super) fn settled_response(body: Bytes, said: &ReplyMeter, mut tab: BoxedAccount) -> Response {
-    tab.first_byte();
-    tab.record_usage(said);
+/// Settles the call and returns the response.
+pub(super) fn settled_response(
+    body: Bytes,
+    meter: &ReplyMeter,
+    mut account: BoxedAccount,
+) -> Response {
+    account.first_byte();
+    account.record_usage(meter);
     let mut response = json_response(Body::from(body));
-    add_call_headers(&mut response, &tab);
-    let cost = tab.close_done();
+    add_call_headers(&mut response, &account);
+    let cost = account.close_done();
     if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
         response.headers_mut().insert("x-portunus-cost", cost);
     }
     response
 }
 
-/// A provider that was asked for a stream and gave something else. By its first byte it is a whole
-/// answer, which is then streamed in our own pieces, or a stream under a wrong name.
+/// Serves a provider that was asked for a stream and sent something else. The first byte decides: a
+/// whole reply is converted to a stream, anything else is read as a stream with a wrong content
+/// type.
 pub(super) async fn stream_whole(
     call: &Arc<Call>,
-    peek: &RequestFacts,
+    facts: &RequestFacts,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let body = match read_body(answer, lane, call).await {
         Ok(body) => body,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
-    let speech = match speech {
-        None if is_json_object(&body) => match call.dialect.read_request(&call.target, &call.body) {
-            Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
-            Err(fault) => return Err((fault, tab)),
-        },
-        speech => speech,
+    let translation = match translation {
+        None if is_json_object(&body) => {
+            match call.dialect.read_request(&call.target, &call.body) {
+                Ok(chat) => Some(Box::new(LaneTranslation { request: chat, stop_enforcer: None })),
+                Err(error) => return Err((error, account)),
+            }
+        }
+        translation => translation,
     };
-    let mut road = StreamPipeline::new(call, peek, dialect, speech);
+    let mut pipeline = StreamPipeline::new(call, facts, dialect, translation);
     let mut out = Vec::new();
-    if let Err(fault) = feed_whole_body(&mut road, dialect, body, &mut out) {
-        return Err((super::streamed_reply::before_first_byte(fault), tab));
+    if let Err(error) = feed_whole_body(&mut pipeline, dialect, body, &mut out) {
+        return Err((super::streamed_reply::before_first_byte(error), account));
     }
-    road.keep_signatures(call);
-    tab.first_byte();
-    tab.record_usage(road.meter());
-    tab.add_losses(road.losses());
-    let mut response = super::streamed_reply::event_stream(Body::from(out), peek.json_array);
-    add_call_headers(&mut response, &tab);
-    tab.close_done();
+    pipeline.keep_signatures(call);
+    account.first_byte();
+    account.record_usage(pipeline.meter());
+    account.add_losses(pipeline.losses());
+    let mut response = super::streamed_reply::event_stream(Body::from(out), facts.json_array);
+    add_call_headers(&mut response, &account);
+    account.close_done();
     Ok(response)
 }
 
-/// A stream that the gateway may have to end, for a caller that wants the answer whole.
+/// Gathers a stream into a whole reply. The stream is needed because the gateway may have to end it
+/// early.
 pub(super) async fn gather_stream(
     call: &Arc<Call>,
     lane: &LiveLane,
     dialect: &'static dyn Dialect,
-    speech: Box<LaneTranslation>,
+    translation: Box<LaneTranslation>,
     mut answer: ClientResponse,
-    mut tab: BoxedAccount,
+    mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let mut road = StreamPipeline::gathering(call, dialect, speech);
+    let mut pipeline = StreamPipeline::gathering(call, dialect, translation);
     let mut out = Vec::new();
-    let mut came = 0;
+    let mut received = 0;
     let outcome = if is_stream(&answer.headers) {
         loop {
-            let course = match next_chunk(&mut answer.body, lane, call).await {
-                Ok(Some(data)) if came + data.len() > MAX_REPLY_BYTES => break Err(too_large_error()),
-                Ok(Some(data)) => {
-                    came += data.len();
-                    road.push_bytes(data, &mut out)
+            let progress = match next_chunk(&mut answer.body, lane, call).await {
+                Ok(Some(data)) if received + data.len() > MAX_REPLY_BYTES => {
+                    break Err(too_large_error());
                 }
-                Ok(None) => road.finish(&mut out),
-                Err(fault) => break Err(fault),
+                Ok(Some(data)) => {
+                    received += data.len();
+                    pipeline.push_bytes(data, &mut out)
+                }
+                Ok(None) => pipeline.finish(&mut out),
+                Err(error) => break Err(error),
             };
-            match course {
+            match progress {
                 StreamProgress::Ongoing => {}
                 StreamProgress::Complete => break Ok(()),
-                StreamProgress::Broken(fault) => break Err(fault),
+                StreamProgress::Broken(error) => break Err(error),
             }
         }
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => feed_whole_body(&mut road, dialect, body, &mut out),
-            Err(fault) => Err(fault),
+            Ok(body) => feed_whole_body(&mut pipeline, dialect, body, &mut out),
+            Err(error) => Err(error),
         }
     };
-    if let Err(fault) = outcome {
-        return Err((super::streamed_reply::before_first_byte(fault), tab));
+    if let Err(error) = outcome {
+        return Err((super::streamed_reply::before_first_byte(error), account));
     }
-    road.keep_signatures(call);
-    if road.was_stopped() {
-        tab.note_gateway_stop();
+    pipeline.keep_signatures(call);
+    if pipeline.was_stopped() {
+        account.note_gateway_stop();
     }
-    tab.add_losses(road.losses());
-    Ok(settled_response(Bytes::from(out), road.meter(), tab))
+    account.add_losses(pipeline.losses());
+    Ok(settled_response(Bytes::from(out), pipeline.meter(), account))
 }
 
-/// A body that is here as a whole, whether it is a stream or not.
+/// Feeds a complete body into the pipeline, be it a stream or a whole reply.
 fn feed_whole_body(
-    road: &mut StreamPipeline,
+    pipeline: &mut StreamPipeline,
     dialect: &'static dyn Dialect,
     body: Bytes,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let course = if is_json_object(&body) {
+    let progress = if is_json_object(&body) {
         dialect.meter_reply(&body)?;
-        road.push_whole(dialect.read_reply(&body)?, out)
+        pipeline.push_whole(dialect.read_reply(&body)?, out)
     } else {
-        match road.push_bytes(body, out) {
-            StreamProgress::Ongoing => road.finish(out),
+        match pipeline.push_bytes(body, out) {
+            StreamProgress::Ongoing => pipeline.finish(out),
             end => end,
         }
     };
-    match course {
-        StreamProgress::Broken(fault) => Err(fault),
+    match progress {
+        StreamProgress::Broken(error) => Err(error),
         StreamProgress::Ongoing | StreamProgress::Complete => Ok(()),
     }
 }
@@ -164,19 +174,19 @@ fn is_json_object(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{")
 }
 
-/// Whether an answer calls itself a stream, or nothing.
+/// Returns true if the content type is that of an event stream, or missing.
 pub(super) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Which lane answered and what was lost, told in headers.
-pub(super) fn add_call_headers(response: &mut Response, tab: &BoxedAccount) {
+/// Adds the headers that name the lane and the losses.
+pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) {
     let headers = response.headers_mut();
-    if let Ok(lane) = HeaderValue::from_str(tab.lane()) {
+    if let Ok(lane) = HeaderValue::from_str(account.lane()) {
         headers.insert("x-portunus-lane", lane);
     }
-    if let Some(losses) = tab.loss_header() {
+    if let Some(losses) = account.loss_header() {
         headers.insert("x-portunus-loss", losses);
     }
 }
@@ -184,28 +194,33 @@ pub(super) fn add_call_headers(response: &mut Response, tab: &BoxedAccount) {
 fn translate_reply(
     call: &Call,
     dialect: &'static dyn Dialect,
-    speech: Option<Box<LaneTranslation>>,
+    translation: Option<Box<LaneTranslation>>,
     body: Bytes,
-    tab: &mut BoxedAccount,
+    account: &mut BoxedAccount,
 ) -> Result<(ReplyMeter, Bytes), ApiError> {
-    let Some(chat) = speech.map(|speech| speech.request) else {
+    let Some(chat) = translation.map(|translation| translation.request) else {
         return Ok((dialect.meter_reply(&body)?, body));
     };
-    let said = dialect.meter_reply(&body)?;
+    let meter = dialect.meter_reply(&body)?;
     let mut reply = dialect.read_reply(&body)?;
     CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
-    let account = &call.key.record.account_id;
-    call.engine.signatures.keep_reply(account, call.dialect.origin(), &chat, &reply);
-    let (body, losses) = call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
-    tab.add_losses(losses);
-    Ok((said, Bytes::from(body)))
+    let account_id = &call.key.record.account_id;
+    call.engine.signatures.keep_reply(account_id, call.dialect.origin(), &chat, &reply);
+    let (body, losses) =
+        call.dialect.write_reply(reply, &chat, &super::stream_pipeline::reply_stamp(call));
+    account.add_losses(losses);
+    Ok((meter, Bytes::from(body)))
 }
 
-/// The whole body of an answer, within the limits of size and time.
-pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Call) -> Result<Bytes, ApiError> {
+/// Reads a whole body within the limits of size and time.
+pub(super) async fn read_body(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Bytes, ApiError> {
     let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if kind.is_some_and(|kind| kind.starts_with("text/html")) {
-        return Err(unusable_answer("a web page came instead of an answer"));
+        return Err(unusable_answer("a web page was returned instead of a reply"));
     }
     let mut body = answer.body;
     let mut first: Option<Bytes> = None;
@@ -216,16 +231,16 @@ pub(super) async fn read_body(answer: ClientResponse, lane: &LiveLane, call: &Ca
         }
         match &first {
             None => first = Some(data),
-            Some(piece) => {
+            Some(chunk) => {
                 if all.is_empty() {
-                    all.extend_from_slice(piece);
+                    all.extend_from_slice(chunk);
                 }
                 all.extend_from_slice(&data);
             }
         }
     }
     match first {
-        None => Err(unusable_answer("nothing came instead of an answer")),
+        None => Err(unusable_answer("an empty body was returned instead of a reply")),
         Some(only) if all.is_empty() => Ok(only),
         Some(_) => Ok(all.freeze()),
     }
@@ -235,19 +250,20 @@ fn too_large_error() -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider's answer is too large")
 }
 
-/// It answered, and not to what was asked: no model can have worked for that.
+/// Error for a 200 response without a reply. No model can have worked for it.
 pub(super) fn unusable_answer(why: &str) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
         .with_progress(UpstreamProgress::Answered(200))
         .with_log_note(why)
 }
 
-/// Whether trailers take back what the answer said, as services behind gRPC do.
+/// Returns true if the trailers report a failure, as services behind gRPC do
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 fn reports_failure(trailers: &HeaderMap) -> bool {
     trailers.get("grpc-status").is_some_and(|status| status != "0")
 }
 
-/// The next piece of a body, within the limits of time; `None` at its end.
+/// Returns the next chunk of a body within the time limits; `None` at its end.
 async fn next_chunk(
     body: &mut transport::ClientBody,
     lane: &LiveLane,
@@ -255,25 +271,34 @@ async fn next_chunk(
 ) -> Result<Option<Bytes>, ApiError> {
     while !body.is_end_stream() {
         let left = call.time_left(&lane.timeouts);
-        // `timeout` prefers a frame that is ready to a deadline that has passed.
+        // `timeout` prefers a ready frame to an expired deadline.
         if left.is_zero() {
-            return Err(ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed"));
+            return Err(ApiError::new(
+                ErrorKind::Timeout,
+                "the answer took longer than is allowed",
+            ));
         }
         match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
             Err(_) => {
                 return Err(ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
-                    .with_log_note("silence in the middle of a whole answer"));
+                    .with_log_note("silence in the middle of a whole reply"));
             }
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer broke off")
-                    .with_log_note(e.to_string()));
+                return Err(ApiError::new(
+                    ErrorKind::Unavailable,
+                    "the provider's answer broke off",
+                )
+                .with_log_note(e.to_string()));
             }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(frame) if frame.trailers_ref().is_some_and(reports_failure) => {
-                    return Err(ApiError::new(ErrorKind::Unavailable, "the provider's answer failed")
-                        .with_log_note("the trailers of a whole answer report a failure"));
+                    return Err(ApiError::new(
+                        ErrorKind::Unavailable,
+                        "the provider's answer failed",
+                    )
+                    .with_log_note("the trailers of a whole reply report a failure"));
                 }
                 Err(_) => {}
             },

@@ -10,10 +10,10 @@
 use std::time::{Duration, Instant};
 
 use canon::{Money, Usage};
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use store::{
-    Account, GroupBy, EntryFilter, KeyRecord, KeyScope, RateLimits, Micros, GroupOrder, AccountRole, UsageStep, Store,
-    StoreError, UsageFilter, UsageReport, UsageRequest,
+    Account, AccountRole, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope, Micros,
+    RateLimits, Store, StoreError, UsageFilter, UsageReport, UsageRequest, UsageStep,
 };
 
 const DAY: Micros = 86_400_000_000;
@@ -179,7 +179,8 @@ async fn fill(store: &Store, calls: u64) -> Result<(), StoreError> {
     let mut number = 0;
     while number < calls {
         let end = calls.min(number + BATCH);
-        let batch: Vec<LedgerEntry> = (number..end).map(|number| call(number, calls, &keys)).collect();
+        let batch: Vec<LedgerEntry> =
+            (number..end).map(|number| call(number, calls, &keys)).collect();
         store.post(&batch).await?;
         number = end;
     }

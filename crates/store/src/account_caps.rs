@@ -6,7 +6,7 @@
 //! need it.
 
 use canon::Money;
-use ledger::{Micros, BudgetPeriod};
+use ledger::{BudgetPeriod, Micros};
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::keys::budget;

@@ -304,7 +304,12 @@ impl Store {
     }
 
     /// Changes the role of an account. Returns false if there is no such account.
-    pub async fn set_role(&self, id: &str, role: AccountRole, at: Micros) -> Result<bool, StoreError> {
+    pub async fn set_role(
+        &self,
+        id: &str,
+        role: AccountRole,
+        at: Micros,
+    ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at).execute(pool).await?
                 .rows_affected()

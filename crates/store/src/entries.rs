@@ -1,7 +1,7 @@
 //! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
 
 use canon::{Money, Usage};
-use ledger::{EndedBy, LedgerEntry, Micros, CallOutcome};
+use ledger::{CallOutcome, EndedBy, LedgerEntry, Micros};
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, from_json, on_reader, unknown_word};
@@ -85,7 +85,8 @@ impl TryFrom<EntryRow> for LedgerEntry {
     type Error = sqlx::Error;
 
     fn try_from(row: EntryRow) -> Result<Self, sqlx::Error> {
-        let outcome = CallOutcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
+        let outcome =
+            CallOutcome::by_word(&row.outcome).ok_or_else(|| unknown_word(&row.outcome))?;
         Ok(Self {
             request_id: row.request_id,
             key_id: row.key_id,

@@ -4,7 +4,7 @@
 //! other nodes that poll for changes find it. Spending is not an edit.
 
 use canon::Money;
-use ledger::{Micros, BudgetPeriod};
+use ledger::{BudgetPeriod, Micros};
 
 use crate::db::{clean, from_json, on_reader, on_writer, to_json, unknown_word};
 use crate::row::row;

@@ -1,8 +1,8 @@
 //! The store as the lease store of the ledger.
 
 use ledger::{
-    LeaseStoreError, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
-    LeaseReturn, LeaseStore, Micros, Node, SettledCall,
+    ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
+    LeaseReturn, LeaseStore, LeaseStoreError, Micros, Node, SettledCall,
 };
 
 use crate::{Store, StoreError};
@@ -36,7 +36,11 @@ impl LeaseStore for Store {
         Self::post(self, settled).await.map_err(away)
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
+    async fn key_status(
+        &self,
+        key_id: &str,
+        node: &Node,
+    ) -> Result<Option<KeyStatus>, LeaseStoreError> {
         self.key_spending(key_id, node).await.map_err(away)
     }
 

@@ -6,9 +6,9 @@
 
 use canon::Money;
 use ledger::{
-    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant, LeaseRequest,
-    LeaseReturn, LeaseState, LeaseToken, Micros, Node, OpenCall, RECALL_WINDOW, UnreportedSpend,
-    lease_slice,
+    ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant,
+    LeaseRequest, LeaseReturn, LeaseState, LeaseToken, Micros, Node, OpenCall, RECALL_WINDOW,
+    UnreportedSpend, lease_slice,
 };
 use sqlx::QueryBuilder;
 

@@ -41,11 +41,11 @@ mod verify;
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, AccountRole};
 pub use attempt_counters::AttemptCounter;
-pub use audit::{AuditRecord, AuditFilter};
+pub use audit::{AuditFilter, AuditRecord};
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
-pub use idempotent::{CallName, CallClaim, ClaimResult, StoredReply};
+pub use idempotent::{CallClaim, CallName, ClaimResult, StoredReply};
 pub use identities::Identity;
 pub use keys::{KeyRecord, KeyScope};
 pub use leases::LeaseTotal;
@@ -55,11 +55,15 @@ pub use links::{Link, LinkPurpose};
 pub use rekey::RekeyCounts;
 pub use rollup::UsageStep;
 pub use sessions::Session;
-pub use stored_config::{ConfigSnapshot, ConfigChange, ConfigEntry, ConfigEntryKind, StoredCredential};
+pub use stored_config::{
+    ConfigChange, ConfigEntry, ConfigEntryKind, ConfigSnapshot, StoredCredential,
+};
 pub use stored_responses::StoredResponse;
-pub use sums::{LatencyTotals, ReportTotals, DurationHistogram, UsageTotals};
-pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, DeliveryState, TaskWebhook};
-pub use teams::{TeamMember, KeyOwner, Membership, MemberChange, Team, TeamRole, TeamTotal};
+pub use sums::{DurationHistogram, LatencyTotals, ReportTotals, UsageTotals};
+pub use tasks::{
+    DeliveryState, NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskState, TaskWebhook,
+};
+pub use teams::{KeyOwner, MemberChange, Membership, Team, TeamMember, TeamRole, TeamTotal};
 pub use usage::{GroupBy, GroupOrder, UsageFilter, UsagePoint, UsageReport, UsageRequest};
 pub use vault::{SealedSecret, SecretSealer, Vault, VaultError, VaultKeyError, VaultKeys};
 pub use verify::InvariantCheck;

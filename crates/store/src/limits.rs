@@ -3,7 +3,7 @@
 //! The limits of an account are a setting under its id, because few accounts have any.
 
 use canon::Money;
-use ledger::{Micros, BudgetPeriod};
+use ledger::{BudgetPeriod, Micros};
 use serde_json::{Value, json};
 use sqlx::Row as _;
 

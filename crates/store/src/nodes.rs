@@ -6,7 +6,9 @@
 //! Calls that are settled already are then skipped.
 
 use canon::Money;
-use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall};
+use ledger::{
+    ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall,
+};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};

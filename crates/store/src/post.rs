@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Money;
-use ledger::{LedgerEntry, LeaseToken, Micros, Posting};
+use ledger::{LeaseToken, LedgerEntry, Micros, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
@@ -317,7 +317,11 @@ struct LateCharges {
 
 impl LateCharges {
     /// Returns the entry with the amount that can be paid.
-    fn charge<'a>(&mut self, entry: &'a LedgerEntry, lease: Option<LeaseToken>) -> Cow<'a, LedgerEntry> {
+    fn charge<'a>(
+        &mut self,
+        entry: &'a LedgerEntry,
+        lease: Option<LeaseToken>,
+    ) -> Cow<'a, LedgerEntry> {
         let cost = entry.cost;
         let key_id = clean(&entry.key_id).into_owned();
         if let Some(token) = lease

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use canon::Money;
-use ledger::{LedgerEntry, Micros, BudgetPeriod, day_of};
+use ledger::{BudgetPeriod, LedgerEntry, Micros, day_of};
 
 use crate::StoreError;
 use crate::db::clean;
@@ -120,7 +120,11 @@ impl Scope {
 }
 
 /// Adds one call.
-fn add(used: &mut UsageTotals, pace: &mut LatencyTotals, entry: &LedgerEntry) -> Result<(), StoreError> {
+fn add(
+    used: &mut UsageTotals,
+    pace: &mut LatencyTotals,
+    entry: &LedgerEntry,
+) -> Result<(), StoreError> {
     let count = |count: u64| i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     let usage = &entry.usage;
     let took = entry.ended.saturating_sub(entry.started).clamp(0, MAX_COUNT);
@@ -169,7 +173,8 @@ pub(crate) fn sum_batch<'a>(
     for entry in entries {
         let LedgerEntry { key_id, account_id, model, lane, status, started, .. } = entry;
         let texts = (clean(key_id), clean(account_id), clean(model), clean(lane));
-        let (used, pace) = hours.entry((texts, *status, UsageStep::Hour.begin(*started))).or_default();
+        let (used, pace) =
+            hours.entry((texts, *status, UsageStep::Hour.begin(*started))).or_default();
         add(used, pace, entry)?;
     }
     let mut rows: BTreeMap<UsageRow<'_>, (UsageTotals, LatencyTotals)> = BTreeMap::new();
@@ -227,7 +232,9 @@ pub(crate) fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
 }
 
 /// Builds the statement that adds to some rows.
-pub(crate) fn addition<D>(rows: &[(UsageRow<'_>, (UsageTotals, LatencyTotals))]) -> sqlx::QueryBuilder<D>
+pub(crate) fn addition<D>(
+    rows: &[(UsageRow<'_>, (UsageTotals, LatencyTotals))],
+) -> sqlx::QueryBuilder<D>
 where
     D: sqlx::Database,
     String: sqlx::Type<D> + for<'q> sqlx::Encode<'q, D>,

@@ -54,7 +54,11 @@ impl Store {
     }
 
     /// Returns a response of that account. Expired ones are found until they are swept.
-    pub async fn stored_response(&self, id: &str, account_id: &str) -> Result<Option<StoredResponse>, StoreError> {
+    pub async fn stored_response(
+        &self,
+        id: &str,
+        account_id: &str,
+    ) -> Result<Option<StoredResponse>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
             sqlx::query_as(GET).bind(clean(id)).bind(clean(account_id)).fetch_optional(pool).await?
         }))

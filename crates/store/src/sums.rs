@@ -302,7 +302,10 @@ mod tests {
         let pace = LatencyTotals::from_numbers(1..);
         assert!(pace.numbers().eq(1..=LatencyTotals::COLUMNS.len() as i64));
         assert_eq!(pace.waited.0.first(), Some(&13));
-        assert_eq!(LatencyTotals::COLUMNS.iter().position(|column| *column == "waited_0"), Some(12));
+        assert_eq!(
+            LatencyTotals::COLUMNS.iter().position(|column| *column == "waited_0"),
+            Some(12)
+        );
     }
 
     #[test]

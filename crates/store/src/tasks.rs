@@ -460,7 +460,12 @@ impl Store {
     }
 
     /// Releases a claim. The task can be claimed again after `wait`.
-    pub async fn postpone_task(&self, id: &str, run: u32, wait: Micros) -> Result<bool, StoreError> {
+    pub async fn postpone_task(
+        &self,
+        id: &str,
+        run: u32,
+        wait: Micros,
+    ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(RELEASE)
                 .bind(id)

@@ -12,7 +12,7 @@ use sqlx::{Decode, QueryBuilder, Type};
 use crate::db::{clean, in_snapshot, on_reader};
 use crate::rollup::Scope;
 use crate::sums::{ReportTotals, SummedColumns};
-use crate::{Micros, LatencyTotals, UsageStep, Store, StoreError, UsageTotals};
+use crate::{LatencyTotals, Micros, Store, StoreError, UsageStep, UsageTotals};
 
 /// The dimension that groups usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -378,7 +378,11 @@ impl Store {
 }
 
 /// Returns the first groups in descending order, equal ones by name.
-fn first(groups: BTreeMap<String, ReportTotals>, rank: GroupOrder, listed: usize) -> Vec<(String, ReportTotals)> {
+fn first(
+    groups: BTreeMap<String, ReportTotals>,
+    rank: GroupOrder,
+    listed: usize,
+) -> Vec<(String, ReportTotals)> {
     let mut groups: Vec<(String, ReportTotals)> = groups.into_iter().collect();
     // The sort is stable, so equal groups stay ordered by name.
     groups.sort_by_key(|(_, used)| {
@@ -404,7 +408,10 @@ mod tests {
         let year = november - 300 * DAY + 5 * HOUR + 1..november + 3 * DAY + 2 * HOUR + 7;
         let cut = pieces(&year);
         let steps: Vec<UsageStep> = cut.iter().map(|(step, _)| *step).collect();
-        assert_eq!(steps, [UsageStep::Hour, UsageStep::Day, UsageStep::Month, UsageStep::Day, UsageStep::Hour]);
+        assert_eq!(
+            steps,
+            [UsageStep::Hour, UsageStep::Day, UsageStep::Month, UsageStep::Day, UsageStep::Hour]
+        );
         assert_eq!(
             cut.first().map(|(_, piece)| piece.start),
             Some(november - 300 * DAY + 5 * HOUR)

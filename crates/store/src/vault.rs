@@ -324,7 +324,8 @@ impl Vault {
 }
 
 fn draw() -> Result<VaultKey, VaultError> {
-    VaultKey::draw().ok_or_else(|| VaultError::Unavailable("no random bytes are available".to_owned()))
+    VaultKey::draw()
+        .ok_or_else(|| VaultError::Unavailable("no random bytes are available".to_owned()))
 }
 
 fn ring(file: &Path, given: Option<VaultKeys>, shared: bool) -> KeyRing {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::{Micros, Money};
-use ledger::{ALIVE_WINDOW, LEASE_DURATION, LEASE_GRACE, FailedAttempt};
+use ledger::{ALIVE_WINDOW, FailedAttempt, LEASE_DURATION, LEASE_GRACE};
 
 use crate::db::{from_json, in_snapshot};
 use crate::rollup::Scope;
@@ -217,11 +217,18 @@ impl Store {
             "conservation",
             "a key's spent and leased amounts are the sums of its calls and leases, and usage agrees",
         );
-        let mut cap =
-            InvariantCheck::new("L2", "cap", "the sum of spent and leased money never exceeds a cap");
-        let mut settled_once =
-            InvariantCheck::new("L3", "one settlement", "every admitted call is settled once and in time");
-        let mut bounded = InvariantCheck::new("L4", "bounded charge", "no call pays more than its hold");
+        let mut cap = InvariantCheck::new(
+            "L2",
+            "cap",
+            "the sum of spent and leased money never exceeds a cap",
+        );
+        let mut settled_once = InvariantCheck::new(
+            "L3",
+            "one settlement",
+            "every admitted call is settled once and in time",
+        );
+        let mut bounded =
+            InvariantCheck::new("L4", "bounded charge", "no call pays more than its hold");
         let mut attribution = InvariantCheck::new(
             "L5",
             "attribution",
@@ -234,8 +241,11 @@ impl Store {
         );
         let mut immutable =
             InvariantCheck::new("L7", "immutable", "the database refuses changes of settled calls");
-        let mut price_pinned =
-            InvariantCheck::new("L8", "price pinning", "every charge names the price list of its admission");
+        let mut price_pinned = InvariantCheck::new(
+            "L8",
+            "price pinning",
+            "every charge names the price list of its admission",
+        );
         let calls = in_snapshot!(&self.db, tx: Kind => {
             let keys: Vec<KeyTotal> =
                 sqlx::query_as(crate::entries::TOTALS).fetch_all(&mut *tx).await?;

@@ -1,15 +1,16 @@
-//! Distributions counted since the start, as OpenTelemetry collectors take them.
+//! Cumulative histograms in the form OpenTelemetry collectors accept.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a distribution is counted by; its names and values as they are told.
+/// Attribute names and values that identify one series.
 pub(crate) type LabelSet = Vec<(&'static str, String)>;
 
-/// The most label sets kept; a caller can only name models that exist, so this is never met.
+/// Upper bound of series in memory. Callers can only name configured models, so it is not reached
+/// in practice.
 const MAX_SERIES: usize = 10_000;
 
-/// One distribution per set of labels.
+/// A metric with one histogram per label set.
 #[derive(Debug)]
 pub(crate) struct LabelledHistogram {
     name: &'static str,
@@ -34,7 +35,6 @@ impl LabelledHistogram {
         Self { name, unit, bounds, series: BTreeMap::new() }
     }
 
-    /// Counts a value.
     pub(crate) fn record(&mut self, labels: LabelSet, value: f64) {
         if self.series.len() >= MAX_SERIES && !self.series.contains_key(&labels) {
             return;
@@ -49,7 +49,8 @@ impl LabelledHistogram {
         series.sum += value;
     }
 
-    /// Everything since the start, as OTLP's JSON.
+    /// Returns the counts since start as an OTLP JSON metric
+    /// (<https://opentelemetry.io/docs/specs/otlp/>).
     pub(crate) fn to_json(&self, since: &str, now: &str) -> Value {
         let points: Vec<Value> = self
             .series
@@ -70,12 +71,13 @@ impl LabelledHistogram {
         json!({
             "name": self.name,
             "unit": self.unit,
-            // Cumulative: a lost report costs nothing but freshness.
+            // 2 is AGGREGATION_TEMPORALITY_CUMULATIVE: a lost report delays the figures and loses
+            // none.
             "histogram": { "aggregationTemporality": 2, "dataPoints": points },
         })
     }
 
-    /// Whether nothing was counted yet.
+    /// Returns true if no value was recorded yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
@@ -86,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_on_a_bound_belongs_below_it() {
+    fn value_on_a_bound_counts_below_it() {
         let mut histogram = LabelledHistogram::new("h", "s", &[1.0, 2.0]);
         for value in [0.5, 1.0, 1.5, 9.0] {
             histogram.record(vec![("a", "b".to_owned())], value);
         }
-        let told = histogram.to_json("1", "2");
-        let point = told.pointer("/histogram/dataPoints/0").unwrap();
+        let metric = histogram.to_json("1", "2");
+        let point = metric.pointer("/histogram/dataPoints/0").unwrap();
         assert_eq!(point.get("bucketCounts").unwrap(), &json!(["2", "1", "1"]));
         assert_eq!((point.get("count"), point.get("sum")), (Some(&json!("4")), Some(&json!(12.0))));
     }

@@ -1,6 +1,7 @@
-//! Traces and metrics for an OpenTelemetry collector, made of ended calls, off the path of calls.
+//! Traces and metrics for an OpenTelemetry collector, built from ended calls in a background task.
 //!
-//! OTLP over HTTP in JSON is one POST of what settlement knows anyway; the SDK would add ninety
+//! A report is one OTLP/HTTP POST with a JSON body
+//! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>). The official SDK would add ninety
 //! crates, a second HTTP client and a span per call on the hot path.
 
 mod histogram;
@@ -23,58 +24,55 @@ use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 use transport::{HttpClient, Outbound, RequestBody};
 
-/// How many ended calls may wait to be told; more are dropped and counted.
+/// Upper bound of ended calls in the queue. Calls beyond it are dropped from telemetry.
 const MAX_QUEUED_CALLS: usize = 8_192;
-/// How many spans go in one report.
 const MAX_SPANS_PER_REPORT: usize = 512;
-/// How often is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a collector may take.
+/// Time limit for connecting to the collector and for each report.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An ended call and its place in a trace.
+/// A settled call with its position in a trace.
 #[derive(Debug)]
 struct EndedCall {
     trace: TraceContext,
-    /// What the model makes.
     kind: ModelKind,
     entry: LedgerEntry,
 }
 
-/// Takes ended calls; does nothing without a collector.
+/// Queue of ended calls for the collector. Without a collector it drops them.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     sender: Option<Sender<EndedCall>>,
 }
 
 impl Telemetry {
-    /// Reports to the collector until the order to stop.
+    /// Starts the reporting task. It ends after `stop` and one last report.
     pub fn start(
         collector: Option<OtlpTarget>,
-        way: &Outbound,
+        outbound: &Outbound,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
         spawn: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
     ) -> Self {
         let Some(collector) = collector else { return Self::default() };
-        let client = HttpClient::network(COLLECTOR_TIMEOUT, way);
+        let client = HttpClient::network(COLLECTOR_TIMEOUT, outbound);
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_CALLS);
         spawn(Box::pin(run_reporter(CollectorClient { collector, client, clock }, receiver, stop)));
         Self { sender: Some(sender) }
     }
 
-    /// Whether anybody listens.
+    /// Returns true if a collector is configured.
     pub fn is_on(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Tells of an ended call. Never waits.
+    /// Queues a settled call for the collector. Never blocks: a full queue drops the call.
     pub fn record_call(&self, trace: Option<TraceContext>, kind: ModelKind, entry: &LedgerEntry) {
         let (Some(sender), Some(trace)) = (&self.sender, trace) else { return };
         match sender.try_send(EndedCall { trace, kind, entry: entry.clone() }) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
-                tracing::debug!("a call is missing in telemetry: the collector is too slow");
+                tracing::debug!("a call was dropped from telemetry: the queue is full");
             }
         }
     }
@@ -86,8 +84,12 @@ struct CollectorClient {
     clock: Arc<dyn Clock>,
 }
 
-async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>, stop: CancellationToken) {
-    let mut counted = otlp::CallHistograms::new(reporter.clock.now());
+async fn run_reporter(
+    reporter: CollectorClient,
+    mut ended: Receiver<EndedCall>,
+    stop: CancellationToken,
+) {
+    let mut histograms = otlp::CallHistograms::new(reporter.clock.now());
     let mut last = false;
     while !last {
         tokio::select! {
@@ -95,12 +97,12 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
             () = stop.cancelled() => last = true,
         }
         let mut spans = Vec::new();
-        let mut news = false;
-        while let Ok(one) = ended.try_recv() {
-            counted.add(&one);
-            news = true;
-            if one.trace.sampled {
-                spans.push(one);
+        let mut has_new = false;
+        while let Ok(call) = ended.try_recv() {
+            histograms.add(&call);
+            has_new = true;
+            if call.trace.sampled {
+                spans.push(call);
             }
             if spans.len() == MAX_SPANS_PER_REPORT {
                 reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
@@ -110,8 +112,9 @@ async fn run_reporter(reporter: CollectorClient, mut ended: Receiver<EndedCall>,
         if !spans.is_empty() {
             reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
         }
-        if news && let Some(told) = counted.report(reporter.service(), reporter.clock.now()) {
-            reporter.send("/v1/metrics", &told).await;
+        if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now())
+        {
+            reporter.send("/v1/metrics", &report).await;
         }
     }
 }
@@ -121,11 +124,11 @@ impl CollectorClient {
         &self.collector.service_name
     }
 
-    /// One report. A collector that is away costs its reports and a line in the log.
+    /// Sends one report. A report the collector does not accept is logged and lost.
     async fn send(&self, path: &str, report: &serde_json::Value) {
         let uri: Uri = match format!("{}{path}", self.collector.base_url).parse() {
             Ok(uri) => uri,
-            Err(e) => return tracing::warn!("telemetry has no address: {e}"),
+            Err(e) => return tracing::warn!("the collector URL is invalid: {e}"),
         };
         let mut request = Request::new(RequestBody::new(vec![Bytes::from(report.to_string())]));
         *request.method_mut() = Method::POST;

@@ -1,4 +1,6 @@
-//! What is counted, for `/metrics`. Handles are kept, so that counting takes no lock.
+//! Counters behind `/metrics`, in OpenMetrics text (<https://github.com/prometheus/OpenMetrics>).
+//!
+//! Hot counters are kept as handles, so that counting takes no lock.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +13,7 @@ use upstream::LaneState;
 
 use config::LaneHealth;
 
-/// The counters.
+/// All counters of this process.
 pub struct GatewayMetrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
@@ -21,12 +23,12 @@ pub struct GatewayMetrics {
     pub cost_nanodollars: Counter,
     /// Calls that have begun and not ended.
     pub running_calls: Gauge,
-    /// Seconds from admission to the first byte of an answer.
+    /// Seconds from admission to the first byte of a reply.
     pub first_byte_seconds: Histogram,
-    /// Failures of the journal.
+    /// Failed operations of the journal.
     pub journal_errors: Counter,
     failures: Family<FailureLabels, Counter>,
-    /// How each lane stands, brought up to date whenever somebody looks.
+    /// Lane gauges, refreshed by every scrape.
     lane_up: Family<LaneLabels, Gauge>,
     lane_pending: Family<LaneLabels, Gauge>,
     lane_latency: Family<LaneLabels, Gauge<f64, AtomicU64>>,
@@ -56,7 +58,7 @@ struct TokenLabels {
 }
 
 impl GatewayMetrics {
-    /// Counters at zero.
+    /// Creates the registry with every counter at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("portunus");
         let calls = Family::<CallLabels, Counter>::default();
@@ -76,17 +78,17 @@ impl GatewayMetrics {
             first_byte.clone(),
         );
         let journal_errors = Counter::default();
-        let say = "Failures to write, sync or remove the journal";
-        registry.register("journal_errors", say, journal_errors.clone());
+        let message = "Failures to write, sync or remove the journal";
+        registry.register("journal_errors", message, journal_errors.clone());
         let failures = Family::<FailureLabels, Counter>::default();
         let (up, pending) = (Family::default(), Family::default());
         let latency = Family::default();
-        let say = "Tries of a lane that led to no answer, by why";
-        registry.register("lane_failures", say, failures.clone());
+        let message = "Failed attempts of a lane, by cause";
+        registry.register("lane_failures", message, failures.clone());
         registry.register("lane_up", "Whether a lane is expected to answer", up.clone());
         registry.register("lane_pending", "Calls running on a lane", pending.clone());
-        let say = "The usual time to an answer of a lane, in seconds";
-        registry.register("lane_latency_seconds", say, latency.clone());
+        let message = "Average time to a reply of a lane, in seconds";
+        registry.register("lane_latency_seconds", message, latency.clone());
         Self {
             registry,
             calls,
@@ -103,15 +105,15 @@ impl GatewayMetrics {
         }
     }
 
-    /// Counts an ended call.
+    /// Counts a settled or refused call.
     pub fn record_call(&self, dialect: &'static str, entry: &ledger::LedgerEntry) {
         let labels = CallLabels { dialect, status: entry.status.into() };
         self.calls.get_or_create(&labels).inc();
         self.input_tokens.inc_by(entry.usage.input);
         self.output_tokens.inc_by(entry.usage.output);
         self.cost_nanodollars.inc_by(u64::try_from(entry.cost.as_nanos()).unwrap_or(0));
-        for one in &entry.failed {
-            let (lane, outcome) = (one.lane.clone(), one.outcome.clone());
+        for attempt in &entry.failed {
+            let (lane, outcome) = (attempt.lane.clone(), attempt.outcome.clone());
             self.failures.get_or_create(&FailureLabels { lane, outcome }).inc();
         }
         if let Some(micros) = entry.first_byte_us {
@@ -120,7 +122,7 @@ impl GatewayMetrics {
         }
     }
 
-    /// Everything as OpenMetrics text, the lanes as they stand now.
+    /// Refreshes the lane gauges and returns all metrics as OpenMetrics text.
     pub fn encode(&self, lanes: &[LaneHealth]) -> String {
         for LaneHealth { lane, credential, health } in lanes {
             let credential = u32::try_from(*credential).unwrap_or(u32::MAX);
@@ -132,7 +134,7 @@ impl GatewayMetrics {
             }
         }
         let mut text = String::new();
-        // Writing into a string cannot fail.
+        // Writing into a `String` cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }

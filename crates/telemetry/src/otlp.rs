@@ -1,14 +1,17 @@
-//! Ended calls in OpenTelemetry's words: spans and distributions as OTLP's JSON, with the names of
-//! the GenAI conventions. Never a prompt, never an answer.
+//! Ended calls as OTLP JSON: spans and histograms with the attribute names of the GenAI semantic
+//! conventions (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>).
+//!
+//! Prompts and replies are never exported.
 
 use catalog::ModelKind;
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
 
 use super::EndedCall;
-use super::histogram::{LabelledHistogram, LabelSet};
+use super::histogram::{LabelSet, LabelledHistogram};
 
-/// Bounds the GenAI conventions ask for.
+/// Bucket bounds recommended by the GenAI conventions
+/// (<https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/>).
 const TOKEN_BOUNDS: &[f64] = &[
     1.0,
     4.0,
@@ -30,7 +33,7 @@ const DURATION_BOUNDS: &[f64] =
 const FIRST_TOKEN_BOUNDS: &[f64] =
     &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// Everything counted for a collector since the start.
+/// Histograms of all calls since start.
 #[derive(Debug)]
 pub(crate) struct CallHistograms {
     since: i64,
@@ -44,12 +47,20 @@ impl CallHistograms {
         Self {
             since,
             tokens: LabelledHistogram::new("gen_ai.client.token.usage", "{token}", TOKEN_BOUNDS),
-            duration: LabelledHistogram::new("gen_ai.client.operation.duration", "s", DURATION_BOUNDS),
-            first_token: LabelledHistogram::new("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN_BOUNDS),
+            duration: LabelledHistogram::new(
+                "gen_ai.client.operation.duration",
+                "s",
+                DURATION_BOUNDS,
+            ),
+            first_token: LabelledHistogram::new(
+                "gen_ai.server.time_to_first_token",
+                "s",
+                FIRST_TOKEN_BOUNDS,
+            ),
         }
     }
 
-    /// Counts an ended call.
+    /// Adds an ended call.
     #[expect(clippy::cast_precision_loss, reason = "distributions are rough by nature")]
     pub(crate) fn add(&mut self, ended: &EndedCall) {
         let (entry, labels) = (&ended.entry, labels(ended));
@@ -67,11 +78,11 @@ impl CallHistograms {
         if let Some(error) = error_type(entry) {
             labels.push(("error.type", error));
         }
-        let took = entry.ended.saturating_sub(entry.started);
-        self.duration.record(labels, took as f64 / 1e6);
+        let duration = entry.ended.saturating_sub(entry.started);
+        self.duration.record(labels, duration as f64 / 1e6);
     }
 
-    /// A report of everything counted, or nothing before the first call.
+    /// Returns a metrics report, or `None` before the first call.
     pub(crate) fn report(&self, service: &str, now: i64) -> Option<Value> {
         if self.duration.is_empty() {
             return None;
@@ -88,7 +99,7 @@ impl CallHistograms {
     }
 }
 
-/// A report of ended calls as spans.
+/// Returns a trace report with one span per call.
 pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
     let spans: Vec<Value> = ended.iter().map(span).collect();
     json!({ "resourceSpans": [{
@@ -97,8 +108,8 @@ pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
     }] })
 }
 
-fn span(one: &EndedCall) -> Value {
-    let EndedCall { trace, kind, entry } = one;
+fn span(call: &EndedCall) -> Value {
+    let EndedCall { trace, kind, entry } = call;
     let LedgerEntry {
         request_id,
         key_id,
@@ -125,31 +136,31 @@ fn span(one: &EndedCall) -> Value {
         charges: _,
         losses,
     } = entry;
-    let mut told = labels(one);
-    told.push(("portunus.request_id", request_id.clone()));
-    told.push(("portunus.key_id", key_id.clone()));
-    told.push(("portunus.dialect", dialect.clone()));
-    told.push(("portunus.lane", lane.clone()));
-    told.push(("portunus.outcome", outcome.word().to_owned()));
-    told.push(("portunus.ended_by", ended_by.word().to_owned()));
+    let mut span_labels = labels(call);
+    span_labels.push(("portunus.request_id", request_id.clone()));
+    span_labels.push(("portunus.key_id", key_id.clone()));
+    span_labels.push(("portunus.dialect", dialect.clone()));
+    span_labels.push(("portunus.lane", lane.clone()));
+    span_labels.push(("portunus.outcome", outcome.word().to_owned()));
+    span_labels.push(("portunus.ended_by", ended_by.word().to_owned()));
     if !service.is_empty() {
-        told.push(("portunus.service_tier", service.clone()));
+        span_labels.push(("portunus.service_tier", service.clone()));
     }
-    told.push(("portunus.cost_usd", cost.to_string()));
-    told.push(("portunus.price_version", price_version.clone()));
+    span_labels.push(("portunus.cost_usd", cost.to_string()));
+    span_labels.push(("portunus.price_version", price_version.clone()));
     if !failed.is_empty() {
         let tries: Vec<String> =
-            failed.iter().map(|one| format!("{}: {}", one.lane, one.outcome)).collect();
-        told.push(("portunus.failed", tries.join(", ")));
+            failed.iter().map(|attempt| format!("{}: {}", attempt.lane, attempt.outcome)).collect();
+        span_labels.push(("portunus.failed", tries.join(", ")));
     }
     if !losses.is_empty() {
-        told.push(("portunus.losses", losses.join(", ")));
+        span_labels.push(("portunus.losses", losses.join(", ")));
     }
     let error = error_type(entry);
     if let Some(error) = &error {
-        told.push(("error.type", error.clone()));
+        span_labels.push(("error.type", error.clone()));
     }
-    let mut attributes = attributes(&told);
+    let mut attributes = attributes(&span_labels);
     let numbers = [
         ("gen_ai.usage.input_tokens", Some(usage.input)),
         ("gen_ai.usage.output_tokens", Some(usage.output)),
@@ -169,7 +180,7 @@ fn span(one: &EndedCall) -> Value {
         "traceId": format!("{:032x}", trace.id),
         "spanId": format!("{:016x}", trace.span),
         "name": format!("{} {model}", operation(*kind, dialect)),
-        // A client of the provider, as the conventions want it.
+        // SPAN_KIND_CLIENT: the gateway is a client of the provider.
         "kind": 3,
         "startTimeUnixNano": unix_nanos(*started),
         "endTimeUnixNano": unix_nanos(*ended),
@@ -192,7 +203,7 @@ fn labels(ended: &EndedCall) -> LabelSet {
     ]
 }
 
-/// What went wrong, in one word; nothing for a call that was answered.
+/// Value of `error.type`, or `None` for a successful call.
 fn error_type(entry: &LedgerEntry) -> Option<String> {
     match entry.outcome {
         CallOutcome::Done => None,
@@ -203,7 +214,7 @@ fn error_type(entry: &LedgerEntry) -> Option<String> {
     }
 }
 
-/// What was done, by the conventions' names: pictures have none of their own there.
+/// Value of `gen_ai.operation.name`. The conventions have no name for image generation.
 fn operation(kind: ModelKind, dialect: &str) -> &'static str {
     match kind {
         ModelKind::Embedding => "embeddings",
@@ -213,7 +224,7 @@ fn operation(kind: ModelKind, dialect: &str) -> &'static str {
     }
 }
 
-/// The conventions' name of a provider; its own where they have none.
+/// Well-known value of `gen_ai.provider.name`, or the provider's own name if there is none.
 fn provider_name(provider: &str) -> &str {
     match provider {
         "azure" => "azure.ai.openai",
@@ -245,7 +256,7 @@ fn scope() -> Value {
     json!({ "name": "portunus", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Microseconds as OTLP writes times: nanoseconds, as text.
+/// Converts microseconds to the decimal nanoseconds OTLP uses for times.
 fn unix_nanos(micros: i64) -> String {
     i128::from(micros).saturating_mul(1_000).to_string()
 }

@@ -1,25 +1,25 @@
-//! W3C trace context: which trace a call belongs to, as `traceparent` tells it.
+//! W3C trace context (<https://www.w3.org/TR/trace-context/>): the `traceparent` header.
 
 use http::{HeaderMap, HeaderValue};
 
-/// The place of a call in a trace.
+/// Position of a call in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace, never zero.
+    /// Trace id, never zero.
     pub id: u128,
-    /// The span the call is part of, where the caller told one.
+    /// Span id of the caller, if it sent one.
     pub parent: Option<u64>,
-    /// The span of the call itself, never zero.
+    /// Span id of this call, never zero.
     pub span: u64,
-    /// Whether the trace is recorded.
+    /// True if the trace is recorded.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// The trace a caller's headers tell, with a span of ours below it.
+    /// Parses the caller's `traceparent` and adds `span` as a child of the caller's span.
     pub fn from_headers(headers: &HeaderMap, span: u64) -> Option<Self> {
-        let told = headers.get("traceparent")?.to_str().ok()?.trim();
-        let mut parts = told.split('-');
+        let value = headers.get("traceparent")?.to_str().ok()?.trim();
+        let mut parts = value.split('-');
         let (version, id, parent, flags) =
             (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let hex = |text: &str, digits: usize| {
@@ -37,12 +37,13 @@ impl TraceContext {
         Some(Self { id, parent: Some(parent), span: span.max(1), sampled })
     }
 
-    /// A trace that begins here.
+    /// Starts a new trace.
     pub fn start(id: u128, span: u64) -> Self {
         Self { id: id.max(1), parent: None, span: span.max(1), sampled: true }
     }
 
-    /// The header that makes a provider's spans children of ours.
+    /// Returns the `traceparent` header for the provider, which makes its spans children of this
+    /// call.
     pub fn header(&self) -> Option<HeaderValue> {
         let Self { id, span, sampled, parent: _ } = self;
         HeaderValue::from_str(&format!("00-{id:032x}-{span:016x}-{:02x}", u8::from(*sampled))).ok()
@@ -53,25 +54,26 @@ impl TraceContext {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Option<TraceContext> {
+    fn parse(text: &str) -> Option<TraceContext> {
         let mut headers = HeaderMap::new();
         headers.insert("traceparent", HeaderValue::from_str(text).unwrap());
         TraceContext::from_headers(&headers, 7)
     }
 
     #[test]
-    fn a_trace_goes_on_below_its_parent() {
-        let trace = told("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+    fn continues_the_callers_trace() {
+        let trace = parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
         assert_eq!(trace.parent, Some(0xb7ad_6b71_6920_3331));
         assert!(trace.sampled);
         let header = trace.header().unwrap();
         assert_eq!(header, "00-0af7651916cd43dd8448eb211c80319c-0000000000000007-01");
-        // A later version may say more.
-        assert!(told("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-x").is_some());
+        // A later version may append fields
+        // (<https://www.w3.org/TR/trace-context/#versioning-of-traceparent>).
+        assert!(parse("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-x").is_some());
     }
 
     #[test]
-    fn what_is_no_trace_begins_none() {
+    fn rejects_invalid_traceparent() {
         for wrong in [
             "",
             "00",
@@ -83,7 +85,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033-01",
             "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         ] {
-            assert_eq!(told(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 }

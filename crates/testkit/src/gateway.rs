@@ -1,4 +1,4 @@
-//! A gateway of one test's own, and a client that shows exactly what came back.
+//! A gateway for one test, and a client that shows exactly what came back.
 
 use admin::NewKey;
 use bytes::Bytes;
@@ -19,9 +19,12 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use transport::{NameResolver, SystemResolver};
 
+use crate::wait::until;
+use crate::wire;
+
 /// A running gateway. Dropped, it ends and its folder goes with it.
 pub struct TestGateway {
-    /// Where it listens.
+    /// Its address.
     pub url: String,
     /// Its first key, for calls.
     pub key: String,
@@ -78,7 +81,11 @@ impl TestGateway {
         let folder = new_test_folder();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let given = LoadOptions { file: None, listen_address: Some(address.to_string()), data_folder: folder.0.clone() };
+        let given = LoadOptions {
+            file: None,
+            listen_address: Some(address.to_string()),
+            data_folder: folder.0.clone(),
+        };
         let mut config = parse_config(config, &given);
         config.media.fetcher = config.media.fetcher.with_resolver(names);
         let (app, first) = App::open(config).await.expect("a gateway that opens");
@@ -99,11 +106,12 @@ impl TestGateway {
     /// Puts another configuration in force, as a changed file does.
     pub fn reload(&self, config: &str) {
         let listen = self.url.strip_prefix("http://").map(str::to_owned);
-        let given = LoadOptions { file: None, listen_address: listen, data_folder: self.folder.0.clone() };
+        let given =
+            LoadOptions { file: None, listen_address: listen, data_folder: self.folder.0.clone() };
         self.app.reconfigure(parse_config(config, &given));
     }
 
-    /// Where it keeps its things.
+    /// Its data folder.
     pub fn data_folder(&self) -> &Path {
         &self.folder.0
     }
@@ -133,7 +141,8 @@ impl TestGateway {
     pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
         let name = "administration".to_owned();
         let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
-        let (mut record, text) = key.into_record(account_id, &self.app.engine.keys, now).expect("a key");
+        let (mut record, text) =
+            key.into_record(account_id, &self.app.engine.keys, now).expect("a key");
         record.make_admin(now);
         self.app.store.add_key(&record).await.expect("a stored key");
         text
@@ -152,13 +161,15 @@ impl TestGateway {
         TestRequest { gateway: self, request, admin }
     }
 
-    /// Waits until everything settled is in the store.
+    /// Waits until no call is open and every settled call is in the store.
+    ///
+    /// A batch on its way to the store still counts as unposted.
     pub async fn wait_until_settled(&self) {
-        while self.app.engine.funds.open_calls.running_count() > 0 || self.app.engine.funds.open_calls.unposted_count() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        // A batch may be on its way between the book and the store.
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let open_calls = &self.app.engine.funds.open_calls;
+        until("settled calls are stored", async || {
+            open_calls.running_count() == 0 && open_calls.unposted_count() == 0
+        })
+        .await;
     }
 
     /// Ends the gateway as a signal would and waits for it.
@@ -220,7 +231,15 @@ impl TestRequest<'_> {
         self.header("authorization", &value)
     }
 
-    /// Sends it and reads the whole answer. A body that ends abnormally is told as such.
+    /// Sends the request and returns the request line, its body and the complete answer as text,
+    /// for a snapshot.
+    pub async fn wire_text(self) -> String {
+        let request = wire::request_text(&self.request);
+        let got = self.send().await;
+        format!("{request}\n\n{}", wire::answer_text(&got))
+    }
+
+    /// Sends it and reads the whole answer. `is_truncated` says that the body ended abnormally.
     pub async fn send(mut self) -> TestResponse {
         if self.admin {
             let key = self.gateway.admin_key().await.to_owned();
@@ -248,7 +267,7 @@ impl TestRequest<'_> {
         self.disconnect_when(|body| body.len() >= bytes).await;
     }
 
-    /// Sends it and leaves once that many events have come, whatever pieces they came in.
+    /// Sends it and disconnects after that many events.
     pub async fn disconnect_after_events(self, events: usize) {
         self.disconnect_when(|body| body.windows(2).filter(|end| end == b"\n\n").count() >= events)
             .await;
@@ -271,7 +290,7 @@ fn frame_data(frame: http_body::Frame<Bytes>) -> Bytes {
     frame.into_data().unwrap_or_default()
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub struct TestResponse {
     /// The status.
@@ -280,7 +299,7 @@ pub struct TestResponse {
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the body ended abnormally.
+    /// True if the body ended abnormally.
     pub is_truncated: bool,
 }
 

@@ -3,10 +3,16 @@
 //! Both are real: the gateway listens on a port of its own with a store and a journal in a
 //! temporary folder, and the provider answers over TCP with exactly the bytes a test gives it.
 
-#![expect(clippy::expect_used, reason = "a test stops where its ground gives way")]
+#![expect(clippy::expect_used, reason = "a test stops when its setup fails")]
 
 mod gateway;
 mod provider;
+mod wait;
+mod wire;
 
-pub use gateway::{TestRequest, TestGateway, TestResponse};
-pub use provider::{ReceivedRequest, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+pub use gateway::{TestGateway, TestRequest, TestResponse};
+pub use provider::{
+    AnswerStep, ReceivedRequest, ScriptedProvider, chat_reply, chat_stream, reply, sse,
+};
+pub use wait::until;
+pub use wire::{REDACTIONS, answer_text};

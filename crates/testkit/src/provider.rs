@@ -1,4 +1,4 @@
-//! A provider that answers with exactly the bytes it is told to, when it is told to.
+//! A provider that answers with exactly the bytes and pauses a test gives it.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ impl ReceivedRequest {
 
 /// A provider on a port of its own. It gives its answers in order; the last one again and again.
 pub struct ScriptedProvider {
-    /// Where it listens.
+    /// Its address.
     pub url: String,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     answers: Arc<Mutex<VecDeque<Vec<AnswerStep>>>>,

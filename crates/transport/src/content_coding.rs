@@ -1,4 +1,4 @@
-//! Compressed bodies: one coding, undone piece by piece, never beyond what is allowed.
+//! Decompression of a body, piece by piece and with limits.
 
 use brotli_decompressor::DecompressorWriter;
 use bytes::Bytes;
@@ -10,21 +10,21 @@ use std::fmt;
 use std::io::{self, Write};
 use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation as _, OutBuffer};
 
-/// How much may come out whatever went in.
+/// Output that is allowed regardless of the input.
 const FREE_OUTPUT_BYTES: usize = 1 << 20;
-/// Beyond that, how many bytes may come out for one that went in.
+/// Output bytes per input byte beyond [`FREE_OUTPUT_BYTES`].
 const MAX_EXPANSION: usize = 100;
-/// The largest window, as a power of two, that a zstd body may want; HTTP allows no more.
+/// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
-/// How much is undone at once.
+/// Size of one decompression step.
 const STEP_BYTES: usize = 16 << 10;
 
-/// A way a body is compressed.
+/// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
     /// `gzip`, also called `x-gzip`.
     Gzip,
-    /// `deflate`, with the wrapping of zlib or, as some send it, without.
+    /// `deflate`, with a zlib header (RFC 9110, section 8.4.1.2) or, as some senders do, without.
     Deflate,
     /// `br`.
     Brotli,
@@ -32,12 +32,11 @@ pub enum ContentCoding {
     Zstd,
 }
 
-/// The codings that can be undone, for whoever must be told.
+/// Supported codings, for error messages and headers.
 pub const SUPPORTED_CODINGS: &str = "gzip, deflate, br, zstd";
 
 impl ContentCoding {
-    /// The coding of a body by its headers. `Err` names what cannot be undone: an unknown coding, or
-    /// more than one.
+    /// Returns the coding named by the headers. The error names an unknown coding, or several.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, String> {
         if !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
@@ -63,12 +62,12 @@ impl ContentCoding {
     }
 }
 
-/// Why a body cannot be undone.
+/// Error of a decompression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// More comes out than is allowed.
+    /// The output exceeds a limit.
     TooLarge,
-    /// It is not what it says it is, or not all of it.
+    /// The body is corrupt or truncated.
     Broken(String),
 }
 
@@ -83,7 +82,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Undoes one body.
+/// Decompresses one body.
 pub struct BodyDecoder {
     inner: DecoderState,
     max_bytes: usize,
@@ -92,47 +91,59 @@ pub struct BodyDecoder {
 }
 
 enum DecoderState {
-    /// A deflate body whose first byte must tell what it is.
+    /// A deflate body before its first byte, which shows if it has a zlib header.
     UnknownDeflate,
     Gzip(Box<MultiGzDecoder<LimitedSink>>),
-    /// With whether it is complete.
+    /// True once the stream is complete.
     Deflate(Box<Decompress>, bool),
     Brotli(Box<DecompressorWriter<LimitedSink>>),
-    /// With whether a frame is complete.
+    /// True once a frame is complete.
     Zstd(Box<Zstd<'static>>, bool),
 }
 
 impl BodyDecoder {
-    /// A decoder that gives `most` bytes at most.
+    /// Creates a decoder with an output limit in bytes.
     pub fn new(coding: ContentCoding, most: usize) -> Result<Self, DecodeError> {
         let inner = match coding {
-            ContentCoding::Gzip => DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default()))),
-            ContentCoding::Deflate => DecoderState::UnknownDeflate,
-            ContentCoding::Brotli => {
-                DecoderState::Brotli(Box::new(DecompressorWriter::new(LimitedSink::default(), STEP_BYTES)))
+            ContentCoding::Gzip => {
+                DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default())))
             }
+            ContentCoding::Deflate => DecoderState::UnknownDeflate,
+            ContentCoding::Brotli => DecoderState::Brotli(Box::new(DecompressorWriter::new(
+                LimitedSink::default(),
+                STEP_BYTES,
+            ))),
             ContentCoding::Zstd => {
                 let mut zstd = Zstd::new().map_err(corrupt_body)?;
-                zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(corrupt_body)?;
+                zstd.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+                    .map_err(corrupt_body)?;
                 DecoderState::Zstd(Box::new(zstd), true)
             }
         };
         Ok(Self { inner, max_bytes: most, bytes_in: 0, bytes_out: 0 })
     }
 
-    /// Takes a piece; gives everything that can be told from the pieces so far.
+    /// Adds a piece and returns all output that is available.
     pub fn push(&mut self, piece: &[u8]) -> Result<Bytes, DecodeError> {
         let Some(first) = piece.first() else { return Ok(Bytes::new()) };
         if matches!(self.inner, DecoderState::UnknownDeflate) {
-            // A zlib header names deflate in its low half; a raw block of that look is no use.
+            // The low half of the first byte of a zlib header (RFC 1950) is 8. A raw stream with
+            // that first byte would be a stored block with non-zero padding, which encoders do not
+            // write.
             self.inner = DecoderState::Deflate(Box::new(Decompress::new(first & 0x0f == 8)), false);
         }
         self.bytes_in += piece.len();
-        let room = self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes) - self.bytes_out;
+        let room =
+            self.bytes_in.saturating_mul(MAX_EXPANSION).max(FREE_OUTPUT_BYTES).min(self.max_bytes)
+                - self.bytes_out;
         let out = match &mut self.inner {
             DecoderState::UnknownDeflate => Ok(Vec::new()),
-            DecoderState::Gzip(gzip) => decode_writer(&mut **gzip, piece, room, MultiGzDecoder::get_mut),
-            DecoderState::Deflate(deflate, complete) => decode_deflate(deflate, complete, piece, room),
+            DecoderState::Gzip(gzip) => {
+                decode_writer(&mut **gzip, piece, room, MultiGzDecoder::get_mut)
+            }
+            DecoderState::Deflate(deflate, complete) => {
+                decode_deflate(deflate, complete, piece, room)
+            }
             DecoderState::Brotli(brotli) => {
                 decode_writer(&mut **brotli, piece, room, DecompressorWriter::get_mut)
             }
@@ -142,11 +153,11 @@ impl BodyDecoder {
         Ok(Bytes::from(out))
     }
 
-    /// The body has ended. `Err` when it should not have.
+    /// Ends the body; a truncated body is an error.
     pub fn finish(&mut self) -> Result<(), DecodeError> {
         let cut = || DecodeError::Broken("it ends too early".to_owned());
         match &mut self.inner {
-            // Nothing at all is nothing, in every coding.
+            // An empty body is valid in every coding.
             _ if self.bytes_in == 0 => Ok(()),
             DecoderState::UnknownDeflate => Err(cut()),
             DecoderState::Gzip(gzip) => gzip.try_finish().map_err(|_| cut()),
@@ -160,11 +171,14 @@ impl BodyDecoder {
 
 impl fmt::Debug for BodyDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder").field("taken", &self.bytes_in).field("given", &self.bytes_out).finish()
+        f.debug_struct("Decoder")
+            .field("taken", &self.bytes_in)
+            .field("given", &self.bytes_out)
+            .finish()
     }
 }
 
-/// Where a decoder writes, and how much it may.
+/// Output of a decoder, with a limit.
 #[derive(Default)]
 struct LimitedSink {
     out: Vec<u8>,
@@ -187,7 +201,7 @@ impl Write for LimitedSink {
     }
 }
 
-/// Writes a piece through a decoder, and has it give everything it can.
+/// Writes a piece through a decoder and returns all output.
 fn decode_writer<W: Write>(
     decoder: &mut W,
     piece: &[u8],
@@ -216,7 +230,7 @@ fn decode_deflate(
         let used = usize::try_from(deflate.total_in() - start).unwrap_or(usize::MAX);
         let rest = piece.get(used..).unwrap_or_default();
         if *complete && !rest.is_empty() {
-            return Err(DecodeError::Broken("something follows its end".to_owned()));
+            return Err(DecodeError::Broken("bytes follow its end".to_owned()));
         }
         if *complete {
             return Ok(out);
@@ -229,7 +243,7 @@ fn decode_deflate(
         if out.len() > room {
             return Err(DecodeError::TooLarge);
         }
-        // Room left over means that everything that could be said was said.
+        // Free capacity means that there is no more output.
         if !*complete && out.len() < out.capacity() {
             return Ok(out);
         }

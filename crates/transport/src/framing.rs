@@ -1,31 +1,31 @@
-//! Where the body of an HTTP/1 message ends, read the same way whoever sent it.
+//! Framing of HTTP/1 bodies (RFC 9112, section 6), for requests and responses.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::fmt;
 
-/// The longest line in front of a chunk. Extensions mean nothing to us.
+/// Longest chunk-size line. Chunk extensions are ignored.
 const MAX_SIZE_LINE_BYTES: usize = 256;
 
-/// How the rest of a body is found among the bytes.
+/// Framing of the rest of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Nothing is left.
     Done,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
-    /// Chunks, each with its own length.
+    /// Chunks with their own lengths.
     Chunked(ChunkState),
-    /// Everything until the connection ends, which only an answer may do.
+    /// Everything until the connection closes, valid only for a response.
     UntilClose,
-    /// It makes no sense; where the next message begins cannot be known.
+    /// Invalid framing. The start of the next message is unknown.
     Broken,
 }
 
-/// Where in a chunked body we are.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkState {
     position: ChunkPosition,
-    /// How many bytes of trailers may still come.
+    /// Trailer bytes that may still follow.
     trailer_bytes_left: usize,
 }
 
@@ -38,12 +38,12 @@ enum ChunkPosition {
     End,
 }
 
-/// What bytes come to.
+/// Result of one step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FramingStep {
     /// A piece of the body.
     Data(Bytes),
-    /// A line of the trailers.
+    /// A trailer line.
     Trailer(Bytes),
     /// More bytes are needed.
     NeedMore,
@@ -51,7 +51,7 @@ pub enum FramingStep {
     End,
 }
 
-/// A body that makes no sense.
+/// Invalid framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramingError(pub &'static str);
 
@@ -64,12 +64,12 @@ impl fmt::Display for FramingError {
 impl std::error::Error for FramingError {}
 
 impl Framing {
-    /// A body in chunks, with trailers of that many bytes at most.
+    /// A chunked body with a limit for its trailers.
     pub const fn chunked(trailers: usize) -> Self {
         Self::Chunked(ChunkState { position: ChunkPosition::Size, trailer_bytes_left: trailers })
     }
 
-    /// Takes what can be taken of the bytes; after the last piece the framing is done.
+    /// Takes the next piece from `bytes`. The framing is `Done` after the last piece.
     pub fn take(&mut self, bytes: &mut BytesMut) -> Result<FramingStep, FramingError> {
         match self {
             Self::Done => Ok(FramingStep::End),
@@ -98,23 +98,29 @@ impl Framing {
 }
 
 impl ChunkState {
-    /// Takes all the chunks there are as one piece, pushed together where they lie: whoever sends
-    /// many small ones must not make everybody behind us work on each of them.
+    /// Takes all complete chunks as one piece, joined in place, because many tiny chunks would be
+    /// expensive for every later step.
     fn take(&mut self, bytes: &mut BytesMut) -> Result<FramingStep, FramingError> {
         let (mut start, mut length, mut next) = (0, 0, 0);
         let outcome = loop {
             let rest = bytes.get(next..).unwrap_or_default();
             match self.position {
-                ChunkPosition::Size => match first_line(rest, MAX_SIZE_LINE_BYTES)
-                    .and_then(|line| line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose())
-                {
-                    Ok(Some((size, skip))) => {
-                        next += skip;
-                        self.position = if size == 0 { ChunkPosition::Trailers } else { ChunkPosition::Data(size) };
+                ChunkPosition::Size => {
+                    match first_line(rest, MAX_SIZE_LINE_BYTES).and_then(|line| {
+                        line.map(|line| Ok((parse_chunk_size(line)?, line.len() + 2))).transpose()
+                    }) {
+                        Ok(Some((size, skip))) => {
+                            next += skip;
+                            self.position = if size == 0 {
+                                ChunkPosition::Trailers
+                            } else {
+                                ChunkPosition::Data(size)
+                            };
+                        }
+                        Ok(None) => break Ok(FramingStep::NeedMore),
+                        Err(why) => break Err(why),
                     }
-                    Ok(None) => break Ok(FramingStep::NeedMore),
-                    Err(why) => break Err(why),
-                },
+                }
                 ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
                 ChunkPosition::Data(left) => {
                     let most = bytes_within(left, rest.len());
@@ -144,16 +150,17 @@ impl ChunkState {
                         next += 2;
                         self.position = ChunkPosition::End;
                     }
-                    // Told after the piece before it.
+                    // Returned after the piece before it.
                     Ok(Some(_)) if length > 0 => break Ok(FramingStep::NeedMore),
                     Ok(Some(line)) => {
-                        // They must look like trailers, whether anyone reads them or not.
+                        // Trailers must be valid even if they are not read.
                         let folded = line.first().is_some_and(u8::is_ascii_whitespace);
                         if folded || !line.contains(&b':') {
                             break Err(FramingError("a trailer is not a header"));
                         }
                         let length = line.len();
-                        self.trailer_bytes_left = self.trailer_bytes_left.saturating_sub(length + 2);
+                        self.trailer_bytes_left =
+                            self.trailer_bytes_left.saturating_sub(length + 2);
                         bytes.advance(next);
                         let line = bytes.split_to(length).freeze();
                         bytes.advance(2);
@@ -168,7 +175,7 @@ impl ChunkState {
             bytes.advance(next);
             return outcome;
         }
-        // What makes no sense stays where it is: the next step meets it again.
+        // Invalid bytes stay in the buffer; the next call returns the error.
         bytes.advance(start);
         let piece = bytes.split_to(length).freeze();
         bytes.advance(next - start - length);
@@ -176,12 +183,12 @@ impl ChunkState {
     }
 }
 
-/// How many of those bytes belong to what is left.
+/// Returns the number of these bytes that belong to the rest.
 fn bytes_within(left: u64, bytes: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(bytes)
 }
 
-/// The first line without its end, once it is there.
+/// Returns the first line without its line end, once it is complete.
 fn first_line(bytes: &[u8], longest: usize) -> Result<Option<&[u8]>, FramingError> {
     let near = bytes.get(..longest + 2).unwrap_or(bytes);
     let Some(end) = memchr::memchr(b'\n', near) else {
@@ -204,14 +211,14 @@ fn parse_chunk_size(line: &[u8]) -> Result<u64, FramingError> {
     let sum = digits.iter().try_fold(0u64, |sum, digit| {
         char::from(*digit).to_digit(16).map(|digit| sum << 4 | u64::from(digit))
     });
-    sum.filter(|_| fits).ok_or(FramingError("the length of a chunk is not one"))
+    sum.filter(|_| fits).ok_or(FramingError("the size of a chunk is invalid"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What a body comes to when it arrives in pieces of that size, and what follows it.
+    /// Returns the body and the bytes behind it, for input in pieces of this size.
     fn read(
         mut framing: Framing,
         bytes: &[u8],
@@ -228,11 +235,15 @@ mod tests {
                 }
             }
         }
-        if framing == Framing::Done { Ok((body, buffer.to_vec())) } else { Err(FramingError("short")) }
+        if framing == Framing::Done {
+            Ok((body, buffer.to_vec()))
+        } else {
+            Err(FramingError("short"))
+        }
     }
 
     #[test]
-    fn where_the_bytes_are_cut_changes_nothing() {
+    fn result_is_independent_of_piece_boundaries() {
         let chunks = b"5\r\nhello\r\n00000A;a=b\r\n, harbours\r\n0\r\na: b\r\nc: d\r\n\r\nGET /";
         for size in 1..=chunks.len() {
             let (body, rest) = read(Framing::chunked(100), chunks, size).unwrap();
@@ -246,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_one_piece_and_its_end_is_known_with_it() {
+    fn available_chunks_are_one_piece_with_the_end() {
         let mut framing = Framing::chunked(100);
         let mut bytes = BytesMut::from(&b"2\r\nab\r\n3\r\ncde\r\n1\r\nf\r\n0\r\n\r\nrest"[..]);
         let piece = Bytes::from_static(b"abcdef");
@@ -255,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_nonsense_is_told_and_then_the_nonsense() {
+    fn returns_valid_data_before_the_error() {
         let mut framing = Framing::chunked(100);
         let mut bytes = BytesMut::from(&b"2\r\nab\r\nx\r\n"[..]);
         assert_eq!(framing.take(&mut bytes), Ok(FramingStep::Data(Bytes::from_static(b"ab"))));
@@ -264,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_told_line_by_line_after_the_body() {
+    fn returns_trailers_line_by_line_after_the_body() {
         let mut framing = Framing::chunked(100);
         let mut bytes = BytesMut::from(&b"1\r\na\r\n0\r\nb: c\r\nd: e\r\n\r\n"[..]);
         let mut steps = Vec::new();
@@ -273,11 +284,19 @@ mod tests {
         }
         let told = [&b"a"[..], b"b: c", b"d: e"].map(Bytes::from_static);
         let [a, b, d] = told;
-        assert_eq!(steps, [FramingStep::Data(a), FramingStep::Trailer(b), FramingStep::Trailer(d), FramingStep::End]);
+        assert_eq!(
+            steps,
+            [
+                FramingStep::Data(a),
+                FramingStep::Trailer(b),
+                FramingStep::Trailer(d),
+                FramingStep::End
+            ]
+        );
     }
 
     #[test]
-    fn nonsense_is_nonsense_however_it_is_cut() {
+    fn refuses_invalid_chunks_in_pieces_of_any_size() {
         for chunks in [
             "5\nhello\r\n0\r\n\r\n",
             "5 \r\nhello\r\n0\r\n\r\n",

@@ -1,19 +1,22 @@
-//! HTTP on both sides of the gateway: the server callers connect to, the client that reaches
-//! providers, and the body framing both share.
+//! HTTP on both sides of the gateway: the server for callers, the client for providers, and the
+//! body framing of both.
 //!
-//! Nothing here knows models, keys or accounts. A server is given a [`RequestHandler`]; a client
-//! is given an [`Outbound`] that says which proxies and root certificates apply.
+//! Nothing here knows models, keys or accounts. A server gets a [`RequestHandler`]. A client gets
+//! an [`Outbound`] with proxies and root certificates.
 
 pub mod client;
 mod content_coding;
 mod framing;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod server;
 
 pub use client::{
-    ClientResponse, ClientBody, BodyError, HttpClient, LookupFuture, Http1Body, AddressGuard, LocalService, LocalBody, SendError, NameResolver, NetworkClient,
-    NetworkBody, NotPublic, Outbound, OutboundError, RequestBody, ProxySettings, SystemResolver, FetchTarget, EventStreamBody,
+    AddressGuard, BodyError, ClientBody, ClientResponse, EventStreamBody, FetchTarget, Http1Body,
+    HttpClient, LocalBody, LocalService, LookupFuture, NameResolver, NetworkBody, NetworkClient,
+    NotPublic, Outbound, OutboundError, ProxySettings, RequestBody, SendError, SystemResolver,
     is_public,
 };
-pub use content_coding::{SUPPORTED_CODINGS, ContentCoding, BodyDecoder, DecodeError};
+pub use content_coding::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use server::{Connections, HttpLimits, RequestHandler, ShutdownPhase};

@@ -1,37 +1,38 @@
-//! Rests what failed, lets one call at a time try it again, and forgets once it answers.
+//! Circuit breaker: it opens after failures, admits one probe at a time, and closes after a
+//! success.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-/// How long a trial may run before another call may try in its place.
+/// Time after which another call may probe in place of one that has not ended.
 const PROBE_TIMEOUT_MICROS: i64 = 60_000_000;
 
-/// How a breaker stands.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerState {
-    /// Calls go through.
+    /// Calls are admitted.
     Closed,
-    /// Passed over for that many more microseconds.
+    /// Calls are refused for this many more microseconds.
     Open(i64),
-    /// Its rest is over: one call may try.
+    /// One call may probe.
     HalfOpen,
-    /// Its rest is over and a call is trying.
+    /// A call is probing.
     Probing,
 }
 
-/// A breaker. Time is passed in, as microseconds since any fixed moment.
+/// A circuit breaker. Time is a parameter, in microseconds since any fixed moment.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
-    /// When its rest is over; zero when calls go through.
+    /// End of the open state; zero while closed.
     open_until: AtomicI64,
-    /// When it was tripped last.
+    /// Time of the last trip.
     tripped_at: AtomicI64,
-    /// How often in a row it was tripped.
+    /// Trips in a row.
     trips: AtomicU32,
-    /// When the running trial began; zero when there is none.
+    /// Start of the running probe; zero if there is none.
     probe_started_at: AtomicI64,
 }
 
-/// How long a rest takes: it doubles with every trip in a row, up to a limit.
+/// Duration of the open state, doubled with every trip in a row up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     pub(crate) initial_micros: i64,
@@ -65,7 +66,7 @@ impl Breaker {
         trial != 0 && now.saturating_sub(trial) < PROBE_TIMEOUT_MICROS
     }
 
-    /// Takes the one trial there is, if its rest is over and nobody else has it.
+    /// Starts the probe if the breaker is half open and no probe runs.
     pub(crate) fn begin_probe(&self, now: i64) -> bool {
         let trial = self.probe_started_at.load(Ordering::Relaxed);
         self.state(now) == BreakerState::HalfOpen
@@ -75,12 +76,12 @@ impl Breaker {
                 .is_ok()
     }
 
-    /// Gives the trial back without a verdict.
+    /// Ends the probe without a result.
     pub(crate) fn end_probe(&self) {
         self.probe_started_at.store(0, Ordering::Relaxed);
     }
 
-    /// Begins a rest of at least that long. True when calls went through until now.
+    /// Opens the breaker for at least `least` microseconds. Returns true if it was closed.
     pub(crate) fn trip(&self, now: i64, rest: Backoff, least: i64) -> bool {
         let trips = self.trips.fetch_add(1, Ordering::Relaxed);
         let until = now.saturating_add(rest.delay(trips).max(least)).max(1);
@@ -89,9 +90,11 @@ impl Breaker {
         self.open_until.swap(until, Ordering::Relaxed) == 0
     }
 
-    /// A call that began then was answered. What began before the last trip proves nothing.
+    /// Records a success of a call that began at this time. A call from before the last trip proves
+    /// nothing.
     pub(crate) fn record_success(&self, began: i64) {
-        if self.open_until.load(Ordering::Relaxed) != 0 && began >= self.tripped_at.load(Ordering::Relaxed)
+        if self.open_until.load(Ordering::Relaxed) != 0
+            && began >= self.tripped_at.load(Ordering::Relaxed)
         {
             self.trips.store(0, Ordering::Relaxed);
             self.probe_started_at.store(0, Ordering::Relaxed);
@@ -108,12 +111,12 @@ mod tests {
     const REST: Backoff = Backoff { initial_micros: 500, max_micros: 1_500 };
 
     #[test]
-    fn it_rests_longer_each_time_and_one_call_tries() {
+    fn backoff_doubles_and_one_call_probes() {
         let breaker = Breaker::default();
         assert_eq!(breaker.state(1), BreakerState::Closed);
         assert!(breaker.trip(10, REST, 0), "it was closed");
         assert_eq!(breaker.state(10), BreakerState::Open(500));
-        assert!(!breaker.begin_probe(509), "not before its rest is over");
+        assert!(!breaker.begin_probe(509), "not while open");
         assert_eq!(breaker.state(510), BreakerState::HalfOpen);
         assert!(breaker.begin_probe(510) && !breaker.begin_probe(511));
         assert_eq!(breaker.state(511), BreakerState::Probing);
@@ -121,17 +124,17 @@ mod tests {
         assert_eq!(breaker.state(520), BreakerState::Open(1_000));
         breaker.trip(1_520, REST, 0);
         breaker.trip(3_020, REST, 0);
-        assert_eq!(breaker.state(3_020), BreakerState::Open(1_500), "there is a longest rest");
+        assert_eq!(breaker.state(3_020), BreakerState::Open(1_500), "the backoff has a maximum");
         breaker.record_success(3_019);
         assert_eq!(breaker.state(3_020), BreakerState::Open(1_500), "begun before the trip");
         breaker.record_success(3_021);
         assert_eq!(breaker.state(3_021), BreakerState::Closed);
         breaker.trip(4_000, REST, 0);
-        assert_eq!(breaker.state(4_000), BreakerState::Open(500), "an answer forgets");
+        assert_eq!(breaker.state(4_000), BreakerState::Open(500), "a success resets the backoff");
     }
 
     #[test]
-    fn a_trial_that_never_ends_does_not_lock_the_gate() {
+    fn endless_probe_does_not_block_the_next() {
         let breaker = Breaker::default();
         breaker.trip(1, REST, 0);
         assert!(breaker.begin_probe(600));
@@ -140,9 +143,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, a rest ends within its longest time, and trials run one at a time.
+        /// The open state ends within its maximum, and probes run one at a time.
         #[test]
-        fn rests_end_and_trials_are_single(steps in prop::collection::vec((0..4u8, 0..900i64), 1..200)) {
+        fn open_state_ends_and_probes_are_single(steps in prop::collection::vec((0..4u8, 0..900i64), 1..200)) {
             let breaker = Breaker::default();
             let (mut now, mut trying) = (1, false);
             for (what, pass) in steps {

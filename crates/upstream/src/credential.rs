@@ -1,4 +1,4 @@
-//! What proves us to a provider: nothing, a header, a Google access token or an AWS signature.
+//! Credentials of a provider: none, a header, a Google access token or an AWS signature.
 
 use canon::ApiError;
 use http::Request;
@@ -11,10 +11,10 @@ use crate::sigv4::SigV4Signer;
 use transport::HttpClient;
 use transport::RequestBody;
 
-/// The time, as microseconds since 1970. Passed in, so that a test can set it.
+/// Clock in microseconds since 1970, a parameter so that a test can set it.
 pub type ClockFn = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// What proves us to a provider. Never printed.
+/// A credential for a provider, never printed.
 #[derive(Clone)]
 pub struct Credential(CredentialKind);
 
@@ -27,17 +27,18 @@ enum CredentialKind {
 }
 
 impl Credential {
-    /// Nothing is proved.
+    /// No credential.
     pub const fn none() -> Self {
         Self(CredentialKind::None)
     }
 
-    /// `Authorization: Bearer …`. `None` when the secret cannot stand in a header.
+    /// `Authorization: Bearer …` (RFC 6750). Returns `None` if the secret is not a valid header
+    /// value.
     pub fn bearer(secret: &str) -> Option<Self> {
         Self::header("authorization", &format!("Bearer {secret}"))
     }
 
-    /// A header of the provider's own. `None` when name or secret cannot stand in a header.
+    /// A header with a secret. Returns `None` if name or secret are not valid in a header.
     pub fn header(name: &str, secret: &str) -> Option<Self> {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let mut value = HeaderValue::from_str(secret).ok()?;
@@ -45,25 +46,27 @@ impl Credential {
         Some(Self(CredentialKind::Header(name, value)))
     }
 
-    /// An access token of Google's, fetched when it is needed and renewed before it ends.
+    /// A Google access token, fetched on demand and renewed before it expires.
     pub fn google(google: GoogleAuth) -> Self {
         Self(CredentialKind::Google(Arc::new(google)))
     }
 
-    /// A signature of AWS's kind over every request.
+    /// An AWS signature of every request.
     pub fn sigv4(keys: SigV4Signer) -> Self {
         Self(CredentialKind::SigV4(Arc::new(keys)))
     }
 
-    /// Whether it proves nothing.
+    /// Returns true if there is no credential.
     pub(crate) const fn is_none(&self) -> bool {
         match self.0 {
             CredentialKind::None => true,
-            CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => false,
+            CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => {
+                false
+            }
         }
     }
 
-    /// Whether the other one proves the same.
+    /// Returns true if both credentials are the same.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (CredentialKind::None, CredentialKind::None) => true,
@@ -72,11 +75,17 @@ impl Credential {
             }
             (CredentialKind::Google(own), CredentialKind::Google(other)) => own.matches(other),
             (CredentialKind::SigV4(own), CredentialKind::SigV4(other)) => own.matches(other),
-            (CredentialKind::None | CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_), _) => false,
+            (
+                CredentialKind::None
+                | CredentialKind::Header(..)
+                | CredentialKind::Google(_)
+                | CredentialKind::SigV4(_),
+                _,
+            ) => false,
         }
     }
 
-    /// The project it belongs to, where it says so.
+    /// Returns the Google Cloud project of the credential, if it names one.
     pub fn project(&self) -> Option<&str> {
         match &self.0 {
             CredentialKind::Google(google) => google.project(),
@@ -84,7 +93,7 @@ impl Credential {
         }
     }
 
-    /// Puts the proof into a request that is otherwise ready to leave.
+    /// Adds the credential to a request that is otherwise complete.
     pub(crate) async fn authenticate(
         &self,
         request: &mut Request<RequestBody>,
@@ -104,7 +113,7 @@ impl Credential {
         Ok(())
     }
 
-    /// The provider did not accept the proof: what was only borrowed is fetched anew next time.
+    /// Drops a fetched token after the provider refused it, so that the next call fetches another.
     pub(crate) fn mark_refused(&self) {
         match &self.0 {
             CredentialKind::Google(google) => google.forget(),

@@ -1,8 +1,8 @@
-//! Gets what callers name by address, and nothing else.
+//! Fetches media that callers name by URL.
 //!
-//! Every hop is looked at by the [`AddressGuard`], its name is resolved here, and the connection is opened
-//! to the very address that was judged: a name that changes its mind in between changes nothing.
-//! Nothing is sent along that could prove who we are, and no connection is used twice.
+//! The [`AddressGuard`] checks every redirect. The name is resolved here, and the connection goes
+//! to the checked address, so that a second lookup cannot return another one (DNS rebinding). No
+//! credential or cookie is sent, and no connection is reused.
 
 use bytes::Bytes;
 use canon::MediaKind;
@@ -30,33 +30,33 @@ use url::{Host, Position};
 
 use crate::media_type;
 use transport::Outbound;
-use transport::{AddressGuard, NotPublic, FetchTarget};
+use transport::{AddressGuard, FetchTarget, NotPublic};
 use transport::{NameResolver, SystemResolver};
 
-/// How often a server may send us on.
+/// Redirects that are followed.
 const MAX_REDIRECTS: usize = 3;
-/// How many addresses of a name are tried.
+/// Addresses of a name that are tried.
 const MAX_ADDRESSES_TRIED: usize = 4;
-/// How long one of them may take to answer.
+/// Time for one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How much is being fetched at once, by all calls together.
+/// Concurrent fetches of all calls.
 const MAX_CONCURRENT_FETCHES: usize = 32;
 
-/// How much is fetched, and how long that may take.
+/// Limits of one fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// The largest thing that is fetched, in bytes.
+    /// Largest media in bytes.
     pub max_bytes: usize,
-    /// How long fetching it may take, with everything.
+    /// Time for the complete fetch.
     pub timeout: Duration,
 }
 
-/// What may still be fetched for one call, in bytes.
+/// Bytes that may still be fetched for one call.
 #[derive(Debug)]
 pub struct FetchAllowance(AtomicUsize);
 
 impl FetchAllowance {
-    /// That many bytes.
+    /// Creates an allowance of this many bytes.
     pub const fn new(bytes: usize) -> Self {
         Self(AtomicUsize::new(bytes))
     }
@@ -67,24 +67,24 @@ impl FetchAllowance {
     }
 }
 
-/// What was fetched.
+/// Fetched media.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedMedia {
-    /// Its media type, by its own bytes.
+    /// Media type, detected from the bytes.
     pub mime: String,
-    /// The bytes.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// Why nothing was fetched.
+/// Error of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchError {
-    /// The address is none that may be named.
+    /// The URL must not be named.
     NotPublic,
-    /// Too much is being fetched at this moment.
+    /// Too many fetches are running.
     Busy,
-    /// It could not be fetched. The reason is for our log alone: it could tell a caller what there
-    /// is in networks it cannot see.
+    /// The fetch failed. The reason is for the log only, because it could describe networks that
+    /// the caller cannot see.
     Failed(String),
 }
 
@@ -104,7 +104,7 @@ fn failed(why: impl fmt::Display) -> FetchError {
     FetchError::Failed(why.to_string())
 }
 
-/// Gets what callers name by address.
+/// Fetches media that callers name by URL.
 #[derive(Clone)]
 pub struct MediaFetcher {
     guard: AddressGuard,
@@ -116,7 +116,7 @@ pub struct MediaFetcher {
 }
 
 impl MediaFetcher {
-    /// A fetcher behind that guard.
+    /// Creates a fetcher with this guard.
     pub fn new(guard: AddressGuard, way: &Outbound, limits: FetchLimits) -> Self {
         let mut tls = way.tls();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -130,23 +130,23 @@ impl MediaFetcher {
         }
     }
 
-    /// The same fetcher, asking someone else for the addresses of names.
+    /// Replaces the resolver.
     #[must_use]
     pub fn with_resolver(self, names: Arc<dyn NameResolver>) -> Self {
         Self { resolver: names, ..self }
     }
 
-    /// Who may be asked.
+    /// Returns the guard.
     pub const fn guard(&self) -> &AddressGuard {
         &self.guard
     }
 
-    /// How much is fetched.
+    /// Returns the limits.
     pub const fn limits(&self) -> &FetchLimits {
         &self.limits
     }
 
-    /// Fetches something of that kind, within what the call is still allowed.
+    /// Fetches media of this kind within the allowance of the call.
     pub async fn fetch(
         &self,
         address: &str,
@@ -179,9 +179,10 @@ impl MediaFetcher {
                 200 => return self.read_media(&mut asked.response, wanted, allowance).await,
                 301 | 302 | 303 | 307 | 308 => {
                     let location = header_text(asked.response.headers(), LOCATION);
-                    let location = location.ok_or_else(|| failed("a redirect to nowhere"))?;
-                    // Told as a failure and not as a refusal: whoever may not be asked is not told
-                    // from whoever is not there.
+                    let location =
+                        location.ok_or_else(|| failed("a redirect without a location"))?;
+                    // Reported as a failure like any other, so that a caller cannot distinguish a
+                    // forbidden host from a missing one.
                     target = self.guard.check_redirect(&target, location).map_err(failed)?;
                 }
                 _ => return Err(failed(format_args!("it answered {status}"))),
@@ -190,8 +191,8 @@ impl MediaFetcher {
         Err(failed("too many redirects"))
     }
 
-    /// Posts a JSON text to an address a caller named and tells the status of the answer. Nobody is
-    /// followed elsewhere: what is told is meant for that address alone.
+    /// Posts JSON to a URL that a caller named and returns the status. Redirects are not followed,
+    /// because the content is meant for this URL only.
     pub async fn post(
         &self,
         address: &str,
@@ -224,8 +225,8 @@ impl MediaFetcher {
         exchange(stream, request).await
     }
 
-    /// Opens a connection to an address that was judged. A name one of whose addresses may not be
-    /// dialled is not dialled at all: it is not for us to pick the harmless one.
+    /// Connects to a checked address. If one address of a name is forbidden, none is dialled,
+    /// because the name may be part of an attack.
     async fn dial(&self, target: &FetchTarget) -> Result<TcpStream, FetchError> {
         let found = match &target.host {
             Host::Domain(name) => self.resolver.resolve(name).await.map_err(failed)?,
@@ -239,7 +240,12 @@ impl MediaFetcher {
         let mut last = failed("the name has no address");
         for address in found.into_iter().take(MAX_ADDRESSES_TRIED) {
             let to = SocketAddr::new(address, target.port);
-            match tokio::time::timeout(CONNECT_TIMEOUT, self.outbound.dial(&named, to, CONNECT_TIMEOUT)).await {
+            match tokio::time::timeout(
+                CONNECT_TIMEOUT,
+                self.outbound.dial(&named, to, CONNECT_TIMEOUT),
+            )
+            .await
+            {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(e)) => last = failed(e),
                 Err(_) => last = failed("no connection in time"),
@@ -255,9 +261,9 @@ impl MediaFetcher {
         allowance: &FetchAllowance,
     ) -> Result<FetchedMedia, FetchError> {
         let headers = answer.headers();
-        // We asked for none; what is packed regardless could unpack to anything.
+        // No compression was requested, and a compressed body could expand to any size.
         if header_text(headers, CONTENT_ENCODING).is_some_and(|word| word != "identity") {
-            return Err(failed("it is packed"));
+            return Err(failed("the body is compressed"));
         }
         let told = header_text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
         let too_large = || failed("it is too large");
@@ -286,7 +292,7 @@ impl fmt::Debug for MediaFetcher {
     }
 }
 
-/// An answer, and the connection it is read from; it ends with it.
+/// A response and the task of its connection, which ends with it.
 struct FetchResponse {
     response: Response<Incoming>,
     _connection: JoinSet<()>,
@@ -299,14 +305,17 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let mut running = JoinSet::new();
     running.spawn(async move {
-        // What goes wrong here is told where the answer is read.
+        // The reader of the response sees the error.
         let _ = connection.await;
     });
     let answer = sender.send_request(request).await.map_err(failed)?;
     Ok(FetchResponse { response: answer, _connection: running })
 }
 
-fn media_request(target: &FetchTarget, wanted: MediaKind) -> Result<Request<Full<Bytes>>, http::Error> {
+fn media_request(
+    target: &FetchTarget,
+    wanted: MediaKind,
+) -> Result<Request<Full<Bytes>>, http::Error> {
     let accept = match wanted {
         MediaKind::Image => "image/*",
         MediaKind::Audio => "audio/*",
@@ -323,7 +332,10 @@ fn path_and_query(target: &FetchTarget) -> &str {
     &target.url[Position::BeforePath..Position::AfterQuery]
 }
 
-fn with_target_headers(request: http::request::Builder, target: &FetchTarget) -> http::request::Builder {
+fn with_target_headers(
+    request: http::request::Builder,
+    target: &FetchTarget,
+) -> http::request::Builder {
     let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
     request
         .header(HOST, &target.url[Position::BeforeHost..Position::AfterPort])

@@ -1,5 +1,6 @@
-//! Google access tokens: earned with a service account's key, a user's refresh token or by being
-//! on one of Google's machines; kept while they last and renewed before they end.
+//! Google access tokens, from the key of a service account, a user's refresh token or the metadata
+//! server. A token is cached and renewed before it expires:
+//! <https://developers.google.com/identity/protocols/oauth2/service-account>.
 
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::rand::SystemRandom;
@@ -28,31 +29,32 @@ use transport::RequestBody;
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const JWT_GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// How long an assertion is good; the longest Google takes.
+/// Lifetime of an assertion, the longest Google accepts.
 const ASSERTION_SECONDS: i64 = 3600;
-/// How long the fetching of a token may take.
+/// Time a token request may take.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer of a token endpoint.
+/// Largest response of a token endpoint.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const SECOND_MICROS: i64 = 1_000_000;
-/// How long before its end a token is renewed, if it lives long enough for that.
+/// Time before expiry at which a token is renewed, if its lifetime is long enough.
 const RENEW_AHEAD_MICROS: i64 = 300 * SECOND_MICROS;
-/// How long a token is not trusted before its end: clocks differ, and a request takes its time.
+/// Time before expiry at which a token is no longer used, for clock differences and the duration of
+/// a request.
 const CLOCK_SKEW_MICROS: i64 = 10 * SECOND_MICROS;
-/// How long a failed renewal rests while the old token is still good.
+/// Pause after a failed renewal while the old token is valid.
 const RENEW_RETRY_MICROS: i64 = 10 * SECOND_MICROS;
-/// No token is believed to live longer.
+/// Longest lifetime that is believed.
 const MAX_TOKEN_SECONDS: i64 = 12 * 3600;
 
-/// Where access tokens come from, and the one at hand. Never printed.
+/// Source and cache of access tokens, never printed.
 pub struct GoogleAuth {
     source: TokenSource,
     project: Option<String>,
     now: ClockFn,
     token: ArcSwapOption<AccessToken>,
-    /// Held by whoever fetches; holds how the last round failed.
+    /// Held during a fetch; holds the error of the last one.
     fetching: Mutex<Option<ApiError>>,
-    /// How many rounds of fetching have ended.
+    /// Number of completed fetches.
     rounds: AtomicU64,
     renewing: AtomicBool,
     renew_not_before: AtomicI64,
@@ -71,8 +73,8 @@ struct AccessToken {
 }
 
 impl GoogleAuth {
-    /// From the JSON of a service account's key or of a user's own credentials, as Google hands
-    /// them out. `Err` says what is wrong with it, and nothing of what is in it.
+    /// Creates a source from the JSON of a service account key or of a user's credentials. The
+    /// error describes the problem and repeats nothing of the content.
     pub fn from_json(text: &str, now: ClockFn) -> Result<Self, String> {
         let json: Value = serde_json::from_str(text)
             .map_err(|e| format!("is not JSON (line {}, column {})", e.line(), e.column()))?;
@@ -82,9 +84,9 @@ impl GoogleAuth {
         };
         let endpoint = match json.get("token_uri").and_then(Value::as_str).unwrap_or(TOKEN_URI) {
             uri if uri.starts_with("https://") || uri.starts_with("http://") => {
-                uri.parse().map_err(|_| "has a `token_uri` that is no address".to_owned())?
+                uri.parse().map_err(|_| "has a `token_uri` that is not a URL".to_owned())?
             }
-            _ => return Err("has a `token_uri` that is no address".to_owned()),
+            _ => return Err("has a `token_uri` that is not a URL".to_owned()),
         };
         let source = match field("type")? {
             "service_account" => TokenSource::ServiceAccount {
@@ -113,7 +115,7 @@ impl GoogleAuth {
         Ok(Self::new(source, project.map(str::to_owned), now))
     }
 
-    /// The account of the machine we run on, which a server at that host knows.
+    /// Creates a source for the account of this machine, from the metadata server at this host.
     pub fn from_metadata_server(host: &str, now: ClockFn) -> Result<Self, String> {
         const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
         let endpoint = format!("http://{host}{PATH}");
@@ -134,31 +136,42 @@ impl GoogleAuth {
         }
     }
 
-    /// Whether the other one is the same account.
+    /// Returns true if both are the same account.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (&self.source, &other.source) {
             (
                 TokenSource::ServiceAccount { email, key_id, key: _, endpoint },
                 TokenSource::ServiceAccount { email: other, key_id: known, key: _, endpoint: at },
             ) => email == other && key_id == known && endpoint == at,
-            (TokenSource::User { form, endpoint }, TokenSource::User { form: other, endpoint: at }) => {
-                form == other && endpoint == at
+            (
+                TokenSource::User { form, endpoint },
+                TokenSource::User { form: other, endpoint: at },
+            ) => form == other && endpoint == at,
+            (TokenSource::Metadata { endpoint }, TokenSource::Metadata { endpoint: at }) => {
+                endpoint == at
             }
-            (TokenSource::Metadata { endpoint }, TokenSource::Metadata { endpoint: at }) => endpoint == at,
-            (TokenSource::ServiceAccount { .. } | TokenSource::User { .. } | TokenSource::Metadata { .. }, _) => false,
+            (
+                TokenSource::ServiceAccount { .. }
+                | TokenSource::User { .. }
+                | TokenSource::Metadata { .. },
+                _,
+            ) => false,
         }
     }
 
-    /// The project the account belongs to, where it says so.
+    /// Returns the project of the account, if it names one.
     pub(crate) fn project(&self) -> Option<&str> {
         self.project.as_deref()
     }
 
-    /// The value of the `Authorization` header.
-    pub(crate) async fn token(self: &Arc<Self>, client: &HttpClient) -> Result<HeaderValue, ApiError> {
+    /// Returns the value of the `Authorization` header.
+    pub(crate) async fn token(
+        self: &Arc<Self>,
+        client: &HttpClient,
+    ) -> Result<HeaderValue, ApiError> {
         let now = (self.now)();
         let Some(token) = self.token.load_full().filter(|token| now < token.expires_at) else {
-            // Boxed: it is rare, and every call carries its future along.
+            // Boxed, because it is rare and would enlarge the future of every call.
             return Box::pin(self.fetch(client)).await;
         };
         if now >= token.renew_at {
@@ -167,12 +180,12 @@ impl GoogleAuth {
         Ok(token.value.clone())
     }
 
-    /// The token at hand was not accepted.
+    /// Drops a token that the provider refused.
     pub(crate) fn forget(&self) {
         self.token.store(None);
     }
 
-    /// Renews the token while calls go on with the old one.
+    /// Renews the token while calls continue with the old one.
     fn renew_in_background(self: &Arc<Self>, client: &HttpClient, now: i64) {
         if now < self.renew_not_before.load(Ordering::Relaxed)
             || self.renewing.swap(true, Ordering::Relaxed)
@@ -196,7 +209,7 @@ impl GoogleAuth {
         });
     }
 
-    /// Fetches a token, or waits for whoever does, and shares the outcome.
+    /// Fetches a token, or waits for a running fetch and shares its outcome.
     async fn fetch(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
         let before = self.rounds.load(Ordering::Relaxed);
         let mut failed = self.fetching.lock().await;
@@ -215,22 +228,31 @@ impl GoogleAuth {
         outcome
     }
 
-    /// One round to the token endpoint.
+    /// Sends one request to the token endpoint and caches the token.
     async fn request_token(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
         let began = (self.now)();
-        let answer = match tokio::time::timeout(TOKEN_TIMEOUT, self.call_token_endpoint(client, began)).await {
+        let answer = match tokio::time::timeout(
+            TOKEN_TIMEOUT,
+            self.call_token_endpoint(client, began),
+        )
+        .await
+        {
             Ok(answer) => answer?,
             Err(_) => return Err(token_error(format!("no answer within {TOKEN_TIMEOUT:?}"))),
         };
         let token = answer.get("access_token").and_then(Value::as_str);
         let token = token.ok_or_else(|| token_error("the answer holds no `access_token`"))?;
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| token_error("the token cannot stand in a header"))?;
+            .map_err(|_| token_error("the token is not valid in a header"))?;
         value.set_sensitive(true);
         let life = answer.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
         let life = life.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
         let ends = began + life - CLOCK_SKEW_MICROS;
-        let token = AccessToken { value: value.clone(), renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4), expires_at: ends };
+        let token = AccessToken {
+            value: value.clone(),
+            renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4),
+            expires_at: ends,
+        };
         self.token.store(Some(Arc::new(token)));
         Ok(value)
     }
@@ -238,10 +260,9 @@ impl GoogleAuth {
     async fn call_token_endpoint(&self, client: &HttpClient, now: i64) -> Result<Value, ApiError> {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = client
-            .send(request, false)
-            .await
-            .map_err(|lost| token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause))))?;
+        let answer = client.send(request, false).await.map_err(|lost| {
+            token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause)))
+        })?;
         let body = Limited::new(answer.body, MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|e| token_error(format!("{host}: the answer broke off: {e}")))?;
         let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
@@ -261,7 +282,7 @@ impl GoogleAuth {
 }
 
 impl TokenSource {
-    /// What the token endpoint is asked.
+    /// Builds the request to the token endpoint.
     fn request(&self, now: i64) -> Result<Request<RequestBody>, ApiError> {
         let form = |body: Bytes, endpoint: &Uri| {
             let mut request = Request::new(RequestBody::new(vec![body]));
@@ -274,7 +295,8 @@ impl TokenSource {
         };
         Ok(match self {
             Self::ServiceAccount { email, key_id, key, endpoint } => {
-                let assertion = sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
+                let assertion =
+                    sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
                 let grant = utf8_percent_encode(JWT_GRANT_TYPE, NON_ALPHANUMERIC);
                 form(Bytes::from(format!("grant_type={grant}&assertion={assertion}")), endpoint)
             }
@@ -290,7 +312,7 @@ impl TokenSource {
     }
 }
 
-/// A signed statement that we are that account.
+/// Signs a JWT assertion for the account (RFC 7523).
 fn sign_assertion(
     email: &str,
     key_id: Option<&str>,
@@ -313,12 +335,12 @@ fn sign_assertion(
     let text = format!("{}.{}", part(&head), part(&claims));
     let mut signature = vec![0; key.public_modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
-        .map_err(|_| token_error("the private key does not sign"))?;
+        .map_err(|_| token_error("the private key cannot sign"))?;
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
 fn parse_private_key(pem: &str) -> Result<RsaKeyPair, String> {
-    const WRONG: &str = "has a `private_key` that is no RSA key in PEM form";
+    const WRONG: &str = "has a `private_key` that is not an RSA key in PEM";
     let key = match PrivateKeyDer::from_pem_slice(pem.as_bytes()) {
         Ok(PrivateKeyDer::Pkcs8(key)) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
         Ok(PrivateKeyDer::Pkcs1(key)) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
@@ -327,7 +349,7 @@ fn parse_private_key(pem: &str) -> Result<RsaKeyPair, String> {
     key.map_err(|_| WRONG.to_owned())
 }
 
-/// Our own credential failed, which is no business of the caller's.
+/// The caller sees a neutral message, because the credential is the operator's.
 fn token_error(note: impl fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the model is not available at the moment")
         .with_log_note(format!("no Google access token: {note}"))

@@ -1,55 +1,57 @@
-//! Whether a lane can be expected to answer with one credential, and how fast.
+//! Health of a lane with one credential: its state and its latency.
 //!
-//! Failure and pressure are kept apart: a lane that fails rests and is tried again by single
-//! calls; a lane that says it is busy is passed over until the time it named, and nothing is held
-//! against it. Time is passed in, as microseconds since any fixed moment.
+//! Failure and load are separate. A failing lane cools down and is then probed by single calls. A
+//! lane that reports to be busy is skipped until the time it named, which does not count as a
+//! failure. Time is a parameter, in microseconds since any fixed moment.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::breaker::{Breaker, BreakerState, Backoff};
+use crate::breaker::{Backoff, Breaker, BreakerState};
 
-/// Failures in a row after which a lane rests.
+/// Failures in a row that open the breaker.
 const MAX_FAILURE_STREAK: u32 = 5;
-/// Or more than half of at least this many calls within the window.
+/// Calls within the window from which on a failure rate above one half opens the breaker.
 const MIN_WINDOW_CALLS: u64 = 20;
 const WINDOW_MICROS: i64 = 10_000_000;
-/// Short, because a trial costs one call one more try, and a healed lane should not be missed.
+/// Short, because a probe costs one call one more attempt, and a recovered lane should be used
+/// soon.
 const FAILURE_BACKOFF: Backoff = Backoff { initial_micros: 500_000, max_micros: 1_500_000 };
-/// A trial that is slow to fail costs its caller that time, so it must not be made often.
+/// A probe that fails slowly costs its caller that time, so the backoff grows with it up to this
+/// limit.
 const MAX_SLOW_BACKOFF_MICROS: i64 = 30_000_000;
-/// A refused credential or a model that is gone needs the operator, which takes longer.
+/// A refused credential or a missing model needs the operator, so the backoff is longer.
 const REFUSAL_BACKOFF: Backoff = Backoff { initial_micros: 30_000_000, max_micros: 300_000_000 };
-/// How long a busy lane is passed over that names no time, at first and at most.
+/// Backoff of a busy lane that names no time.
 const BUSY_BACKOFF: Backoff = Backoff { initial_micros: 1_000_000, max_micros: 8_000_000 };
-/// How many measurements it takes to know anything.
+/// Measurements needed before the latency is used.
 const MIN_SAMPLES: i64 = 3;
-/// A measurement older than this says nothing any more.
+/// Age at which a measurement expires.
 const SAMPLE_LIFETIME_MICROS: i64 = 10_000_000;
 
-/// Why a lane did not answer.
+/// Reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// It could not be reached, broke off, or answered with an error of its own.
+    /// The provider was unreachable, broke off, or returned a server error.
     Down,
-    /// It took too long.
+    /// The provider took too long.
     TimedOut,
-    /// It is at our rate limit; for how long, if it says so.
+    /// The provider reports our rate limit, with the wait it named.
     RateLimited(Option<Duration>),
-    /// It is overloaded; for how long, if it says so.
+    /// The provider is overloaded, with the wait it named.
     Overloaded(Option<Duration>),
-    /// It does not accept the credential, or its account has no money.
+    /// The provider refuses the credential, or its account has no credit.
     CredentialRefused,
-    /// It does not know the model.
+    /// The provider does not know the model.
     ModelGone,
-    /// It could not take this very request at this very moment.
+    /// The provider could not process this request at the moment.
     NotNow,
 }
 
 impl AttemptFailure {
-    /// The word in records.
+    /// Returns the word used in records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Down => "failed",
@@ -88,21 +90,21 @@ impl AttemptFailure {
     }
 }
 
-/// How a lane stands at a moment.
+/// State of a lane at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneState {
-    /// It is expected to answer.
+    /// A response is expected.
     Good,
-    /// It failed and has rested: one call may try it.
+    /// The cooldown is over: one call may probe the lane.
     Probing,
-    /// It asked to be left alone for that many more microseconds.
+    /// The lane is busy for this many more microseconds.
     Busy(i64),
-    /// It failed, and rests for that many more microseconds.
+    /// The lane failed and cools down for this many more microseconds.
     CoolingDown(i64),
 }
 
 impl LaneState {
-    /// The word in what is told of a lane.
+    /// Returns the word used in the API and the console.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -113,35 +115,31 @@ impl LaneState {
     }
 }
 
-/// Whether a provider accepts one of our credentials; shared by all its lanes.
+/// Acceptance of one credential, shared by all lanes of its provider.
 #[derive(Debug, Default)]
 pub struct CredentialHealth(Breaker);
 
-/// The health of one lane with one credential.
+/// Health of one lane with one credential.
 #[derive(Debug)]
 pub struct HealthTracker {
     breaker: Breaker,
     credential: Arc<CredentialHealth>,
     pending: AtomicU32,
-    /// Failures in a row.
     failure_streak: AtomicU32,
-    /// Calls that were answered.
     answered: AtomicU64,
-    /// Taken by failures only.
+    /// Locked only by failures.
     window: Mutex<FailureWindow>,
-    /// Until when it asked to be left alone.
     busy_until: AtomicI64,
-    /// How often in a row it asked without naming a time.
+    /// Busy reports in a row without a wait.
     busy_streak: AtomicU32,
     latency: AtomicI64,
-    /// Of how many measurements, as far as that matters.
+    /// Number of measurements, up to a small maximum.
     samples: AtomicI64,
-    /// When the latency was measured last.
     measured_at: AtomicI64,
     last_failure: AtomicU8,
 }
 
-/// Failures beside answers, over a short time.
+/// Failures and successes within a short time.
 #[derive(Debug, Default)]
 struct FailureWindow {
     began_at: i64,
@@ -149,23 +147,23 @@ struct FailureWindow {
     failed: u64,
 }
 
-/// What is known of a lane's health, for whoever shows it.
+/// Health of a lane for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSnapshot {
-    /// How it stands.
+    /// State.
     pub state: LaneState,
     /// Failures in a row.
     pub failure_streak: u32,
-    /// Calls that run on it.
+    /// Running calls.
     pub pending: u32,
-    /// The usual time to an answer, if it was measured lately.
+    /// Usual time to a response, if measured recently.
     pub latency: Option<Duration>,
-    /// Why it failed last, if it ever did.
+    /// Reason of the last failure, if there was one.
     pub last_failure: Option<&'static str>,
 }
 
 impl HealthTracker {
-    /// A lane of which nothing is known, with that credential.
+    /// Creates the health of a lane without history.
     pub fn new(account: Arc<CredentialHealth>) -> Self {
         Self {
             breaker: Breaker::default(),
@@ -183,12 +181,12 @@ impl HealthTracker {
         }
     }
 
-    /// Whether its credential is accepted.
+    /// Returns the health of the credential.
     pub fn credential(&self) -> &Arc<CredentialHealth> {
         &self.credential
     }
 
-    /// How it stands.
+    /// Returns the state of the lane.
     pub fn state(&self, now: i64) -> LaneState {
         let pressed = self.busy_until.load(Ordering::Relaxed);
         if now < pressed {
@@ -197,44 +195,55 @@ impl HealthTracker {
         match (self.breaker.state(now), self.credential.0.state(now)) {
             (BreakerState::Closed, BreakerState::Closed) => LaneState::Good,
             (BreakerState::Open(a), BreakerState::Open(b)) => LaneState::CoolingDown(a.max(b)),
-            (BreakerState::Open(left), _) | (_, BreakerState::Open(left)) => LaneState::CoolingDown(left),
-            // Somebody else is trying it at this moment, and how that ends is open.
-            (BreakerState::Probing, _) | (_, BreakerState::Probing) => LaneState::CoolingDown(FAILURE_BACKOFF.max_micros),
+            (BreakerState::Open(left), _) | (_, BreakerState::Open(left)) => {
+                LaneState::CoolingDown(left)
+            }
+            // Another call is probing, with an unknown outcome.
+            (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
+                LaneState::CoolingDown(FAILURE_BACKOFF.max_micros)
+            }
             (BreakerState::HalfOpen, _) | (_, BreakerState::HalfOpen) => LaneState::Probing,
         }
     }
 
-    /// Whether what presses it is our rate limit and not its own load.
+    /// Returns true if the lane is busy because of our rate limit and not because of its load.
     pub fn is_rate_limited(&self) -> bool {
         self.last_failure.load(Ordering::Relaxed) == AttemptFailure::RateLimited(None).code()
     }
 
-    /// Whether nothing is held against it at the moment.
+    /// Returns true if the last call did not fail.
     pub fn has_no_recent_failure(&self) -> bool {
         self.failure_streak.load(Ordering::Relaxed) == 0
     }
 
-    /// Calls that run on it.
+    /// Returns the number of running calls.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Microseconds it usually takes to answer, if measured lately.
+    /// Returns the usual latency in microseconds, if measured recently.
     pub fn latency(&self, now: i64) -> Option<i64> {
-        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+        let recent =
+            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
         let enough = self.samples.load(Ordering::Relaxed) >= MIN_SAMPLES;
         (recent && enough).then(|| self.latency.load(Ordering::Relaxed))
     }
 
-    /// A call begins.
+    /// Begins an attempt.
     pub fn begin_attempt(self: &Arc<Self>, now: i64) -> AttemptGuard {
         self.pending.fetch_add(1, Ordering::Relaxed);
         let trial = self.breaker.begin_probe(now);
         let vouched = self.credential.0.begin_probe(now);
-        AttemptGuard { health: Arc::clone(self), began_at: now, probes_lane: trial, probes_credential: vouched, is_reported: false }
+        AttemptGuard {
+            health: Arc::clone(self),
+            began_at: now,
+            probes_lane: trial,
+            probes_credential: vouched,
+            is_reported: false,
+        }
     }
 
-    /// What is known of it.
+    /// Returns the health for display.
     pub fn snapshot(&self, now: i64) -> HealthSnapshot {
         let micros = self.latency(now).and_then(|micros| u64::try_from(micros).ok());
         HealthSnapshot {
@@ -242,7 +251,8 @@ impl HealthTracker {
             failure_streak: self.failure_streak.load(Ordering::Relaxed),
             pending: self.pending(),
             latency: micros.map(Duration::from_micros),
-            last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed)).map(AttemptFailure::as_str),
+            last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed))
+                .map(AttemptFailure::as_str),
         }
     }
 
@@ -259,9 +269,11 @@ impl HealthTracker {
     }
 
     fn record_latency(&self, micros: i64, now: i64) {
-        let recent = now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+        let recent =
+            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
         let samples = if recent { self.samples.load(Ordering::Relaxed) } else { 0 };
-        // The mean of the first few, then one that follows: a single slow one decides nothing.
+        // The mean of the first few, then a moving average, so that a single slow call has little
+        // weight.
         let old = self.latency.load(Ordering::Relaxed);
         let new = old.saturating_add((micros - old) / (samples + 1));
         self.latency.store(if samples == 0 { micros } else { new }.max(1), Ordering::Relaxed);
@@ -277,10 +289,11 @@ impl HealthTracker {
         self.busy_until.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
     }
 
-    /// Counts a failure that took that long; true when the lane rests from now on and did not before.
+    /// Records a failure that took `lost` microseconds. Returns true if it opened the breaker.
     fn record_failure(&self, lost: i64, now: i64, trial: bool) -> bool {
         let row = self.failure_streak.fetch_add(1, Ordering::Relaxed) + 1;
-        // While it rests, only the trial decides; the others began earlier or had no choice.
+        // While the breaker is open, only the probe counts; other calls began earlier or had no
+        // alternative.
         let rests = self.breaker.state(now) != BreakerState::Closed;
         if rests && !trial {
             return false;
@@ -307,20 +320,21 @@ impl HealthTracker {
     }
 }
 
-/// One call on a lane. Dropped without a verdict, it leaves none: its caller went away.
+/// One attempt on a lane. Dropping it without a result records none, because its caller
+/// disconnected.
 #[derive(Debug)]
 pub struct AttemptGuard {
     health: Arc<HealthTracker>,
     began_at: i64,
-    /// Whether this call decides over the lane's rest.
+    /// True if this attempt probes the lane.
     probes_lane: bool,
-    /// Whether it decides over the credential's.
+    /// True if this attempt probes the credential.
     probes_credential: bool,
     is_reported: bool,
 }
 
 impl AttemptGuard {
-    /// It was answered, well or with the caller's own mistake.
+    /// Records a response, including one that reports an error of the caller.
     pub fn succeeded(&mut self, now: i64) {
         if !std::mem::replace(&mut self.is_reported, true) {
             self.health.record_success(self.began_at);
@@ -328,18 +342,20 @@ impl AttemptGuard {
         }
     }
 
-    /// It failed. True when the operator should hear of it: the lane or its credential was good
-    /// until now and rests from here on.
+    /// Records a failure. Returns true if the operator should be notified: the lane or its
+    /// credential was good until now.
     pub fn failed(&mut self, failure: AttemptFailure, now: i64) -> bool {
         let health = &self.health;
         health.last_failure.store(failure.code(), Ordering::Relaxed);
-        // What broke off after it had begun cost its caller no time in vain.
+        // A stream that broke off after its start has not delayed its caller.
         let begun = std::mem::replace(&mut self.is_reported, true);
         let lost = if begun { 0 } else { now.saturating_sub(self.began_at) };
         match failure {
-            AttemptFailure::Down | AttemptFailure::TimedOut => health.record_failure(lost, now, self.probes_lane),
+            AttemptFailure::Down | AttemptFailure::TimedOut => {
+                health.record_failure(lost, now, self.probes_lane)
+            }
             AttemptFailure::RateLimited(wait) | AttemptFailure::Overloaded(wait) => {
-                // Whoever says that it is busy is alive.
+                // A busy report proves that the lane responds.
                 health.breaker.record_success(self.began_at);
                 health.mark_busy(wait, now);
                 false
@@ -353,7 +369,7 @@ impl AttemptGuard {
         }
     }
 
-    /// How long the call has run.
+    /// Returns the duration of the attempt.
     pub fn elapsed(&self, now: i64) -> Duration {
         Duration::from_micros(u64::try_from(now.saturating_sub(self.began_at)).unwrap_or(0))
     }
@@ -387,22 +403,22 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_and_a_single_trial() {
+    fn opens_after_five_failures_and_admits_one_probe() {
         let health = health();
         for now in 1..5 {
             assert!(!fail(&health, now) && health.state(now) == LaneState::Good);
         }
         assert!(fail(&health, 5));
         assert_eq!(health.state(5), LaneState::CoolingDown(500 * MS));
-        assert!(!fail(&health, 6), "a straggler changes nothing");
+        assert!(!fail(&health, 6), "an earlier call changes nothing");
         assert_eq!(health.state(6), LaneState::CoolingDown(500 * MS - 1));
         let later = 501 * MS;
         assert_eq!(health.state(later), LaneState::Probing);
         let mut trial = health.begin_attempt(later);
-        assert_eq!(health.state(later), LaneState::CoolingDown(1_500 * MS), "one call is enough");
+        assert_eq!(health.state(later), LaneState::CoolingDown(1_500 * MS), "one probe at a time");
         trial.failed(AttemptFailure::Down, later);
         drop(trial);
-        assert_eq!(health.state(later), LaneState::CoolingDown(1_000 * MS), "it rests longer");
+        assert_eq!(health.state(later), LaneState::CoolingDown(1_000 * MS), "the backoff doubles");
         let mut trial = health.begin_attempt(later + 1_000 * MS);
         trial.succeeded(later + 1_001 * MS);
         drop(trial);
@@ -411,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_whose_caller_leaves_leaves_the_trial_to_the_next() {
+    fn abandoned_probe_is_left_to_the_next_call() {
         let health = health();
         (1..6).for_each(|now| {
             fail(&health, now);
@@ -421,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_fails_more_than_half_its_calls_rests() {
+    fn opens_when_most_calls_fail() {
         let health = health();
         let mut rested = None;
         for now in 1..100 {
@@ -436,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_no_failure_and_ends_when_it_was_told_to() {
+    fn busy_is_no_failure_and_ends_at_the_named_time() {
         let health = health();
         let wait = Some(Duration::from_secs(2));
         for _ in 0..10 {
@@ -453,11 +469,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_credential_rests_on_every_lane_it_is_used_on() {
+    fn refused_credential_affects_all_its_lanes() {
         let account = Arc::new(CredentialHealth::default());
         let one = Arc::new(HealthTracker::new(Arc::clone(&account)));
         let two = Arc::new(HealthTracker::new(account));
-        assert!(one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1), "the operator hears of it");
+        assert!(
+            one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1),
+            "the operator is notified"
+        );
         assert!(!one.begin_attempt(2).failed(AttemptFailure::CredentialRefused, 2), "once");
         assert!(matches!(two.state(3), LaneState::CoolingDown(left) if left >= 30_000 * MS));
         let mut lucky = two.begin_attempt(4);
@@ -466,12 +485,12 @@ mod tests {
     }
 
     #[test]
-    fn latency_follows_and_is_forgotten() {
+    fn latency_is_averaged_and_expires() {
         let health = health();
         assert_eq!(health.latency(0), None);
         for millis in [700, 100] {
             health.begin_attempt(0).succeeded(millis * MS);
-            assert_eq!(health.latency(700 * MS), None, "too little to tell");
+            assert_eq!(health.latency(700 * MS), None, "too few samples");
         }
         health.begin_attempt(0).succeeded(100 * MS);
         assert_eq!(health.latency(700 * MS), Some(300 * MS));
@@ -484,9 +503,9 @@ mod tests {
     }
 
     proptest! {
-        /// No sequence loses a call, holds a lane back for ever, or rests it for pressure.
+        /// No sequence loses a call, blocks a lane for ever, or opens its breaker because of load.
         #[test]
-        fn nothing_is_for_ever(steps in prop::collection::vec((0..8u8, 0..400_000i64), 1..300)) {
+        fn every_state_ends(steps in prop::collection::vec((0..8u8, 0..400_000i64), 1..300)) {
             let health = health();
             let mut now = 1;
             for (what, pass) in steps {

@@ -1,33 +1,33 @@
-//! A bound on the calls that run at once, here or at a provider: what comes on top is refused
-//! before any work is done.
+//! Upper bound of running calls, on this node or at a provider. A call above it is refused before
+//! any work is done.
 
 use canon::{ApiError, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many calls run.
+/// Count of running calls.
 #[derive(Debug, Default)]
 pub struct InFlight(Arc<AtomicUsize>);
 
-/// A running call's place; free again when dropped.
+/// Place of a running call, freed on drop.
 #[derive(Debug)]
 pub struct InFlightSlot(Arc<AtomicUsize>);
 
 impl InFlight {
-    /// A place among at most that many; what is refused is told that somebody is overloaded.
+    /// Admits a call if fewer than `most` run; otherwise returns an overload error.
     pub fn admit(&self, most: usize) -> Result<InFlightSlot, ApiError> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let place = InFlightSlot(Arc::clone(&self.0));
         if before < most { Ok(place) } else { Err(too_many(before)) }
     }
 
-    /// Whether there is room among that many, asked before a place is worth the work of taking it.
+    /// Checks for room before the work that precedes [`Self::admit`].
     pub fn check_room(&self, most: usize) -> Result<(), ApiError> {
         if self.is_full(most) { Err(too_many(most)) } else { Ok(()) }
     }
 
-    /// Whether that many run.
+    /// Returns true if `most` calls run.
     pub fn is_full(&self, most: usize) -> bool {
         self.0.load(Ordering::Relaxed) >= most
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_few_and_come_free_again() {
+    fn admits_up_to_the_limit_and_frees_on_drop() {
         let running = InFlight::default();
         let places: Vec<_> = (0..3).map(|_| running.admit(3).unwrap()).collect();
         for _ in 0..5 {

@@ -1,41 +1,40 @@
-//! In which order lanes are tried: by preference, among equals by weight, load and speed.
+//! Order of attempts: by priority, and among equals by weight, load and latency.
 
 use crate::health::LaneState;
 
-/// How much busier a lane may be than the next one before a conversation leaves it, though its
-/// prompt is likely cached there.
+/// A conversation leaves its lane, where its prompt is likely cached, if the lane has this many
+/// times the load of the next one.
 const MAX_STICKY_LOAD_RATIO: f64 = 4.0;
-/// How much slower a lane may be than its equal before that one is preferred, as a factor and in
-/// microseconds: what is less is chance.
+/// A lane is slow if its latency exceeds that of its equal by this factor and by this margin; a
+/// smaller difference is noise.
 const SLOW_FACTOR: i64 = 5;
 const SLOW_MARGIN_MICROS: i64 = 40_000;
-/// One call in so many goes to the slow lane all the same, to see whether it still is.
+/// One call of this many goes to the slow lane, to measure it again.
 const SLOW_SAMPLE_INTERVAL: u64 = 8;
 
 /// A lane with one credential that could be tried.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneCandidate {
-    /// Its place in the order of preference; those of the same place are equals.
+    /// Position in the order of preference. Lanes of equal priority are equals.
     pub priority: u32,
-    /// Its share among equals.
+    /// Share among equals.
     pub weight: f64,
-    /// A number of its own, the same in every process.
+    /// Hash of lane and credential, equal on every node.
     pub hash_key: u64,
-    /// How it stands.
+    /// State of the lane.
     pub state: LaneState,
-    /// Calls that run on it.
+    /// Running calls.
     pub pending: u32,
-    /// Microseconds it usually takes, if known.
+    /// Usual latency in microseconds, if known.
     pub latency: Option<i64>,
 }
 
-/// The places of the contenders in the order in which to try them: those expected to answer by
-/// preference, then the resting by the end of their rest, then those that asked to be left alone.
-/// None is ever left out.
+/// Returns the indices of the lanes in the order of attempts: available lanes by priority, then
+/// cooling lanes by the end of their cooldown, then busy lanes. Every lane is included.
 ///
-/// Among equals a number draws by weight: the same number draws the same lane as long as that is
-/// in the race, so a conversation's print keeps it where its prompt is cached (`sticky`), and a
-/// random one spreads.
+/// Among equals `draw` selects by weight. Equal numbers select the same lane while it is available,
+/// so the hash of a conversation keeps it where its prompt is cached (`sticky`), and a random
+/// number spreads the load.
 pub fn order_lanes(contenders: &[LaneCandidate], draw: u64, sticky: bool) -> Vec<usize> {
     let mut ranked: Vec<(u8, f64, f64, usize)> =
         contenders.iter().enumerate().map(|(place, one)| rank(place, one, draw)).collect();
@@ -55,7 +54,7 @@ pub fn order_lanes(contenders: &[LaneCandidate], draw: u64, sticky: bool) -> Vec
 #[expect(clippy::cast_precision_loss, reason = "an order needs no exact figures")]
 fn rank(place: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
     match one.state {
-        // Rendezvous hashing with weights: the smallest -ln(u)/w wins with probability w/Σw.
+        // Weighted rendezvous hashing: the smallest -ln(u)/w wins with probability w/Σw.
         LaneState::Good | LaneState::Probing => {
             let unit = ((mix(draw ^ one.hash_key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             (0, f64::from(one.priority), -unit.ln() / one.weight.max(f64::MIN_POSITIVE), place)
@@ -65,17 +64,21 @@ fn rank(place: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
     }
 }
 
-/// Whether the first of two lets the second go before: it is much slower, or has more to do.
+/// Returns true if the first of two equals should be tried second, because it is much slower or has
+/// more load.
 #[expect(clippy::cast_precision_loss, reason = "a comparison needs no exact figures")]
 fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: bool) -> bool {
-    if one.priority != other.priority || one.state != LaneState::Good || other.state != LaneState::Good {
+    if one.priority != other.priority
+        || one.state != LaneState::Good
+        || other.state != LaneState::Good
+    {
         return false;
     }
     let load = |one: &LaneCandidate, base: f64| (f64::from(one.pending) + base) / one.weight;
     if let (Some(mine), Some(theirs)) = (one.latency, other.latency)
         && (is_slower(mine, theirs) || is_slower(theirs, mine))
     {
-        // What is waiting takes as long as the lane is slow.
+        // Waiting calls take as long as the lane is slow.
         let work = |one: &LaneCandidate, latency: i64| load(one, 1.0) * latency as f64;
         let looks = mine > theirs && mix(!draw).is_multiple_of(SLOW_SAMPLE_INTERVAL);
         return !looks && work(one, mine) > work(other, theirs);
@@ -91,7 +94,7 @@ const fn is_slower(mine: i64, theirs: i64) -> bool {
     mine > theirs.saturating_mul(SLOW_FACTOR) && mine > theirs.saturating_add(SLOW_MARGIN_MICROS)
 }
 
-/// Spreads a number over all bits.
+/// Spreads a number over all bits (SplitMix64).
 const fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -106,7 +109,14 @@ mod tests {
 
     fn good(run: u32, weight: f64, print: u64) -> LaneCandidate {
         let standing = LaneState::Good;
-        LaneCandidate { priority: run, weight, hash_key: print, state: standing, pending: 0, latency: None }
+        LaneCandidate {
+            priority: run,
+            weight,
+            hash_key: print,
+            state: standing,
+            pending: 0,
+            latency: None,
+        }
     }
 
     fn share(lanes: &[LaneCandidate], sticky: bool) -> Vec<f64> {
@@ -118,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_shares_and_runs_are_an_order() {
+    fn weights_are_shares_and_priorities_an_order() {
         let lanes = [good(0, 3.0, 7), good(0, 1.0, 8), good(1, 100.0, 9)];
         for sticky in [false, true] {
             let share = share(&lanes, sticky);
@@ -126,28 +136,32 @@ mod tests {
             assert!((share[1] - 0.25).abs() < 0.02 && share[2] == 0.0, "{share:?}");
         }
         for draw in 0..100 {
-            assert_eq!(order_lanes(&lanes, draw, false)[2], 2, "the next run comes last");
+            assert_eq!(order_lanes(&lanes, draw, false)[2], 2, "the next priority comes last");
         }
     }
 
     #[test]
-    fn a_conversation_stays_unless_its_lane_leaves_or_drowns() {
+    fn conversation_stays_unless_its_lane_is_gone_or_overloaded() {
         let lanes = [good(0, 1.0, 1), good(0, 1.0, 2), good(0, 1.0, 3)];
         for print in 0..200 {
             let home = order_lanes(&lanes, print, true)[0];
             let mut without = lanes;
             let other = (home + 1) % 3;
             without[other].state = LaneState::CoolingDown(5);
-            assert_eq!(order_lanes(&without, print, true)[0], home, "others' trouble moves nobody");
+            assert_eq!(
+                order_lanes(&without, print, true)[0],
+                home,
+                "the state of other lanes does not move it"
+            );
             without[home].pending = 3;
-            assert_eq!(order_lanes(&without, print, true)[0], home, "a little load neither");
+            assert_eq!(order_lanes(&without, print, true)[0], home, "nor does a little load");
             without[home].pending = 50;
             assert_ne!(order_lanes(&without, print, true)[0], home);
         }
     }
 
     #[test]
-    fn the_less_busy_and_the_much_faster_are_preferred() {
+    fn prefers_less_loaded_and_much_faster_lanes() {
         let mut lanes = [good(0, 1.0, 1), good(0, 1.0, 2)];
         lanes[0].pending = 1;
         assert_eq!(share(&lanes, false)[0], 0.0);
@@ -155,7 +169,7 @@ mod tests {
         (lanes[0].latency, lanes[1].latency) = (Some(1_000_000), Some(100_000));
         for sticky in [false, true] {
             let slow = share(&lanes, sticky)[0];
-            assert!((0.04..0.09).contains(&slow), "a look now and then: {slow}");
+            assert!((0.04..0.09).contains(&slow), "an occasional sample: {slow}");
         }
         lanes[1].pending = 5;
         assert!(share(&lanes, false)[0] < 0.09, "six fast ones are done before a slow one");
@@ -163,9 +177,9 @@ mod tests {
         assert!(share(&lanes, false)[0] > 0.99, "fifty are not");
         lanes[1].pending = 0;
         (lanes[0].latency, lanes[1].latency) = (Some(10_000), Some(1_000));
-        assert!(share(&lanes, false)[0] > 0.4, "nobody notices milliseconds");
+        assert!(share(&lanes, false)[0] > 0.4, "milliseconds do not count");
         lanes[1].latency = None;
-        assert!(share(&lanes, false)[0] > 0.4, "what is not known is not held against anyone");
+        assert!(share(&lanes, false)[0] > 0.4, "an unknown latency is no disadvantage");
     }
 
     fn standing() -> impl Strategy<Value = LaneState> {
@@ -178,9 +192,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every lane is in the order exactly once, whatever its state: the last one too.
+        /// Every lane is in the order exactly once, whatever its state.
         #[test]
-        fn none_is_left_out(
+        fn every_lane_is_included(
             standings in prop::collection::vec((standing(), 0..3u32, 0..9u32), 1..8),
             draw: u64,
             sticky: bool,

@@ -1,28 +1,30 @@
-//! Places that serve models: address, credentials, health, and one [`Provider::send`].
+//! Providers of models: address, credentials, health, and one [`Provider::send`].
 //!
-//! A provider is data, not a module: what differs between providers is an address, a way to
-//! authenticate, a framing and limits of time. Nothing here knows wire formats or accounts.
+//! A provider is data, not a module: an address, a credential, a framing and timeouts. Nothing here
+//! knows wire formats or accounts.
 
 mod breaker;
-mod retry_budget;
-mod lane_order;
 mod credential;
 mod fetch;
 mod google_auth;
 mod health;
-mod retry_hint;
 mod in_flight;
-mod provider;
-mod sigv4;
+mod lane_order;
 mod media_type;
+mod provider;
+mod retry_budget;
+mod retry_hint;
+mod sigv4;
 
-pub use retry_budget::RetryBudget;
-pub use lane_order::{LaneCandidate, order_lanes};
-pub use credential::{Credential, ClockFn};
+pub use credential::{ClockFn, Credential};
 pub use fetch::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetcher};
 pub use google_auth::GoogleAuth;
-pub use health::{CredentialHealth, AttemptFailure, HealthTracker, HealthSnapshot, LaneState, AttemptGuard};
-pub use retry_hint::suggested_wait;
+pub use health::{
+    AttemptFailure, AttemptGuard, CredentialHealth, HealthSnapshot, HealthTracker, LaneState,
+};
 pub use in_flight::{InFlight, InFlightSlot};
+pub use lane_order::{LaneCandidate, order_lanes};
 pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
+pub use retry_budget::RetryBudget;
+pub use retry_hint::suggested_wait;
 pub use sigv4::SigV4Signer;

@@ -1,14 +1,18 @@
-//! What media is, by its own bytes; what a server says of it must agree.
+//! Media type of fetched bytes, compared with the `Content-Type` of the server.
 
 use canon::MediaKind;
 
-/// Media types that tell nothing.
+/// Media types without information.
 const GENERIC_TYPES: [&str; 4] =
     ["", "application/octet-stream", "binary/octet-stream", "application/binary"];
 
-/// The media type of these bytes, when it is of the kind that is wanted and the server did not say
-/// something else. Anything that is known is a document.
-pub(crate) fn checked_media_type(wanted: MediaKind, told: Option<&str>, bytes: &[u8]) -> Option<String> {
+/// Returns the media type of these bytes if it is of the wanted kind and does not contradict the
+/// server. A document may be of any known type.
+pub(crate) fn checked_media_type(
+    wanted: MediaKind,
+    told: Option<&str>,
+    bytes: &[u8],
+) -> Option<String> {
     let told = told.unwrap_or_default().split(';').next().unwrap_or_default();
     let told = told.trim().to_ascii_lowercase();
     let silent = GENERIC_TYPES.contains(&told.as_str());
@@ -17,7 +21,7 @@ pub(crate) fn checked_media_type(wanted: MediaKind, told: Option<&str>, bytes: &
         return text.then_some(told);
     };
     let family = |mime: &str| mime.split('/').next().unwrap_or_default().to_owned();
-    // The same wrapping holds sound or film, and only the server knows which.
+    // The same containers hold audio or video, and only the server knows which.
     let wrapped = matches!(seen, "video/mp4" | "video/webm" | "video/ogg" | "video/3gpp")
         && family(&told) == "audio";
     let mime = if wrapped { seen.replacen("video", "audio", 1) } else { seen.to_owned() };
@@ -28,7 +32,7 @@ pub(crate) fn checked_media_type(wanted: MediaKind, told: Option<&str>, bytes: &
     (agrees && is_wanted).then_some(mime)
 }
 
-/// The media type these bytes begin like.
+/// Detects the media type by the first bytes.
 fn detect_type(bytes: &[u8]) -> Option<&'static str> {
     let at = |from: usize, what: &[u8]| bytes.get(from..).is_some_and(|b| b.starts_with(what));
     let begins = |what: &[u8]| at(0, what);
@@ -57,7 +61,7 @@ fn detect_type(bytes: &[u8]) -> Option<&'static str> {
     Some(mime)
 }
 
-/// The media type of a file made of boxes, by its brand.
+/// Returns the media type of an ISO base media file by its brand.
 fn iso_media_type(brand: &[u8]) -> &'static str {
     match brand {
         b"heic" | b"heix" | b"heim" | b"heis" => "image/heic",
@@ -70,7 +74,7 @@ fn iso_media_type(brand: &[u8]) -> &'static str {
     }
 }
 
-/// Types that are text to be read; those that can hold scripts are not taken.
+/// Returns true for text types, except those that can hold scripts.
 fn is_text_type(mime: &str) -> bool {
     let scripted = matches!(mime, "text/html" | "text/javascript" | "text/ecmascript");
     let named = matches!(
@@ -94,7 +98,7 @@ mod tests {
     const WEBM: &[u8] = b"\x1a\x45\xdf\xa3 and so on";
 
     #[test]
-    fn bytes_and_words_must_agree() {
+    fn detected_type_must_match_content_type() {
         type Case<'a> = (MediaKind, Option<&'a str>, &'a [u8], Option<&'a str>);
         let cases: [Case<'_>; 22] = [
             (Image, Some("image/png"), PNG, Some("image/png")),

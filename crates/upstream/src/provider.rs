@@ -1,7 +1,7 @@
-//! One provider: where it is, how it is addressed, how long it may take.
+//! One provider: address, credentials and timeouts.
 
 use bytes::Bytes;
-use canon::{Blame, ApiError, WireFormat, UpstreamProgress, ErrorKind};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, WireFormat};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
@@ -13,20 +13,20 @@ use transport::Outbound;
 use transport::RequestBody;
 use transport::{ClientResponse, HttpClient, SendError};
 
-/// How long each step of a call may take.
+/// Timeouts of the steps of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To open a connection.
+    /// Time to open a connection.
     pub connect: Duration,
-    /// Until the head of the answer.
+    /// Time to the head of the response.
     pub first_byte: Duration,
-    /// Between two pieces of the answer.
+    /// Time between two pieces of the response.
     pub gap: Duration,
-    /// From admission to the end of the answer.
+    /// Time from admission to the end of the response.
     pub total: Duration,
 }
 
-/// Why a provider cannot be made from its configuration.
+/// Invalid configuration of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderError(pub String);
 
@@ -38,45 +38,45 @@ impl fmt::Display for ProviderError {
 
 impl std::error::Error for ProviderError {}
 
-/// A place that serves models.
+/// A provider of models.
 #[derive(Clone, Debug)]
 pub struct Provider {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// The formats it speaks, the preferred one first.
+    /// Wire formats it accepts, the preferred one first.
     pub formats: Vec<WireFormat>,
-    /// How long it may take.
+    /// Timeouts of its calls.
     pub timeouts: Timeouts,
-    /// How many calls may run there at once.
+    /// Calls that may run at once.
     pub max_in_flight: usize,
     base_url: BaseUrl,
-    /// Hosts that are its own as well; one that begins with a dot is whatever ends with it.
+    /// Further hosts of the provider. A leading dot matches all subdomains.
     hosts: Vec<String>,
     credential: Credential,
-    /// Further credentials, each as good as the first.
+    /// Further credentials of equal rank.
     more_credentials: Vec<Credential>,
     client: HttpClient,
 }
 
-/// How one request is sent.
+/// Options of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendOptions {
-    /// The place of the credential to use.
+    /// Index of the credential.
     pub credential: usize,
-    /// Whether to open a connection of its own for it.
+    /// True to open a new connection.
     pub new_connection: bool,
-    /// How long to wait for a connection, where that is less than the provider's own time.
+    /// Connect timeout, if shorter than that of the provider.
     pub connect: Duration,
-    /// How long to wait for the head of the answer.
+    /// Time to the head of the response.
     pub first_byte: Duration,
 }
 
-/// An address in its parts, so that it is not read again for every call.
+/// A parsed URL, so that a call need not parse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
-    /// What comes before the path; empty for most.
+    /// Path prefix, usually empty.
     prefix: String,
 }
 
@@ -89,7 +89,7 @@ impl BaseUrl {
 }
 
 impl Provider {
-    /// A provider at that address: what comes before `/v1/…` or `/v1beta/…`.
+    /// Creates a provider at a base URL: everything before `/v1/…` or `/v1beta/…`.
     pub fn new(
         name: &str,
         speaks: Vec<WireFormat>,
@@ -101,7 +101,7 @@ impl Provider {
         let base = base.trim_end_matches('/').to_owned();
         let uri: Uri =
             base.parse().map_err(|e| ProviderError(format!("`{base}` is not an address: {e}")))?;
-        // A fragment is dropped by whoever reads addresses, so it must not be there to begin with.
+        // URL parsers drop a fragment silently, so it is refused here.
         if uri.query().is_some() || base.contains('#') {
             return Err(ProviderError(format!("`{base}` must not have a query or a fragment")));
         }
@@ -127,28 +127,28 @@ impl Provider {
         })
     }
 
-    /// The same provider with more credentials.
+    /// Adds credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: impl IntoIterator<Item = Credential>) -> Self {
         self.more_credentials.extend(credentials);
         self
     }
 
-    /// The same provider, reached on another way.
+    /// Replaces the settings of outgoing connections.
     #[must_use]
     pub fn with_outbound(self, way: &Outbound) -> Self {
         Self { client: HttpClient::network(self.timeouts.connect, way), ..self }
     }
 
-    /// The same provider with at most that many calls at once.
+    /// Limits the calls that run at once.
     #[must_use]
     pub fn with_max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
         self
     }
 
-    /// The same provider with further hosts of its own, where some send whoever asks after a task:
-    /// names, or `*.` and a domain for all that is under it.
+    /// Adds hosts of the provider, to which some redirect status requests of tasks: a name, or `*.`
+    /// and a domain for all of its subdomains.
     pub fn with_hosts(mut self, hosts: &[String]) -> Result<Self, ProviderError> {
         for host in hosts {
             let (plain, own) = match host.strip_prefix("*.") {
@@ -159,7 +159,7 @@ impl Provider {
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
             let parts = plain.split('.').filter(|part| !part.is_empty()).count();
             if parts < 2 || plain.starts_with('.') || !plain.chars().all(letters) {
-                let say = "is no host; write \"api.example.com\" or \"*.example.com\"";
+                let say = "is not a host; write \"api.example.com\" or \"*.example.com\"";
                 return Err(ProviderError(format!("`{host}` {say}")));
             }
             self.hosts.push(own);
@@ -167,18 +167,18 @@ impl Provider {
         Ok(self)
     }
 
-    /// Its address.
+    /// Returns the base URL.
     pub fn address(&self) -> String {
         let BaseUrl { scheme, authority, prefix } = &self.base_url;
         format!("{scheme}://{authority}{prefix}")
     }
 
-    /// Whether the other one has its address.
+    /// Returns true if both providers have the same base URL.
     pub fn has_same_address(&self, other: &Self) -> bool {
         self.base_url == other.base_url
     }
 
-    /// The place one of our credentials has in the other provider, if that has the same address.
+    /// Returns the index of one of our credentials in another provider with the same base URL.
     pub fn index_in(&self, other: &Self, credential: usize) -> Option<usize> {
         if !self.has_same_address(other) {
             return None;
@@ -187,21 +187,24 @@ impl Provider {
         (0..other.credential_count()).find(|place| other.credential(*place).matches(own))
     }
 
-    /// Whether there is anything to prove ourselves with in that place.
+    /// Returns true if the credential at this index is not empty.
     pub fn has_credential(&self, place: usize) -> bool {
         !self.credential(place).is_none()
     }
 
-    /// How many credentials there are; at least one.
+    /// Returns the number of credentials, at least one.
     pub fn credential_count(&self) -> usize {
         self.more_credentials.len() + 1
     }
 
     fn credential(&self, place: usize) -> &Credential {
-        place.checked_sub(1).and_then(|place| self.more_credentials.get(place)).unwrap_or(&self.credential)
+        place
+            .checked_sub(1)
+            .and_then(|place| self.more_credentials.get(place))
+            .unwrap_or(&self.credential)
     }
 
-    /// Sends a body to a path and waits for the head of the answer.
+    /// Posts a body to a path and waits for the head of the response.
     pub async fn send(
         &self,
         path: &str,
@@ -222,17 +225,21 @@ impl Provider {
         self.exchange(request, how).await
     }
 
-    /// Asks at a path, or at an address of the provider's own.
-    pub async fn get(&self, at: &str, headers: HeaderMap, how: &SendOptions) -> Result<ClientResponse, ApiError> {
+    /// Sends a GET request to a path or to a URL of the provider.
+    pub async fn get(
+        &self,
+        at: &str,
+        headers: HeaderMap,
+        how: &SendOptions,
+    ) -> Result<ClientResponse, ApiError> {
         let uri = if at.starts_with('/') { self.base_url.join(at).ok() } else { self.own_uri(at) };
         let uri = uri.ok_or_else(|| {
-            ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read").with_log_note(
-                format!(
+            ApiError::new(ErrorKind::Unavailable, "the provider's answer could not be read")
+                .with_log_note(format!(
                     "{}: it names an address that is not its own; if it is, name its host under \
                      providers.{}.hosts",
                     self.name, self.name
-                ),
-            )
+                ))
         })?;
         let mut request = Request::new(RequestBody::new(Vec::new()));
         *request.uri_mut() = uri;
@@ -240,13 +247,13 @@ impl Provider {
         self.exchange(request, how).await
     }
 
-    /// Whether an address is the provider's own: it may be shown our credential, and need not be
-    /// public if the provider is not.
+    /// Returns true if a URL belongs to the provider. Then it may receive the credential, and need
+    /// not be public.
     pub fn owns(&self, address: &str) -> bool {
         self.own_uri(address).is_some()
     }
 
-    /// The same scheme, host and port, or over TLS one of the further hosts.
+    /// Parses a URL with the same scheme, host and port, or over TLS with one of the further hosts.
     fn own_uri(&self, address: &str) -> Option<Uri> {
         let uri: Uri = address.parse().ok()?;
         let BaseUrl { scheme, authority, .. } = &self.base_url;
@@ -262,17 +269,21 @@ impl Provider {
         (theirs == authority || further).then_some(uri)
     }
 
-    /// Sends a request and waits for the head of the answer.
-    async fn exchange(&self, mut request: Request<RequestBody>, how: &SendOptions) -> Result<ClientResponse, ApiError> {
+    /// Sends a request and waits for the head of the response.
+    async fn exchange(
+        &self,
+        mut request: Request<RequestBody>,
+        how: &SendOptions,
+    ) -> Result<ClientResponse, ApiError> {
         let headers = request.headers_mut();
-        // What the makers' own clients send, for streams as well.
+        // As the vendors' own clients do, for streams as well.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         let credential = self.credential(how.credential);
         let sending = async {
-            // What proves us may have to be fetched first, and then nothing was sent yet.
+            // The token may have to be fetched first. Nothing was sent to the provider then.
             let proved = credential.authenticate(&mut request, &self.client).await;
             proved.map_err(|fault| fault.with_progress(UpstreamProgress::NotSent))?;
             Ok(self.client.send_within(request, how.new_connection, how.connect).await)
@@ -313,7 +324,7 @@ fn timeout_error(what: &str, within: Duration) -> ApiError {
         .with_log_note(format!("no {what} within {within:?}"))
 }
 
-/// Whether a connection was waited for in vain.
+/// Returns true if a timeout caused the error.
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut inner = Some(error);
     while let Some(error) = inner {
@@ -326,7 +337,7 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// An error with everything behind it; the outermost one alone says little.
+/// Returns the messages of an error and of all its causes. The outermost one alone says little.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
@@ -345,8 +356,8 @@ mod tests {
     fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
         let time = Duration::from_secs(1);
         let times = Timeouts { connect: time, first_byte: time, gap: time, total: time };
-        let way =
-            Outbound::new(&ProxySettings::default(), &[]).map_err(|e| ProviderError(e.to_string()))?;
+        let way = Outbound::new(&ProxySettings::default(), &[])
+            .map_err(|e| ProviderError(e.to_string()))?;
         let client = HttpClient::network(time, &way);
         let speaks = vec![WireFormat::Images];
         let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;
@@ -354,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_providers_own_only_where_the_operator_said_so() {
+    fn owns_only_urls_of_configured_hosts() {
         let own = |base, hosts: &[&str], address| {
             provider(base, hosts).is_ok_and(|provider| provider.owns(address))
         };
@@ -391,12 +402,12 @@ mod tests {
         ] {
             assert!(!own(base, &hosts, address), "{address}");
         }
-        // Further hosts are those of the public net: plain text goes to nobody else.
+        // Further hosts are public ones, so plain HTTP is not allowed for them.
         assert!(!own("http://api.example.com", &hosts, "http://eu.example.com/task/1"));
     }
 
     #[test]
-    fn what_is_no_host_is_refused_by_name() {
+    fn error_names_the_invalid_host() {
         for wrong in ["", "*", "com", "*.com", ".example.com", "https://a.example", "a.b:1", "*a.b"]
         {
             let told = provider("https://a.example", &[wrong]);

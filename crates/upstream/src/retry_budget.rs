@@ -1,45 +1,45 @@
-//! How much may be tried again: a share of the calls and a small floor, so that a provider that
-//! fails everything is not asked much more often than by its callers.
+//! Retry budget of a provider: a share of its calls plus a small floor, so that retries cannot
+//! multiply the load on a failing provider.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// One retry, in the small change the budget is counted in.
+/// Cost of one retry, in credit units.
 const RETRY_COST: i64 = 1_000;
-/// What a call earns: a fifth of a retry.
+/// Credit of a call: a fifth of a retry.
 const CALL_CREDIT: i64 = 200;
-/// What time earns: ten retries a second, and never more than one second's worth.
+/// Credit per second, and its upper bound: ten retries.
 const FLOOR_CREDIT: i64 = 10 * RETRY_COST;
-/// The most that is saved up.
+/// Upper bound of the credit.
 const MAX_CREDIT: i64 = 100 * RETRY_COST;
-/// What is saved beyond the floor is forgotten over this time.
+/// Time in which credit above the floor decays.
 const DECAY_MICROS: i64 = 10_000_000;
 const SECOND_MICROS: i64 = 1_000_000;
 
-/// A provider's budget of retries. Time is passed in, as microseconds since any fixed moment.
+/// A provider's retry budget. Time is a parameter, in microseconds since any fixed moment.
 #[derive(Debug)]
 pub struct RetryBudget {
     credit: AtomicI64,
-    /// When time was last counted.
+    /// Time of the last refill.
     refilled_at: AtomicI64,
 }
 
 impl RetryBudget {
-    /// A budget at its floor.
+    /// Creates a budget at its floor.
     pub const fn new(now: i64) -> Self {
         Self { credit: AtomicI64::new(FLOOR_CREDIT), refilled_at: AtomicI64::new(now) }
     }
 
-    /// A call is sent for the first time.
+    /// Adds the credit of a first attempt.
     pub fn record_call(&self) {
         self.earn(CALL_CREDIT);
     }
 
-    /// A retry was answered: it was no waste, and another may follow.
+    /// Refunds a retry that was answered.
     pub fn record_useful_retry(&self) {
         self.earn(RETRY_COST);
     }
 
-    /// Takes one retry, if there is one.
+    /// Takes one retry from the budget, if it has enough credit.
     pub fn try_take(&self, now: i64) -> bool {
         self.refill(now);
         self.credit
@@ -58,7 +58,7 @@ impl RetryBudget {
     fn refill(&self, now: i64) {
         let last = self.refilled_at.load(Ordering::Relaxed);
         let passed = now.saturating_sub(last).min(DECAY_MICROS);
-        // Whoever comes a moment too early counts nothing, so that no time is lost in rounding.
+        // A shorter time would round to zero credit and be lost.
         if passed < SECOND_MICROS / 1_000
             || self
                 .refilled_at
@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_fifth_of_the_calls_and_ten_a_second() {
+    fn allows_a_fifth_of_calls_plus_ten_per_second() {
         let budget = RetryBudget::new(0);
         let taken = (0..1_000)
             .filter(|_| {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_that_are_answered_are_not_counted() {
+    fn answered_retries_are_refunded() {
         let budget = RetryBudget::new(0);
         assert!((0..1_000).all(|_| {
             let taken = budget.try_take(0);

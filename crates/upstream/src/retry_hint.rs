@@ -1,13 +1,13 @@
-//! When a provider says to come back, in all the ways providers say it.
+//! Wait that a provider asks for, in all known forms.
 
 use http::HeaderMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// No provider is passed over for longer on its own word.
+/// Longest accepted wait.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// How long to wait, as the headers or the body of a refusal tell it; between nothing and a
-/// minute. `now` is in microseconds since 1970. `None` when nothing is told, or nothing readable.
+/// Returns the wait that the headers or the body of an error ask for, at most a minute. `now` is in
+/// microseconds since 1970. Returns `None` if no readable wait is named.
 pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: i64) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let told = text("retry-after-ms")
@@ -18,7 +18,7 @@ pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: i64) -> Option<Dura
     Some(Duration::try_from_secs_f64(told.max(0.0)).unwrap_or(MAX_WAIT).min(MAX_WAIT))
 }
 
-/// `120`, `1.5` or an HTTP date.
+/// Parses `120`, `1.5` or an HTTP date (`Retry-After`, RFC 9110, section 10.2.3).
 fn parse_retry_after(value: &str, now: i64) -> Option<f64> {
     parse_number(value).or_else(|| {
         let date = httpdate::parse_http_date(value.trim()).ok()?;
@@ -26,7 +26,7 @@ fn parse_retry_after(value: &str, now: i64) -> Option<f64> {
     })
 }
 
-/// `"retryDelay": "17s"`, wherever in an error it stands.
+/// Finds `"retryDelay": "17s"` anywhere in an error of the Gemini API.
 fn find_retry_delay(body: &[u8]) -> Option<f64> {
     const NAME: &[u8] = b"\"retryDelay\"";
     let at = body.windows(NAME.len()).position(|bytes| bytes == NAME)?;
@@ -36,8 +36,10 @@ fn find_retry_delay(body: &[u8]) -> Option<f64> {
     parse_span(std::str::from_utf8(rest.get(..end)?).ok()?)
 }
 
-/// `x-ratelimit-reset-tokens: 6m0s`, `anthropic-ratelimit-requests-reset: 2026-01-01T00:00:00Z`:
-/// the longest of those of which nothing remains, or of all when none says so.
+/// Returns the longest reset of the exhausted limits, or of all limits if none is exhausted:
+/// `x-ratelimit-reset-tokens: 6m0s` (<https://platform.openai.com/docs/guides/rate-limits>) and
+/// `anthropic-ratelimit-requests-reset: 2026-01-01T00:00:00Z`
+/// (<https://docs.anthropic.com/en/api/rate-limits>).
 fn longest_reset(headers: &HeaderMap, now: i64) -> Option<f64> {
     let mut longest: Option<(bool, f64)> = None;
     for (name, value) in headers {
@@ -57,7 +59,7 @@ fn longest_reset(headers: &HeaderMap, now: i64) -> Option<f64> {
     longest.map(|(_, wait)| wait)
 }
 
-/// A span, seconds, a moment in seconds or milliseconds since 1970, or an RFC 3339 time.
+/// Parses a span, seconds, a time in seconds or milliseconds since 1970, or an RFC 3339 time.
 fn parse_reset(value: &str, now: i64) -> Option<f64> {
     if let Some(number) = parse_number(value) {
         return Some(match number {
@@ -72,7 +74,7 @@ fn parse_reset(value: &str, now: i64) -> Option<f64> {
     })
 }
 
-/// `6m0s`, `1h2m3.5s`, `120ms`.
+/// Parses `6m0s`, `1h2m3.5s` or `120ms`.
 fn parse_span(value: &str) -> Option<f64> {
     let mut rest = value.trim();
     let mut total = None;
@@ -95,7 +97,7 @@ fn parse_span(value: &str) -> Option<f64> {
     total
 }
 
-/// A plain number: no sign, no exponent, nothing that is not a number.
+/// Parses a plain number without sign or exponent.
 fn parse_number(value: &str) -> Option<f64> {
     let value = value.trim();
     let plain =
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read() {
+    fn parses_every_form() {
         let header = |name, value| hint(&[(name, value)], "");
         for (value, millis) in [
             ("2", Some(2_000)),
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plainest_word_counts_and_what_is_used_up_before_the_rest() {
+    fn prefers_explicit_waits_and_exhausted_limits() {
         let both = [("retry-after", "3"), ("retry-after-ms", "2500")];
         assert_eq!(hint(&both, r#"{"retryDelay":"9s"}"#), Some(2_500));
         let limits = [
@@ -182,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_between_nothing_and_a_minute(value in "[ -~]{0,40}", body in "[ -~]{0,60}") {
+        fn wait_is_at_most_a_minute(value in "[ -~]{0,40}", body in "[ -~]{0,60}") {
             for name in ["retry-after", "retry-after-ms", "x-ratelimit-reset-x"] {
                 let wait = hint(&[(name, &value)], &body);
                 prop_assert!(wait.is_none_or(|wait| wait <= 60_000));

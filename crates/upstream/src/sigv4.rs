@@ -1,4 +1,5 @@
-//! AWS Signature Version 4: a proof over method, path, query, some headers and the whole body.
+//! AWS Signature Version 4 of method, path, query, some headers and the body:
+//! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>.
 
 use aws_lc_rs::{digest, hmac};
 use canon::ApiError;
@@ -12,16 +13,16 @@ use crate::credential::ClockFn;
 use transport::RequestBody;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// What is never escaped, by the rules of the signature.
+/// Characters that are escaped: all but the unreserved ones of RFC 3986.
 const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same for a path, whose parts stay parts.
+/// The same for a path, whose slashes stay.
 const ESCAPED_IN_PATH: AsciiSet = ESCAPED.remove(b'/');
 
 const DATE_HEADER: &str = "x-amz-date";
 const BODY_HASH_HEADER: &str = "x-amz-content-sha256";
 const SESSION_HEADER: &str = "x-amz-security-token";
 
-/// The keys of an AWS account and what they sign for. Never printed.
+/// Keys of an AWS account with region and service, never printed.
 pub struct SigV4Signer {
     region: String,
     service: String,
@@ -32,7 +33,7 @@ pub struct SigV4Signer {
 }
 
 impl SigV4Signer {
-    /// Keys that sign for a service in a region. `Err` names the field that cannot be used.
+    /// Creates a signer for a service in a region. The error names the invalid field.
     pub fn new(
         region: &str,
         service: &str,
@@ -44,22 +45,22 @@ impl SigV4Signer {
         let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let named = [("region", region), ("service", service), ("access_key", access_key)];
         for (field, text) in named {
-            // They stand in a list divided by slashes and commas.
+            // The values are parts of a list separated by slashes and commas.
             if !plain(text) || text.contains(['/', ',']) {
-                return Err(format!("{field}: is empty or holds characters no name has"));
+                return Err(format!("{field}: is empty or holds invalid characters"));
             }
         }
         if !plain(secret_key) {
-            return Err("secret_key: is empty or holds characters no key has".to_owned());
+            return Err("secret_key: is empty or holds invalid characters".to_owned());
         }
         let session = match session_token {
             None => None,
             Some(token) if !plain(token) => {
-                return Err("session_token: is empty or holds characters no token has".to_owned());
+                return Err("session_token: is empty or holds invalid characters".to_owned());
             }
             Some(token) => {
                 let mut value = HeaderValue::from_str(token)
-                    .map_err(|_| "session_token: holds characters no header can carry")?;
+                    .map_err(|_| "session_token: is not valid in a header")?;
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -74,14 +75,14 @@ impl SigV4Signer {
         })
     }
 
-    /// Whether the other ones are the same keys for the same service.
+    /// Returns true if both have the same keys, region and service.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let Self { region, service, access_key, secret_key, session, now: _ } = self;
         (region, service, access_key, secret_key, session)
             == (&other.region, &other.service, &other.access_key, &other.secret_key, &other.session)
     }
 
-    /// Signs a request that is otherwise ready to leave.
+    /// Signs a request that is otherwise complete.
     pub(crate) fn sign(&self, request: &mut Request<RequestBody>) -> Result<(), ApiError> {
         let defect = |what: &str| ApiError::internal(format!("a request cannot be signed: {what}"));
         let stamp = timestamp((self.now)()).ok_or_else(|| defect("the clock is out of range"))?;
@@ -111,7 +112,7 @@ impl SigV4Signer {
         Ok(())
     }
 
-    /// The value of the `Authorization` header.
+    /// Returns the value of the `Authorization` header.
     fn authorization(
         &self,
         method: &str,
@@ -127,8 +128,7 @@ impl SigV4Signer {
             "" => "/",
             path => path,
         };
-        // The path is escaped as it stands on the wire, a second time: that is the rule of every
-        // service but one.
+        // Every service but S3 signs the path escaped a second time.
         let path = utf8_percent_encode(path, &ESCAPED_IN_PATH);
         let mut canonical =
             format!("{method}\n{path}\n{}\n", canonical_query(uri.query().unwrap_or_default()));
@@ -149,7 +149,7 @@ impl SigV4Signer {
         )
     }
 
-    /// The key of one day, region and service.
+    /// Derives the key of one day, region and service.
     fn signing_key(&self, day: &str) -> Vec<u8> {
         let mut key = format!("AWS4{}", self.secret_key).into_bytes();
         for part in [day, &self.region, &self.service, "aws4_request"] {
@@ -178,13 +178,13 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The moment in the form of the signature: `20150830T123600Z`.
+/// Formats a time as `20150830T123600Z`.
 fn timestamp(micros: i64) -> Option<String> {
     let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
     Some(moment.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
-/// The host as it goes into the request: without a port that is the usual one.
+/// Returns the `Host` header without a default port.
 fn host_header(uri: &Uri) -> Option<String> {
     let host = uri.host()?;
     let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
@@ -194,7 +194,7 @@ fn host_header(uri: &Uri) -> Option<String> {
     }
 }
 
-/// The parameters of a query in order, as they stand on the wire.
+/// Returns the query parameters sorted, as sent.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = query
         .split('&')
@@ -213,7 +213,7 @@ mod tests {
     use http::header::CONTENT_TYPE;
     use std::sync::Arc;
 
-    /// The keys and the moment of the published test suite.
+    /// Keys and time of the published test suite.
     fn keys(session: Option<&str>) -> SigV4Signer {
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
         let now: ClockFn = Arc::new(|| 1_440_938_160_000_000);
@@ -223,7 +223,7 @@ mod tests {
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
-    fn the_published_signatures_are_ours() {
+    fn matches_the_published_signatures() {
         let stamp = timestamp(1_440_938_160_000_000).unwrap();
         assert_eq!(stamp, "20150830T123600Z");
         let form = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_signed() {
+    fn signs_the_headers_that_are_sent() {
         let mut request =
             Request::new(RequestBody::new(vec![Bytes::from("{\"a\":"), Bytes::from("1}")]));
         *request.method_mut() = Method::POST;
@@ -284,10 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_used_are_named_and_not_shown() {
+    fn error_names_the_field_without_the_secret() {
         let now: ClockFn = Arc::new(|| 0);
         let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
-            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now)).unwrap_err()
+            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now))
+                .unwrap_err()
         };
         assert!(new("", "AK", "s", None).starts_with("region:"));
         assert!(new("eu", "A/K", "s", None).starts_with("access_key:"));

@@ -48,7 +48,7 @@ fn rounds(turn: u64, seed: u64) -> Vec<SoakRound> {
     vec![
         SoakRound {
             about: format!("{SEEDS_PER_ROUND} seeds"),
-            test: "simulation::whatever_happens_the_cap_holds_and_no_call_is_lost_or_doubled",
+            test: "simulation::the_cap_holds_and_no_call_is_lost_or_doubled_under_faults",
             figures: vec![
                 ("FIRST_SEED", seed.wrapping_add(turn.wrapping_mul(SEEDS_PER_ROUND)) >> 8),
                 ("SEEDS", SEEDS_PER_ROUND),
@@ -57,7 +57,7 @@ fn rounds(turn: u64, seed: u64) -> Vec<SoakRound> {
         },
         real(
             format!("kill -9 of {nodes} nodes"),
-            "nodes::kills::whoever_is_killed_every_answered_call_costs_what_the_provider_metered",
+            "nodes::kills::killed_nodes_leave_every_answered_call_charged_as_metered",
             &[
                 ("PORTUNUS_SOAK_NODES", nodes),
                 ("PORTUNUS_SOAK_KILLS", 40),
@@ -75,7 +75,7 @@ fn rounds(turn: u64, seed: u64) -> Vec<SoakRound> {
         ),
         real(
             "a full disk".to_owned(),
-            "nodes::full::a_full_disk_lets_nothing_in_and_loses_nothing",
+            "nodes::disk_full::a_full_disk_lets_nothing_in_and_loses_nothing",
             &[],
         ),
         real("a store that goes away".to_owned(), "nodes::the_store_goes_away_and_comes_back", &[]),

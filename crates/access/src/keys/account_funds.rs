@@ -1,7 +1,7 @@
-//! The money all keys of an account share, as far as a call has to know of it.
+//! Spending limits shared by all keys of an account.
 //!
-//! What may be spent in all is part of every key's lease, so there is no purse here; a budget has a
-//! pot of its own.
+//! The account's cap is part of every key's lease, so no balance is kept here. The account's budget
+//! has a counter of its own.
 
 use canon::Money;
 use ledger::{Budget, Micros};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use store::AccountTerms;
 
-/// The money of an account.
+/// Cap and budget of an account.
 #[derive(Debug, Default)]
 pub struct AccountFunds(Mutex<FundsState>);
 
@@ -20,17 +20,18 @@ struct FundsState {
 }
 
 impl AccountFunds {
-    /// What all keys together may spend; `None` for no limit.
+    /// Cap on the spending of all keys together; `None` for no limit.
     pub fn cap(&self) -> Option<Money> {
         self.0.lock().cap
     }
 
-    /// What they may spend in a period.
+    /// Budget per period of all keys together.
     pub fn budget(&self) -> Option<Arc<Budget>> {
         self.0.lock().budget.clone()
     }
 
-    /// Whether what was spent of that budget has to be known before it can be set.
+    /// Returns true if [`Self::set_terms`] needs the amount already spent, because the budget is
+    /// new or has another period.
     pub fn needs_spent(&self, terms: AccountTerms) -> bool {
         let state = self.0.lock();
         terms.budget.is_some_and(|wanted| {
@@ -38,8 +39,7 @@ impl AccountFunds {
         })
     }
 
-    /// Changes the terms, of whose budget so much was spent if it is a new one. True when the cap is
-    /// another one.
+    /// Sets cap and budget. `spent` counts only for a new budget. Returns true if the cap changed.
     pub fn set_terms(&self, terms: AccountTerms, spent: Money, now: Micros) -> bool {
         let mut state = self.0.lock();
         let AccountTerms { cap, budget } = terms;

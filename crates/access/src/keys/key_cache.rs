@@ -1,12 +1,12 @@
-//! The keys this gateway knows, in memory: a call never waits for the database.
+//! In-memory cache of API keys, so that a call does not wait for the database.
 //!
-//! Changes made elsewhere (another node, the command line) are fetched every second. A key nobody
-//! here has heard of is looked up once; how often that happens is limited, so that guessing keys
-//! cannot become a load on the database.
+//! Changes by other nodes and by the CLI are fetched every second. An unknown key is looked up in
+//! the store once. The rate of those lookups is limited, so that guessed keys put no load on the
+//! database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, Money, ErrorKind};
-use ledger::{Budget, Clock, Micros, KeyBalance};
+use canon::{ApiError, ErrorKind, Money};
+use ledger::{Budget, Clock, KeyBalance, Micros};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,55 +18,57 @@ use config::IpRange;
 
 use crate::limits::RateWindow;
 
-/// How many unknown keys are looked up per second.
+/// Limit on store lookups for unknown keys.
 const MAX_LOOKUPS_PER_SECOND: u32 = 50;
-/// How far back changes are fetched again, for clocks that differ.
+/// Changes this far back are fetched again, because clocks of nodes differ.
 const CHANGE_OVERLAP_MICROS: Micros = 10_000_000;
 
-/// A known key.
+/// An API key in the cache.
 #[derive(Debug)]
 pub struct ApiKey {
-    /// What the store says of it.
+    /// Stored record of the key.
     pub record: KeyRecord,
-    /// Its money.
+    /// Reserved and spent money of the key on this node.
     pub balance: Arc<KeyBalance>,
-    /// Its money for a period.
+    /// Budget per period, if the key has one.
     pub budget: Option<Arc<Budget>>,
-    /// The money it shares with the other keys of its account.
+    /// Cap and budget of the account.
     pub account: Arc<AccountFunds>,
-    /// How fast it is used.
+    /// Rate limits of the key and their current use.
     pub rate_window: Arc<RateWindow>,
-    /// Where it may be used from; nowhere, if what the record says cannot be read.
+    /// Networks the key may be used from. An unreadable entry of the record is left out, so that it
+    /// allows nothing.
     pub allowed_networks: Vec<IpRange>,
 }
 
 impl ApiKey {
-    /// Whether it may be used at that time.
+    /// Returns true if the key is neither revoked nor expired.
     pub fn is_live(&self, now: Micros) -> bool {
         self.record.revoked.is_none() && self.record.expires.is_none_or(|expires| now < expires)
     }
 
-    /// Whether it may use that model.
+    /// Returns true if the key may use the model.
     pub fn may_use(&self, model: &str) -> bool {
         self.record.models.is_empty() || self.record.models.iter().any(|allowed| allowed == model)
     }
 }
 
-/// The ring.
+/// Cache of all API keys.
 pub struct KeyCache {
     store: Store,
     clock: Arc<dyn Clock>,
     pepper: hmac::Key,
     keys: papaya::HashMap<String, Arc<ApiKey>>,
-    /// The money of accounts, by their ids.
+    /// Spending limits by account id.
     accounts: Mutex<HashMap<String, Arc<AccountFunds>>>,
-    /// Held while what accounts may spend is read and put in force: no older word undoes a newer one.
+    /// Held while account terms are read and applied, so that an older read never overwrites a
+    /// newer one.
     account_refresh: tokio::sync::Mutex<()>,
-    /// Held while a key is taken in: two purses for one key would each have its lease.
+    /// Held while a key is inserted: two balances for one key would draw two leases.
     insert_lock: Mutex<()>,
     lookup_limiter: Mutex<LookupLimiter>,
-    /// Held while a key is looked up, by a letter of its id: a hundred first calls of one new key
-    /// are one question to the store.
+    /// Held while a key is looked up, sharded by the last byte of its id. Concurrent first calls of
+    /// a new key then cause one query.
     lookup_locks: [tokio::sync::Mutex<()>; 16],
     refreshed_at: Mutex<Micros>,
 }
@@ -75,19 +77,19 @@ pub struct KeyCache {
 struct LookupLimiter {
     second: i64,
     count: u32,
-    /// Ids that were not found, and until when that is believed.
+    /// Ids the store did not know, with the time until which that is trusted.
     unknown_ids: HashMap<String, Micros>,
 }
 
 impl KeyCache {
-    /// A ring with every key of the store.
+    /// Loads every key of the store.
     pub async fn load(
         store: Store,
         clock: Arc<dyn Clock>,
         pepper: &str,
     ) -> Result<Self, StoreError> {
         let now = clock.now();
-        let ring = Self {
+        let cache = Self {
             clock,
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             keys: papaya::HashMap::new(),
@@ -99,20 +101,21 @@ impl KeyCache {
             refreshed_at: Mutex::new(now),
             store,
         };
-        let records = ring.store.keys().await?;
-        ring.refresh_accounts().await?;
+        let records = cache.store.keys().await?;
+        cache.refresh_accounts().await?;
         for record in records {
-            ring.insert(record).await?;
+            cache.insert(record).await?;
         }
-        Ok(ring)
+        Ok(cache)
     }
 
-    /// What keys are hashed with.
+    /// Returns the HMAC key that tokens are hashed with.
     pub const fn pepper(&self) -> &hmac::Key {
         &self.pepper
     }
 
-    /// The key behind a text; a fault that says nothing of why it is not good.
+    /// Returns the key for a token. All failures give the same error, which does not reveal the
+    /// reason.
     pub async fn find(&self, text: &str) -> Result<Arc<ApiKey>, ApiError> {
         let token = KeyToken::parse(text).ok_or_else(invalid_key)?;
         let key = self.by_id(token.id()).await?;
@@ -124,26 +127,28 @@ impl KeyCache {
         if matches && key.is_live(now) { Ok(key) } else { Err(invalid_key()) }
     }
 
-    /// A key by its public id, looked up if this gateway has not heard of it.
+    /// Returns the key with this public id, looking it up in the store if it is not cached.
     pub async fn by_id(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
         match self.get(id) {
             Some(key) => Ok(key),
-            // Boxed: it is rare, and every call carries its future along.
+            // Boxed because it is rare: the future of every call would grow by its size.
             None => Box::pin(self.look_up(id)).await,
         }
     }
 
-    /// A key by its public id, if this gateway has heard of it.
+    /// Returns the cached key with this public id.
     pub fn get(&self, id: &str) -> Option<Arc<ApiKey>> {
         self.keys.pin().get(id).cloned()
     }
 
-    /// Fetches what changed elsewhere.
+    /// Fetches keys and account terms that changed in the store.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.refreshed_at.lock();
         let now = self.clock.now();
-        let changed = self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
-        // Read behind the keys and in force before them: none is ever taken for freer than it is.
+        let changed =
+            self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
+        // Account terms are read after the keys and applied before them, so that no key is ever
+        // used with limits that are too loose.
         self.refresh_accounts().await?;
         for record in changed {
             self.insert(record).await?;
@@ -152,16 +157,16 @@ impl KeyCache {
         Ok(())
     }
 
-    /// Fetches what accounts may spend.
+    /// Fetches caps and budgets of all accounts.
     async fn refresh_accounts(&self) -> Result<(), StoreError> {
         let _turn = self.account_refresh.lock().await;
-        let mut told: HashMap<String, AccountTerms> =
+        let mut all_terms: HashMap<String, AccountTerms> =
             self.store.account_terms().await?.into_iter().collect();
-        // One that is not told of any more has no limits left.
+        // Accounts missing in the answer no longer have limits.
         for id in self.accounts.lock().keys() {
-            told.entry(id.clone()).or_default();
+            all_terms.entry(id.clone()).or_default();
         }
-        for (id, terms) in told {
+        for (id, terms) in all_terms {
             let account = self.account_funds(&id);
             let mut spent = Money::ZERO;
             if let Some(budget) = terms.budget.filter(|_| account.needs_spent(terms)) {
@@ -183,7 +188,7 @@ impl KeyCache {
         Arc::clone(self.accounts.lock().entry(id.to_owned()).or_default())
     }
 
-    /// Hears what other nodes spent of budgets.
+    /// Fetches the amounts that all nodes spent of the budgets.
     pub async fn refresh_budgets(&self) -> Result<(), StoreError> {
         let budgets: Vec<(String, Arc<Budget>)> = {
             let known = self.keys.pin();
@@ -198,7 +203,8 @@ impl KeyCache {
         }
         let accounts: Vec<(String, Arc<Budget>)> = {
             let accounts = self.accounts.lock();
-            let budgets = accounts.iter().filter_map(|(id, one)| Some((id.clone(), one.budget()?)));
+            let budgets =
+                accounts.iter().filter_map(|(id, funds)| Some((id.clone(), funds.budget()?)));
             budgets.collect()
         };
         for (id, budget) in accounts {
@@ -209,7 +215,7 @@ impl KeyCache {
         Ok(())
     }
 
-    /// Takes a key in, with what was spent of its budget if it has one that is new here.
+    /// Inserts a key, reading the amount spent if its budget is new or has another period.
     async fn insert(&self, record: KeyRecord) -> Result<Arc<ApiKey>, StoreError> {
         let mut spent = Money::ZERO;
         if let Some(terms) = record.budget {
@@ -222,12 +228,13 @@ impl KeyCache {
         Ok(self.insert_with_spent(record, spent))
     }
 
-    /// Takes a new key in, or a change of a known one. Its purse stays the same one: money runs on.
-    /// A new key of an account that was not heard of yet is looked up when it is first used, together
-    /// with what its account may spend.
+    /// Inserts a new or changed key. The balance of a known key is kept.
+    ///
+    /// A new key of an unknown account is not inserted. Its first call looks it up together with
+    /// the terms of its account.
     pub fn insert_changed(&self, record: KeyRecord) {
-        let heard = self.accounts.lock().contains_key(&record.account_id);
-        if heard || self.get(&record.id).is_some() {
+        let is_known = self.accounts.lock().contains_key(&record.account_id);
+        if is_known || self.get(&record.id).is_some() {
             self.insert_with_spent(record, Money::ZERO);
         } else {
             self.lookup_limiter.lock().unknown_ids.remove(&record.id);
@@ -239,33 +246,38 @@ impl KeyCache {
         let known = self.keys.pin();
         let old = known.get(&record.id);
         let account = self.account_funds(&record.account_id);
-        // With either cap, all of its money comes from leases, which know of both.
+        // If either cap is set, all money comes from leases, which respect both caps.
         let cap = record.cap.or(account.cap());
-        let (purse, pace) = match old {
+        let (balance, rate_window) = match old {
             Some(key) if key.record == record => return Arc::clone(key),
             Some(key) => {
                 key.balance.set_cap(cap);
                 key.rate_window.set_limits(record.limits);
                 (Arc::clone(&key.balance), Arc::clone(&key.rate_window))
             }
-            None => (KeyBalance::new(&record.id, cap, record.spent), Arc::new(RateWindow::new(record.limits))),
+            None => (
+                KeyBalance::new(&record.id, cap, record.spent),
+                Arc::new(RateWindow::new(record.limits)),
+            ),
         };
         let old = old.and_then(|key| key.budget.as_ref());
-        let budget = record.budget.map(|BudgetTerms { limit: most, period }| match old {
+        let budget = record.budget.map(|BudgetTerms { limit, period }| match old {
             Some(budget) if budget.period() == period => {
-                budget.set_limit(most);
+                budget.set_limit(limit);
                 Arc::clone(budget)
             }
-            Some(_) | None => Budget::new(most, period, spent, self.clock.now()),
+            Some(_) | None => Budget::new(limit, period, spent, self.clock.now()),
         });
-        let places = record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
-        let key = Arc::new(ApiKey { balance: purse, budget, account, rate_window: pace, allowed_networks: places, record });
+        let allowed_networks =
+            record.ips.iter().filter_map(|text| IpRange::parse(text).ok()).collect();
+        let key =
+            Arc::new(ApiKey { balance, budget, account, rate_window, allowed_networks, record });
         known.insert(key.record.id.clone(), Arc::clone(&key));
         key
     }
 
-    /// Stands in the place of a key where somebody signed in asks. It is of their account, but on no
-    /// ring and without money, so that no request from outside comes with it.
+    /// Returns a key that represents a signed-in user in API handlers. It belongs to the user's
+    /// account, is not in the cache and has no money, so that no request can use it.
     pub fn session_key(&self, record: KeyRecord) -> Arc<ApiKey> {
         Arc::new(ApiKey {
             balance: KeyBalance::new(&record.id, Some(Money::ZERO), Money::ZERO),
@@ -300,12 +312,13 @@ impl KeyCache {
             }
             lookups.count += 1;
             if lookups.count > MAX_LOOKUPS_PER_SECOND {
-                return Err(invalid_key().with_log_note("too many unknown keys in this second to look them up"));
+                return Err(invalid_key()
+                    .with_log_note("too many unknown keys in this second to look them up"));
             }
         }
         match self.store.key(id).await {
             Ok(Some(record)) => {
-                // What its account may spend may be as new as the key.
+                // The terms of the account may be as new as the key.
                 self.refresh_accounts().await.map_err(|e| store_error(&e))?;
                 self.insert(record).await.map_err(|e| store_error(&e))
             }

@@ -1,9 +1,9 @@
-//! A key as JSON, for the command line and for administration. Never its value.
+//! JSON description of a key for the CLI and the admin API, without its secret.
 
 use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord};
 
-/// Whether a key works, in a word.
+/// Returns `live`, `expired` or `revoked`.
 pub fn key_state(key: &KeyRecord, now: i64) -> &'static str {
     if key.revoked.is_some() {
         "revoked"
@@ -14,12 +14,12 @@ pub fn key_state(key: &KeyRecord, now: i64) -> &'static str {
     }
 }
 
-/// A budget.
+/// Describes a budget.
 pub fn budget_json(BudgetTerms { limit: most, period }: BudgetTerms) -> Value {
     json!({ "most_usd": most.to_string(), "per": period.word() })
 }
 
-/// Everything about a key that may be shown.
+/// Describes a key.
 pub fn key_json(key: &KeyRecord, now: i64) -> Value {
     let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
     json!({

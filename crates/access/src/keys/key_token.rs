@@ -1,7 +1,7 @@
-//! The text of a key: `sk-pt-<public id>-<secret><checksum>`.
+//! Text form of a key: `sk-pt-<public id>-<secret><checksum>`.
 //!
-//! The checksum lets a mistyped key be refused before anything is looked up, and lets scanners
-//! recognise a leaked one. At rest there is only a keyed hash of the whole text.
+//! The checksum rejects mistyped keys without a lookup and lets secret scanners recognise leaked
+//! ones. The store holds only an HMAC of the whole text.
 
 use aws_lc_rs::{hmac, rand};
 
@@ -11,7 +11,7 @@ const SECRET_LETTERS: usize = 43;
 const CHECKSUM_LETTERS: usize = 6;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The text of a key whose form and checksum are right. Whether it is known is another matter.
+/// A key text with valid form and checksum. The key may still be unknown.
 #[derive(Clone, Copy)]
 pub struct KeyToken<'a> {
     text: &'a str,
@@ -19,49 +19,53 @@ pub struct KeyToken<'a> {
 }
 
 impl<'a> KeyToken<'a> {
-    /// Reads a text; `None` when it cannot be one of our keys.
+    /// Parses a key text; `None` if its form or checksum is wrong.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (id, rest) = text.strip_prefix(PREFIX)?.split_once('-')?;
         let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if id.len() != ID_LETTERS || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS || !plain(id) || !plain(rest) {
+        if id.len() != ID_LETTERS
+            || rest.len() != SECRET_LETTERS + CHECKSUM_LETTERS
+            || !plain(id)
+            || !plain(rest)
+        {
             return None;
         }
         let (front, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_LETTERS)?)?;
         (checksum(front) == sum).then_some(Self { text, id })
     }
 
-    /// The public part, by which the key is found.
+    /// Returns the public id, by which the key is looked up.
     pub const fn id(&self) -> &'a str {
         self.id
     }
 
-    /// Whether the key at rest is this one, told in constant time.
+    /// Compares with a stored hash in constant time.
     pub fn matches(&self, pepper: &hmac::Key, hash: &[u8]) -> bool {
         hmac::verify(pepper, self.text.as_bytes(), hash).is_ok()
     }
 }
 
-/// What is kept of a key.
+/// Returns the hash that is stored for a key text.
 pub fn hash_token(pepper: &hmac::Key, text: &str) -> Vec<u8> {
     hmac::sign(pepper, text.as_bytes()).as_ref().to_vec()
 }
 
-/// A new key: its public id, and its text, which is shown once.
+/// A new key: its public id and its text, which is shown once.
 pub struct NewKeyToken {
-    /// The public part.
+    /// Public id.
     pub id: String,
-    /// The whole text.
+    /// Whole text, including the secret.
     pub text: String,
 }
 
 impl NewKeyToken {
-    /// Draws a new key. `Err` only when the machine has no randomness.
+    /// Generates a new key. Fails only if the system has no randomness.
     pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
         let id = random_letters(ID_LETTERS)?;
         Self::with_id(id)
     }
 
-    /// Draws a new secret for a key that keeps its public id.
+    /// Generates a new secret for an existing public id.
     pub fn with_id(id: String) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let front = format!("{PREFIX}{id}-{}", random_letters(SECRET_LETTERS)?);
         let text = format!("{front}{}", checksum(&front));
@@ -69,13 +73,13 @@ impl NewKeyToken {
     }
 }
 
-/// A random word of letters and digits.
+/// Returns random letters and digits.
 pub fn random_letters(length: usize) -> Result<String, aws_lc_rs::error::Unspecified> {
     let mut text = String::with_capacity(length);
     let mut bytes = [0_u8; 64];
     while text.len() < length {
         rand::fill(&mut bytes)?;
-        // Bytes beyond the last full round of letters would favour the first ones.
+        // Larger bytes are discarded, because `% 62` would favour the first letters.
         let fair = bytes.iter().filter(|byte| **byte < 248);
         let letters = fair.filter_map(|byte| ALPHABET.get(usize::from(*byte % 62)));
         text.extend(letters.take(length - text.len()).map(|letter| char::from(*letter)));
@@ -99,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_key_is_read_and_matched() {
+    fn new_key_parses_and_matches() {
         let pepper = hmac::Key::new(hmac::HMAC_SHA256, b"pepper");
         let new = NewKeyToken::generate().unwrap();
         let token = KeyToken::parse(&new.text).expect(&new.text);
@@ -110,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_character_is_noticed_before_any_lookup() {
+    fn checksum_detects_one_changed_character() {
         let new = NewKeyToken::generate().unwrap();
         for at in 0..new.text.len() {
             let mut bytes = new.text.clone().into_bytes();

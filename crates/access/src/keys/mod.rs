@@ -1,12 +1,12 @@
-//! API keys: their text, and the ring of those this gateway knows.
+//! API keys: their text form, and the cache of keys in memory.
 
 mod account_funds;
-mod key_json;
 mod key_cache;
+mod key_json;
 mod key_token;
 
 pub use account_funds::AccountFunds;
-pub use key_json::{key_json, budget_json, key_state};
 pub use key_cache::{ApiKey, KeyCache};
+pub use key_json::{budget_json, key_json, key_state};
 pub use key_token::random_letters;
-pub use key_token::{NewKeyToken, KeyToken, hash_token};
+pub use key_token::{KeyToken, NewKeyToken, hash_token};

@@ -1,4 +1,4 @@
-//! From where a key may be used: single addresses and whole networks, of both kinds.
+//! Networks a key may be used from, IPv4 and IPv6.
 
 use canon::{ApiError, ErrorKind};
 use http::HeaderMap;
@@ -8,7 +8,7 @@ use config::IpRange;
 
 use crate::keys::ApiKey;
 
-/// Refuses a request that comes from where its key may not be used.
+/// Refuses a request from an address outside the networks of its key.
 pub fn check(
     trusted_proxies: &[IpRange],
     key: &ApiKey,
@@ -30,12 +30,15 @@ pub fn check(
     }
 }
 
-/// Who calls: the peer, or where the peer is a trusted proxy the nearest one to it that is none.
-/// `None` where a trusted proxy says what cannot be read.
+/// Returns the caller's address: the peer, or behind trusted proxies the last address in
+/// `X-Forwarded-For` that is not a trusted proxy
+/// (<https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/X-Forwarded-For>).
+///
+/// Returns `None` if a trusted proxy sent an unreadable address.
 fn caller_address(peer: IpAddr, forwarded: &str, trusted: &[IpRange]) -> Option<IpAddr> {
     let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(address));
     let mut caller = peer;
-    // Whatever stands left of the first stranger is that stranger's own claim.
+    // Addresses left of the first untrusted one can be forged by it.
     for text in forwarded.rsplit(',').map(str::trim).filter(|text| !text.is_empty()) {
         if !is_trusted(caller) {
             break;
@@ -45,7 +48,7 @@ fn caller_address(peer: IpAddr, forwarded: &str, trusted: &[IpRange]) -> Option<
     Some(caller)
 }
 
-/// An address as proxies write it: bare, in brackets, or with a port.
+/// Parses an address as proxies write it: bare, in brackets, or with a port.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
@@ -60,20 +63,29 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_proxies_are_believed_and_from_the_right() {
+    fn only_trusted_proxies_are_believed() {
         let trusted = [net("10.0.0.0/8"), net("fd00::/8")];
-        let told = |peer: &str, forwarded: &str| {
-            caller_address(peer.parse().unwrap(), forwarded, &trusted).map(|address| address.to_string())
+        let resolve = |peer: &str, forwarded: &str| {
+            caller_address(peer.parse().unwrap(), forwarded, &trusted)
+                .map(|address| address.to_string())
         };
         let is = |address: &str| Some(address.to_owned());
-        assert_eq!(told("192.0.2.1", "198.51.100.9"), is("192.0.2.1"), "a stranger says nothing");
-        assert_eq!(told("10.0.0.1", ""), is("10.0.0.1"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "1.1.1.1, 198.51.100.9"), is("198.51.100.9"), "a forged head");
-        assert_eq!(told("10.0.0.1", "198.51.100.9, 10.0.0.2"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "10.0.0.3, 10.0.0.2"), is("10.0.0.3"), "all of them ours");
-        assert_eq!(told("fd00::1", "[2001:db8::5]:4711, fd00::2"), is("2001:db8::5"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9:80"), is("198.51.100.9"));
-        assert_eq!(told("10.0.0.1", "198.51.100.9, unknown"), None, "what cannot be read");
+        assert_eq!(
+            resolve("192.0.2.1", "198.51.100.9"),
+            is("192.0.2.1"),
+            "an untrusted peer is not believed"
+        );
+        assert_eq!(resolve("10.0.0.1", ""), is("10.0.0.1"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9"), is("198.51.100.9"));
+        assert_eq!(
+            resolve("10.0.0.1", "1.1.1.1, 198.51.100.9"),
+            is("198.51.100.9"),
+            "forged addresses are ignored"
+        );
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9, 10.0.0.2"), is("198.51.100.9"));
+        assert_eq!(resolve("10.0.0.1", "10.0.0.3, 10.0.0.2"), is("10.0.0.3"), "all are trusted");
+        assert_eq!(resolve("fd00::1", "[2001:db8::5]:4711, fd00::2"), is("2001:db8::5"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9:80"), is("198.51.100.9"));
+        assert_eq!(resolve("10.0.0.1", "198.51.100.9, unknown"), None, "unreadable");
     }
 }

@@ -1,5 +1,5 @@
--- Notes that a node is there, on the server's own clock, forgets those that fell silent, and tells
--- how many are left.
+-- Records a node's heartbeat on the server's clock, drops silent nodes, and returns the number of
+-- nodes.
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))

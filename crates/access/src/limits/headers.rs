@@ -1,4 +1,7 @@
-//! What of the limits is left, in the headers of the caller's format.
+//! Rate-limit response headers in the caller's format.
+//!
+//! OpenAI: <https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers>. Anthropic:
+//! <https://docs.anthropic.com/en/api/rate-limits#response-headers>.
 
 use canon::WireFormat;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -6,15 +9,22 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::Micros;
 use std::time::Duration;
 
-use super::rate_window::{RemainingLimits, RemainingLimit};
+use super::rate_window::{RemainingLimit, RemainingLimits};
 
-/// Adds the headers of that format; a format without such headers gets none.
-pub fn add_limit_headers(left: &RemainingLimits, origin: WireFormat, now: Micros, headers: &mut HeaderMap) {
+/// Adds the headers of the caller's format. The native format has none.
+pub fn add_limit_headers(
+    left: &RemainingLimits,
+    origin: WireFormat,
+    now: Micros,
+    headers: &mut HeaderMap,
+) {
     let RemainingLimits { requests, tokens, calls: _ } = left;
     for (what, left) in [("requests", requests), ("tokens", tokens)] {
         let Some(left) = left else { continue };
         match origin {
-            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => chat_headers(what, left, headers),
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Images => {
+                chat_headers(what, left, headers)
+            }
             WireFormat::Messages => messages_headers(what, left, now, headers),
             WireFormat::Native => {}
         }
@@ -29,7 +39,11 @@ fn chat_headers(what: &str, left: &RemainingLimit, headers: &mut HeaderMap) {
 
 fn messages_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mut HeaderMap) {
     insert_header(headers, format!("anthropic-ratelimit-{what}-limit"), left.limit.to_string());
-    insert_header(headers, format!("anthropic-ratelimit-{what}-remaining"), left.remaining.to_string());
+    insert_header(
+        headers,
+        format!("anthropic-ratelimit-{what}-remaining"),
+        left.remaining.to_string(),
+    );
     let reset = Timestamp::from_microsecond(now)
         .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
     if let Ok(reset) = reset {
@@ -47,7 +61,7 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A span as clients of the chat format read it: `20ms`, `1.5s`, `1m0.25s`.
+/// Formats a duration as OpenAI does, in Go notation: `20ms`, `1.5s`, `1m0.25s`.
 fn format_span(time: Duration) -> String {
     let millis = time.as_millis();
     if millis < 1_000 {
@@ -72,34 +86,34 @@ mod tests {
     fn each_format_has_headers_of_its_own() {
         let left = RemainingLimit { limit: 60, remaining: 7, reset: Duration::from_millis(60_250) };
         let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
-        let told = |origin| {
+        let lines = |origin| {
             let mut headers = HeaderMap::new();
             add_limit_headers(&left, origin, 1_000_000, &mut headers);
-            let mut told: Vec<String> = headers
+            let mut lines: Vec<String> = headers
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
                 .collect();
-            told.sort();
-            told
+            lines.sort();
+            lines
         };
         let chat = [
             "x-ratelimit-limit-requests: 60",
             "x-ratelimit-remaining-requests: 7",
             "x-ratelimit-reset-requests: 1m0.25s",
         ];
-        assert_eq!(told(WireFormat::Chat), chat);
-        assert_eq!(told(WireFormat::Responses), chat);
+        assert_eq!(lines(WireFormat::Chat), chat);
+        assert_eq!(lines(WireFormat::Responses), chat);
         let messages = [
             "anthropic-ratelimit-requests-limit: 60",
             "anthropic-ratelimit-requests-remaining: 7",
             "anthropic-ratelimit-requests-reset: 1970-01-01T00:01:01Z",
         ];
-        assert_eq!(told(WireFormat::Messages), messages);
-        assert!(told(WireFormat::Native).is_empty());
+        assert_eq!(lines(WireFormat::Messages), messages);
+        assert!(lines(WireFormat::Native).is_empty());
     }
 
     #[test]
-    fn spans_are_written_as_go_writes_them() {
+    fn durations_use_go_notation() {
         let cases = [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_500, "1.5s"), (60_000, "1m0s")];
         for (millis, text) in cases {
             assert_eq!(format_span(Duration::from_millis(millis)), text);

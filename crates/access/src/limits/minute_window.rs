@@ -1,29 +1,29 @@
-//! How much happened in the last minute: never more than allowed in any sixty seconds.
+//! Sliding window of one minute: no sixty seconds ever exceed the limit.
 //!
-//! Counts stand in steps of a quarter second and leave a full minute after their step ended, so
-//! the window errs on the strict side by at most one step.
+//! Amounts are counted in steps of a quarter second. A step leaves the window a full minute after
+//! its end, so the window is strict by at most one step.
 
 use ledger::Micros;
 use std::time::Duration;
 
-/// How fine time is cut.
+/// Length of a step.
 const STEP_MICROS: Micros = 250_000;
-/// How many steps are counted: a minute, and the one that is under way.
+/// Steps in the window: one minute, and the current step.
 const STEPS: i64 = 241;
 const SLOTS: usize = 241;
 
-/// The counts of the last minute.
+/// Amounts of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct MinuteWindow {
     newest: i64,
     sum: u64,
-    /// Empty until there is something to count.
+    /// Ring of steps, allocated on first use.
     counts: Vec<u64>,
 }
 
 impl MinuteWindow {
-    /// Counts that much if the limit allows it, and tells the step it is counted in; else how long
-    /// until it would.
+    /// Counts an amount if the limit allows it and returns its step. Otherwise returns the time
+    /// until it would fit.
     pub(super) fn take(&mut self, now: Micros, amount: u64, limit: u64) -> Result<i64, Duration> {
         let used = self.used(now);
         if used.saturating_add(amount) <= limit {
@@ -37,11 +37,11 @@ impl MinuteWindow {
                 return Err(time_until_expiry(step, now));
             }
         }
-        // More than a whole minute's worth; an empty window is the best there is.
+        // The amount exceeds the limit on its own, so wait for an empty window.
         Err(self.reset(now))
     }
 
-    /// Corrects what was counted in a step, if the step still counts.
+    /// Corrects the amount of a step that is still in the window.
     pub(super) fn correct(&mut self, now: Micros, step: i64, from: u64, to: u64) {
         self.advance(now);
         if step <= self.newest - STEPS || step > self.newest {
@@ -56,13 +56,13 @@ impl MinuteWindow {
         self.sum = self.sum.saturating_add(corrected);
     }
 
-    /// What counts at that time.
+    /// Returns the amount in the window.
     pub(super) fn used(&mut self, now: Micros) -> u64 {
         self.advance(now);
         self.sum
     }
 
-    /// How long until nothing counts any more.
+    /// Returns the time until the window is empty.
     pub(super) fn reset(&mut self, now: Micros) -> Duration {
         self.advance(now);
         let steps = (self.newest - STEPS + 1..=self.newest).rev();
@@ -70,7 +70,7 @@ impl MinuteWindow {
         last.map_or(Duration::ZERO, |step| time_until_expiry(step, now))
     }
 
-    /// A clock that goes back stands still here.
+    /// Moves the window forward. A clock that goes back leaves it unchanged.
     fn advance(&mut self, now: Micros) {
         let step = now.div_euclid(STEP_MICROS);
         if step <= self.newest {
@@ -111,7 +111,7 @@ impl MinuteWindow {
     }
 }
 
-/// How long until a step no longer counts.
+/// Returns the time until a step leaves the window.
 fn time_until_expiry(step: i64, now: Micros) -> Duration {
     let leaves = (step + STEPS).saturating_mul(STEP_MICROS);
     Duration::from_micros(u64::try_from(leaves - now).unwrap_or(0))
@@ -125,7 +125,7 @@ mod tests {
     const BEGIN: Micros = 1_700_000_000 * SECOND;
 
     #[test]
-    fn no_sixty_seconds_ever_hold_more_than_the_limit() {
+    fn no_minute_exceeds_the_limit() {
         let mut window = MinuteWindow::default();
         let mut admitted: Vec<Micros> = Vec::new();
         // A caller that tries every 7 ms for five minutes.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_as_long_as_told_is_let_in() {
+    fn admits_after_the_returned_wait() {
         let mut window = MinuteWindow::default();
         for second in 0..5 {
             window.take(BEGIN + second * SECOND, 20, 100).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_counts_where_the_estimate_did() {
+    fn corrects_the_step_of_the_estimate() {
         let mut window = MinuteWindow::default();
         let step = window.take(BEGIN, 100, 100).unwrap();
         window.correct(BEGIN + SECOND, step, 100, 30);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_corrected() {
+    fn expired_step_is_not_corrected() {
         let mut window = MinuteWindow::default();
         let step = window.take(BEGIN, 100, 100).unwrap();
         assert_eq!(window.used(BEGIN + 61 * SECOND), 0);

@@ -1,19 +1,20 @@
-//! How fast keys and accounts may be used: requests and tokens per minute, calls at once, from
-//! where. What may be spent is the ledger's business.
+//! Rate limits of keys and accounts: requests per minute, tokens per minute, concurrent calls, and
+//! allowed networks. Spending limits are in the ledger.
 //!
-//! A call is let in before anything of it is read ([`RateLimiter::admit`]), its tokens are estimated
-//! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled ([`RatePermit::close`]).
-//! Several nodes ask each other through Valkey ([`shared_limits`]), as long as it answers.
+//! A call is admitted before its body is read ([`RateLimiter::admit`]). Its tokens are estimated
+//! when its size is known ([`RatePermit::estimate_tokens`]) and corrected when it is settled
+//! ([`RatePermit::close`]). Nodes share their counts through Valkey (`shared_limits`) while it is
+//! reachable.
 
 mod allowed_networks;
 mod headers;
+mod minute_window;
 mod rate_window;
 mod shared_limits;
-mod minute_window;
 
 pub use allowed_networks::check as check_address;
 pub use headers::add_limit_headers;
-pub use rate_window::{RemainingLimits, RemainingLimit, RateWindow};
+pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
 pub use shared_limits::SharedLimits;
 
 use canon::{ApiError, ErrorKind};
@@ -27,46 +28,47 @@ use crate::keys::ApiKey;
 use rate_window::LimitExceeded;
 use shared_limits::{SharedTake, TakeOutcome};
 
-/// When to come back if all places are taken: nobody knows when one comes free.
+/// `Retry-After` for the concurrency limit. The time until a running call ends is unknown.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The paces of accounts, and the way to the other nodes.
+/// Rate windows of all accounts, and the counts shared with other nodes.
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
     accounts: papaya::HashMap<String, Arc<RateWindow>>,
     shared: Option<Arc<SharedLimits>>,
 }
 
-/// A call that was let in. Closed with what it used, or when dropped.
+/// Permit of an admitted call. Closed with the tokens the call used, or with none when dropped.
 pub struct RatePermit {
     clock: Arc<dyn Clock>,
     shared: Option<Arc<SharedLimits>>,
     admissions: Mutex<Vec<RateAdmission>>,
 }
 
-/// Where a call was let in: its key's pace, or its account's.
+/// Admission of a call to one window: its key's or its account's.
 struct RateAdmission {
     window: Arc<RateWindow>,
-    /// The name the other nodes know it by.
+    /// Name of the window in the shared counts.
     name: String,
-    /// Tokens counted here: in which step, how many.
+    /// Step and amount of the tokens counted on this node.
     local_tokens: Option<(i64, u64)>,
-    /// Tokens counted by all nodes together.
+    /// Step and amount of the tokens in the shared count.
     shared_tokens: Option<(i64, u64)>,
 }
 
 impl RateLimiter {
+    /// Creates a limiter; without `shared` every node counts alone.
     pub fn new(clock: Arc<dyn Clock>, shared: Option<Arc<SharedLimits>>) -> Self {
         Self { clock, accounts: papaya::HashMap::new(), shared }
     }
 
-    /// Fetches the limits of accounts.
+    /// Fetches the limits of all accounts.
     pub async fn refresh(&self, store: &Store) -> Result<(), StoreError> {
-        let told = store.account_limits().await?;
+        let all_limits = store.account_limits().await?;
         let accounts = self.accounts.pin();
-        for (id, limits) in told {
+        for (id, limits) in all_limits {
             match accounts.get(&id) {
-                Some(pace) => pace.set_limits(limits),
+                Some(window) => window.set_limits(limits),
                 None if limits.is_none() => {}
                 None => {
                     accounts.insert(id, Arc::new(RateWindow::new(limits)));
@@ -76,79 +78,88 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// The way to the other nodes, if there is one.
+    /// Returns the connection to the shared counts, if configured.
     pub fn shared(&self) -> Option<&Arc<SharedLimits>> {
         self.shared.as_ref()
     }
 
-    /// Lets a call in, or says when to come back. `None` when nothing limits it.
+    /// Admits a call, or returns an error with the time to retry after. Returns `None` if no limit
+    /// applies.
     pub async fn admit(&self, key: &ApiKey) -> Result<Option<Arc<RatePermit>>, ApiError> {
         let account = self.account(&key.record.account_id);
         let own = key.rate_window.limits().map(|limits| {
             (Arc::clone(&key.rate_window), limits, format!("key:{}", key.record.id), "API key")
         });
-        let theirs = account.and_then(|pace| {
-            let limits = pace.limits()?;
-            Some((pace, limits, format!("account:{}", key.record.account_id), "account"))
+        let accounts_window = account.and_then(|window| {
+            let limits = window.limits()?;
+            Some((window, limits, format!("account:{}", key.record.account_id), "account"))
         });
-        if own.is_none() && theirs.is_none() {
+        if own.is_none() && accounts_window.is_none() {
             return Ok(None);
         }
-        // Made first, so that whatever was entered is left again when a later door is shut.
-        let pass = RatePermit {
+        // Created before the checks, so that dropping it releases the key's window if the account
+        // refuses.
+        let permit = RatePermit {
             clock: Arc::clone(&self.clock),
             shared: self.shared.clone(),
             admissions: Mutex::new(Vec::with_capacity(2)),
         };
         let mut steps = Vec::with_capacity(2);
-        for (pace, limits, name, whose) in [own, theirs].into_iter().flatten() {
-            match self.admit_one(&pace, limits, &name).await {
+        for (window, limits, name, owner) in [own, accounts_window].into_iter().flatten() {
+            match self.admit_one(&window, limits, &name).await {
                 Ok(step) => {
-                    steps.push((Arc::clone(&pace), step));
-                    pass.admissions.lock().push(RateAdmission {
-                        window: pace,
+                    steps.push((Arc::clone(&window), step));
+                    permit.admissions.lock().push(RateAdmission {
+                        window,
                         name,
                         local_tokens: None,
                         shared_tokens: None,
                     });
                 }
-                Err(excess) => {
-                    pass.admissions.lock().clear();
-                    for (pace, step) in steps {
-                        pace.cancel(self.clock.now(), step);
+                Err(exceeded) => {
+                    permit.admissions.lock().clear();
+                    for (window, step) in steps {
+                        window.cancel(self.clock.now(), step);
                     }
-                    return Err(limit_error(excess, whose));
+                    return Err(limit_error(exceeded, owner));
                 }
             }
         }
-        Ok(Some(Arc::new(pass)))
+        Ok(Some(Arc::new(permit)))
     }
 
-    async fn admit_one(&self, pace: &RateWindow, limits: RateLimits, name: &str) -> Result<Option<i64>, LimitExceeded> {
+    async fn admit_one(
+        &self,
+        window: &RateWindow,
+        limits: RateLimits,
+        name: &str,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let step = pace.admit(self.clock.now(), nodes, alone)?;
+        let step = window.admit(self.clock.now(), nodes, alone)?;
         let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
         if alone {
             return Ok(step);
         }
-        // Boxed: calls without shared limits are not to carry it along.
-        let told = Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit })).await;
+        // Boxed, so that calls without shared limits do not carry this future.
+        let outcome =
+            Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit }))
+                .await;
         let now = self.clock.now();
-        match told {
+        match outcome {
             TakeOutcome::Allowed(_, used) => {
-                pace.set_shared_requests(now, used);
+                window.set_shared_requests(now, used);
                 Ok(step)
             }
             TakeOutcome::Refused(wait, used) => {
-                pace.cancel(now, step);
-                pace.set_shared_requests(now, used);
+                window.cancel(now, step);
+                window.set_shared_requests(now, used);
                 Err(LimitExceeded::Requests(limit, wait))
             }
-            TakeOutcome::Unknown => pace.check_share(now, nodes, step).map(|()| step),
+            TakeOutcome::Unknown => window.check_share(now, nodes, step).map(|()| step),
         }
     }
 
-    /// How fast all keys of an account together may be used; `None` for no limit.
+    /// Limits of all keys of an account together; `None` for no limit.
     pub fn account_limits(&self, id: &str) -> Option<RateLimits> {
         self.account(id)?.limits()
     }
@@ -157,7 +168,7 @@ impl RateLimiter {
         self.accounts.pin().get(id).cloned()
     }
 
-    /// What of a key's limits is left, its account's included.
+    /// Returns the remaining limits of a key, the account's included.
     pub fn remaining(&self, key: &ApiKey) -> RemainingLimits {
         let now = self.clock.now();
         let own = key.rate_window.remaining(now);
@@ -168,54 +179,68 @@ impl RateLimiter {
     }
 }
 
-/// How many nodes there are, and whether this one cannot ask them.
+/// Returns the number of nodes, and true if the shared counts are unreachable.
 fn cluster_state(shared: Option<&Arc<SharedLimits>>) -> (u32, bool) {
     shared.map_or((1, false), |shared| (shared.nodes(), shared.is_unreachable()))
 }
 
 impl RatePermit {
-    /// Counts the tokens the call will use, by estimate, or says when to come back.
+    /// Counts an estimate of the call's tokens, or returns an error with the time to retry after.
     pub async fn estimate_tokens(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let paces: Vec<(Arc<RateWindow>, String)> = {
-            let entered = self.admissions.lock();
-            entered.iter().map(|one| (Arc::clone(&one.window), one.name.clone())).collect()
+        let windows: Vec<(Arc<RateWindow>, String)> = {
+            let admissions = self.admissions.lock();
+            admissions
+                .iter()
+                .map(|admission| (Arc::clone(&admission.window), admission.name.clone()))
+                .collect()
         };
-        for (place, (pace, name)) in paces.into_iter().enumerate() {
-            let whose = if name.starts_with("key:") { "API key" } else { "account" };
-            let taken = pace.count_tokens(self.clock.now(), estimate, nodes, alone);
-            let Some(taken) = taken.map_err(|excess| limit_error(excess, whose))? else { continue };
-            if let Some(entered) = self.admissions.lock().get_mut(place) {
-                entered.local_tokens = Some(taken);
+        for (index, (window, name)) in windows.into_iter().enumerate() {
+            let owner = if name.starts_with("key:") { "API key" } else { "account" };
+            let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
+            let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, owner))? else {
+                continue;
+            };
+            if let Some(admission) = self.admissions.lock().get_mut(index) {
+                admission.local_tokens = Some(taken);
             }
-            let limit = pace.limits().and_then(|limits| limits.tpm);
+            let limit = window.limits().and_then(|limits| limits.tpm);
             let (Some(shared), Some(limit), false) = (&self.shared, limit, alone) else { continue };
             let amount = estimate.min(u64::from(limit));
-            match Box::pin(shared.take(&SharedTake { owner: &name, limit_name: "tpm", amount, limit })).await {
+            match Box::pin(shared.take(&SharedTake {
+                owner: &name,
+                limit_name: "tpm",
+                amount,
+                limit,
+            }))
+            .await
+            {
                 TakeOutcome::Allowed(step, used) => {
-                    pace.set_shared_tokens(self.clock.now(), used);
-                    if let Some(entered) = self.admissions.lock().get_mut(place) {
-                        entered.shared_tokens = Some((step, amount));
+                    window.set_shared_tokens(self.clock.now(), used);
+                    if let Some(admission) = self.admissions.lock().get_mut(index) {
+                        admission.shared_tokens = Some((step, amount));
                     }
                 }
                 TakeOutcome::Refused(wait, used) => {
-                    pace.set_shared_tokens(self.clock.now(), used);
-                    return Err(limit_error(LimitExceeded::Tokens(limit, wait), whose));
+                    window.set_shared_tokens(self.clock.now(), used);
+                    return Err(limit_error(LimitExceeded::Tokens(limit, wait), owner));
                 }
-                // The node's own count, made above, has to do.
+                // The local count above applies alone.
                 TakeOutcome::Unknown => {}
             }
         }
         Ok(())
     }
 
-    /// The call has ended and used so many tokens. The first word counts.
+    /// Ends the call and replaces the estimate by the tokens used. Later calls have no effect.
     pub fn close(&self, used: u64) {
         let now = self.clock.now();
-        for RateAdmission { window: pace, name, local_tokens: tokens, shared_tokens } in self.admissions.lock().drain(..) {
-            pace.release();
+        for RateAdmission { window, name, local_tokens: tokens, shared_tokens } in
+            self.admissions.lock().drain(..)
+        {
+            window.release();
             if let Some((step, counted)) = tokens {
-                pace.correct_tokens(now, step, counted, used);
+                window.correct_tokens(now, step, counted, used);
             }
             if let (Some(shared), Some((step, counted))) = (&self.shared, shared_tokens) {
                 shared.correct(&name, step, counted, used);
@@ -230,17 +255,18 @@ impl Drop for RatePermit {
     }
 }
 
-fn limit_error(excess: LimitExceeded, whose: &str) -> ApiError {
-    let (say, wait) = match excess {
+fn limit_error(exceeded: LimitExceeded, owner: &str) -> ApiError {
+    let (message, wait) = match exceeded {
         LimitExceeded::Requests(limit, wait) => {
-            (format!("this {whose} may make {limit} requests per minute; retry later"), wait)
+            (format!("this {owner} may make {limit} requests per minute; retry later"), wait)
         }
         LimitExceeded::Tokens(limit, wait) => {
-            (format!("this {whose} may use {limit} tokens per minute; retry later"), wait)
+            (format!("this {owner} may use {limit} tokens per minute; retry later"), wait)
         }
-        LimitExceeded::Calls(limit) => {
-            (format!("this {whose} may have {limit} calls running at once; retry shortly"), BUSY_RETRY_AFTER)
-        }
+        LimitExceeded::Calls(limit) => (
+            format!("this {owner} may have {limit} calls running at once; retry shortly"),
+            BUSY_RETRY_AFTER,
+        ),
     };
-    ApiError::new(ErrorKind::RateLimited, say).with_retry_after(wait)
+    ApiError::new(ErrorKind::RateLimited, message).with_retry_after(wait)
 }

@@ -1,4 +1,4 @@
-//! How fast one key, or one account, is used and may be used.
+//! Limits of one key or account, and their use in the last minute.
 
 use ledger::Micros;
 use parking_lot::Mutex;
@@ -8,11 +8,11 @@ use store::RateLimits;
 
 use super::minute_window::MinuteWindow;
 
-/// The pace of one key or account. Behind a lock of its own, like its purse: calls of different
-/// keys never meet here.
+/// Rate window of one key or account. It has its own lock, so that calls of different keys never
+/// contend.
 #[derive(Debug, Default)]
 pub struct RateWindow {
-    /// Whether there is any limit at all; most keys have none and need no lock.
+    /// False for most keys; a call then takes no lock.
     is_limited: AtomicBool,
     state: Mutex<RateState>,
 }
@@ -36,7 +36,7 @@ impl RateState {
     }
 }
 
-/// What other nodes used, as last heard: told to callers, never decided by.
+/// Use by other nodes as last reported. Shown in response headers, never used to refuse a call.
 #[derive(Clone, Copy, Debug, Default)]
 struct RemoteUse {
     used: u64,
@@ -44,12 +44,12 @@ struct RemoteUse {
 }
 
 impl RemoteUse {
-    /// So much was used in all, of which this node used its own.
+    /// Derives it from the total over all nodes, minus this node's own use.
     fn from_total(now: Micros, all: u64, window: &mut MinuteWindow) -> Self {
         Self { used: all.saturating_sub(window.used(now)), reported_at: now }
     }
 
-    /// What of it may still count.
+    /// Returns the use while it is less than a minute old.
     fn current(self, now: Micros) -> u64 {
         if now.saturating_sub(self.reported_at) < MINUTE_MICROS { self.used } else { 0 }
     }
@@ -57,71 +57,80 @@ impl RemoteUse {
 
 const MINUTE_MICROS: Micros = 60_000_000;
 
-/// What a call ran into.
+/// A limit that a call would exceed. The duration is the time to retry after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitExceeded {
-    /// Too many requests in a minute; fewer in so long.
+    /// Requests per minute.
     Requests(u32, Duration),
-    /// Too many tokens in a minute; fewer in so long.
+    /// Tokens per minute.
     Tokens(u32, Duration),
-    /// Too many calls at once.
+    /// Concurrent calls.
     Calls(u32),
 }
 
-/// What of a limit is left.
+/// Remaining part of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemainingLimit {
-    /// The limit.
+    /// Limit per minute, or of concurrent calls.
     pub limit: u64,
-    /// What is left of it now.
+    /// Amount left now.
     pub remaining: u64,
-    /// How long until all of it is there again.
+    /// Time until the whole limit is available again.
     pub reset: Duration,
 }
 
-/// What of the limits is left; `None` where there is no limit.
+/// Remaining limits of a key; `None` where no limit is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemainingLimits {
+    /// Requests per minute.
     pub requests: Option<RemainingLimit>,
+    /// Tokens per minute.
     pub tokens: Option<RemainingLimit>,
+    /// Concurrent calls.
     pub calls: Option<RemainingLimit>,
 }
 
-/// The share of a limit one of so many nodes may use: never nothing, unless nothing is allowed.
+/// Share of a limit that one of `nodes` nodes may use. At least 1 unless the limit is 0.
 fn node_share(limit: u32, nodes: u32) -> u32 {
     (limit / nodes.max(1)).max(limit.min(1))
 }
 
 impl RateWindow {
-    /// A pace with these limits.
+    /// Creates a window with these limits.
     pub fn new(limits: RateLimits) -> Self {
-        let pace = Self::default();
-        pace.set_limits(limits);
-        pace
+        let window = Self::default();
+        window.set_limits(limits);
+        window
     }
 
-    /// Changes the limits. What was counted stays counted.
+    /// Changes the limits. Earlier counts are kept.
     pub fn set_limits(&self, limits: RateLimits) {
         let mut state = self.state.lock();
         state.limits = limits;
         self.is_limited.store(!limits.is_none(), Ordering::Relaxed);
     }
 
-    /// The limits, if there are any.
+    /// Returns the limits, if any is set.
     pub fn limits(&self) -> Option<RateLimits> {
         self.is_limited.load(Ordering::Relaxed).then(|| self.state.lock().limits)
     }
 
-    /// One more call, of which nothing but its being a request is known. Tells the step it is
-    /// counted in. Of calls at once this node may have its share, and of requests as well when
-    /// it cannot ask the others.
-    pub fn admit(&self, now: Micros, nodes: u32, alone: bool) -> Result<Option<i64>, LimitExceeded> {
+    /// Counts a call and returns the step its request is counted in.
+    ///
+    /// This node may use its share of the concurrency limit. Of the request limit it may use all,
+    /// or its share if `alone` says that other nodes cannot be asked.
+    pub fn admit(
+        &self,
+        now: Micros,
+        nodes: u32,
+        alone: bool,
+    ) -> Result<Option<i64>, LimitExceeded> {
         let mut state = self.state.lock();
         let RateState { limits, requests, tokens, running, .. } = &mut *state;
-        if let Some(most) = limits.concurrency
-            && *running >= node_share(most, nodes)
+        if let Some(limit) = limits.concurrency
+            && *running >= node_share(limit, nodes)
         {
-            return Err(LimitExceeded::Calls(most));
+            return Err(LimitExceeded::Calls(limit));
         }
         if let Some(limit) = limits.tpm
             && tokens.used(now) >= u64::from(limit)
@@ -139,35 +148,42 @@ impl RateWindow {
         Ok(counted)
     }
 
-    /// A call has ended.
+    /// Ends a call.
     pub fn release(&self) {
         let mut state = self.state.lock();
         state.running = state.running.saturating_sub(1);
     }
 
-    /// A call that was let in here was refused elsewhere: it counts as never made.
+    /// Takes back an admission that another window or the shared count refused.
     pub fn cancel(&self, now: Micros, step: Option<i64>) {
         self.state.lock().cancel(now, step);
     }
 
-    /// All nodes together made so many requests in the last minute.
+    /// Records the requests of all nodes in the last minute.
     pub fn set_shared_requests(&self, now: Micros, all: u64) {
         let mut state = self.state.lock();
         let RateState { requests, remote_requests: requests_elsewhere, .. } = &mut *state;
         *requests_elsewhere = RemoteUse::from_total(now, all, requests);
     }
 
-    /// All nodes together used so many tokens in the last minute.
+    /// Records the tokens of all nodes in the last minute.
     pub fn set_shared_tokens(&self, now: Micros, all: u64) {
         let mut state = self.state.lock();
         let RateState { tokens, remote_tokens: tokens_elsewhere, .. } = &mut *state;
         *tokens_elsewhere = RemoteUse::from_total(now, all, tokens);
     }
 
-    /// Whether a call that was let in is within this node's share of requests, now that the others
-    /// cannot be asked. If not, it counts as never made from this very moment: of many that look at
-    /// once no more are refused than have to be.
-    pub fn check_share(&self, now: Micros, nodes: u32, step: Option<i64>) -> Result<(), LimitExceeded> {
+    /// Checks an admitted call against this node's share of requests, after the shared count became
+    /// unreachable.
+    ///
+    /// An excess call is taken back under the same lock, so that concurrent checks refuse no more
+    /// calls than necessary.
+    pub fn check_share(
+        &self,
+        now: Micros,
+        nodes: u32,
+        step: Option<i64>,
+    ) -> Result<(), LimitExceeded> {
         let mut state = self.state.lock();
         let Some(limit) = state.limits.rpm else { return Ok(()) };
         let allowed = u64::from(node_share(limit, nodes));
@@ -179,8 +195,10 @@ impl RateWindow {
         Err(LimitExceeded::Requests(limit, wait))
     }
 
-    /// Counts the tokens a call will use, by estimate. More than a minute's worth is counted as a
-    /// minute's worth, lest it could never run. Tells the step and what was counted.
+    /// Counts an estimate of the call's tokens. Returns the step and the amount counted.
+    ///
+    /// An estimate above the limit is counted as the limit, because the call could never run
+    /// otherwise.
     pub fn count_tokens(
         &self,
         now: Micros,
@@ -198,19 +216,25 @@ impl RateWindow {
         }
     }
 
-    /// What a call really used, in place of the estimate.
+    /// Replaces an estimate by the tokens used.
     pub fn correct_tokens(&self, now: Micros, step: i64, from: u64, to: u64) {
         self.state.lock().tokens.correct(now, step, from, to);
     }
 
-    /// What of the limits is left.
+    /// Returns the remaining limits.
     pub fn remaining(&self, now: Micros) -> RemainingLimits {
         if !self.is_limited.load(Ordering::Relaxed) {
             return RemainingLimits::default();
         }
         let mut state = self.state.lock();
-        let RateState { limits, requests, tokens, running, remote_requests: requests_elsewhere, remote_tokens: tokens_elsewhere } =
-            &mut *state;
+        let RateState {
+            limits,
+            requests,
+            tokens,
+            running,
+            remote_requests: requests_elsewhere,
+            remote_tokens: tokens_elsewhere,
+        } = &mut *state;
         let left = |window: &mut MinuteWindow, elsewhere: RemoteUse, limit: u32| {
             let limit = u64::from(limit);
             let used = window.used(now).saturating_add(elsewhere.current(now));
@@ -230,7 +254,7 @@ impl RateWindow {
 }
 
 impl RemainingLimits {
-    /// The tighter of each.
+    /// Returns the tighter of each pair of limits.
     pub fn tighter(self, other: Self) -> Self {
         let tighter = |a: Option<RemainingLimit>, b: Option<RemainingLimit>| match (a, b) {
             (Some(a), Some(b)) => Some(if b.remaining < a.remaining { b } else { a }),
@@ -250,22 +274,22 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn of_many_that_find_themselves_alone_at_once_the_share_stays() {
+    fn concurrent_checks_keep_exactly_the_share() {
         for round in 0..200 {
-            let pace = RateWindow::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
+            let window = RateWindow::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
             let now = round * MINUTE_MICROS;
-            let steps: Vec<_> = (0..30).map(|_| pace.admit(now, 3, false).unwrap()).collect();
+            let steps: Vec<_> = (0..30).map(|_| window.admit(now, 3, false).unwrap()).collect();
             let begin = Barrier::new(6);
             let stay = |steps: &[Option<i64>]| {
                 begin.wait();
-                steps.iter().filter(|step| pace.check_share(now, 3, **step).is_ok()).count()
+                steps.iter().filter(|step| window.check_share(now, 3, **step).is_ok()).count()
             };
             let stayed: usize = std::thread::scope(|scope| {
                 let all: Vec<_> = steps.chunks(5).map(|some| scope.spawn(|| stay(some))).collect();
                 all.into_iter().map(|one| one.join().unwrap()).sum()
             });
             assert_eq!(stayed, 10);
-            assert!(pace.admit(now, 3, true).is_err());
+            assert!(window.admit(now, 3, true).is_err());
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What nodes tell each other through Valkey: how much of a limit is used, and that keys changed.
+//! Counts and key changes that nodes share through Valkey.
 //!
-//! Hints, never money. Valkey may be away, slow, full or hold something else under our names: then
-//! each node keeps to its share of a limit, and news of keys come by polling alone.
+//! The shared counts are hints and never decide about money. If Valkey is unreachable, slow, full
+//! or holds foreign values, each node applies its share of a limit and finds changed keys by
+//! polling.
 
 use futures_util::StreamExt as _;
 use ledger::{Clock, Micros};
@@ -13,58 +14,61 @@ use std::time::Duration;
 
 use config::ValkeySettings;
 
-/// How long Valkey is left alone after it failed to answer.
+/// Pause after a failed request before Valkey is asked again.
 const RETRY_PAUSE_MICROS: Micros = 1_000_000;
-/// How often a node says that it is there, and when it is taken for gone.
+/// Interval of node heartbeats, and the age at which a silent node is dropped.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const NODE_TIMEOUT_SECONDS: i64 = 10;
-/// The seconds in which a count counts.
 const WINDOW_SECONDS: i64 = 60;
-/// Whoever changed a key says so here.
+/// Channel on which nodes announce changed keys.
 const KEYS_CHANNEL: &str = "portunus:keys";
 const NODES_KEY: &str = "portunus:nodes";
 
-/// The connection to Valkey.
+/// Connection to Valkey.
 pub struct SharedLimits {
     clock: Arc<dyn Clock>,
     client: Client,
     manager: ConnectionManager,
     take_script: Script,
-    /// How long a call may wait for Valkey.
+    /// Time limit for a request on the path of a call.
     timeout: Duration,
     node: String,
-    /// How many nodes there were when last heard.
+    /// Node count of the last heartbeat.
     nodes: AtomicU32,
-    /// Until when Valkey is not asked.
+    /// Time in microseconds until which Valkey is not asked.
     paused_until: AtomicI64,
 }
 
-/// What is asked of the other nodes.
+/// An amount to count against a shared limit.
 pub struct SharedTake<'a> {
-    /// Whose limit.
+    /// Name of the key or account.
     pub owner: &'a str,
-    /// Which limit.
+    /// `rpm` or `tpm`.
     pub limit_name: &'static str,
-    /// How much of it.
+    /// Amount to add.
     pub amount: u64,
-    /// All of it.
+    /// Limit per minute over all nodes.
     pub limit: u32,
 }
 
-/// What they say.
+/// Result of counting against a shared limit.
 pub enum TakeOutcome {
-    /// It fits and is counted, in that step; so much is used now.
+    /// The amount was counted in this step. The second value is the total in use.
     Allowed(i64, u64),
-    /// It does not fit, so much being used; it may in so long.
+    /// The amount does not fit. Holds the time to retry after, and the total in use.
     Refused(Duration, u64),
-    /// They cannot be asked.
+    /// Valkey is unreachable.
     Unknown,
 }
 
 impl SharedLimits {
-    /// A connection to be made when it is first needed.
-    pub fn open(valkey: &ValkeySettings, node: String, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Self>> {
-        let ValkeySettings { url, timeout: patience } = valkey;
+    /// Creates a connection that is opened on first use.
+    pub fn open(
+        valkey: &ValkeySettings,
+        node: String,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let ValkeySettings { url, timeout } = valkey;
         let client = Client::open(url.as_str())?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
@@ -77,91 +81,95 @@ impl SharedLimits {
             client,
             manager,
             take_script: Script::new(include_str!("take.lua")),
-            timeout: *patience,
+            timeout: *timeout,
             node,
             nodes: AtomicU32::new(1),
             paused_until: AtomicI64::new(0),
         }))
     }
 
-    /// How many nodes there are, as far as is known.
+    /// Returns the last known number of nodes, at least 1.
     pub fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed).max(1)
     }
 
-    /// Whether Valkey failed to answer a moment ago.
+    /// Returns true if Valkey recently failed to answer.
     pub fn is_unreachable(&self) -> bool {
         self.clock.now() < self.paused_until.load(Ordering::Relaxed)
     }
 
-    /// Counts an amount against a limit all nodes share.
+    /// Counts an amount against a limit that all nodes share.
     pub async fn take(&self, ask: &SharedTake<'_>) -> TakeOutcome {
-        let SharedTake { owner: name, limit_name: what, amount, limit } = ask;
+        let SharedTake { owner, limit_name, amount, limit } = ask;
         let mut manager = self.manager.clone();
-        let mut invocation = self.take_script.key(format!("portunus:{what}:{name}"));
+        let mut invocation = self.take_script.key(format!("portunus:{limit_name}:{owner}"));
         invocation.arg(*amount).arg(*limit);
-        let asked =
+        let answered =
             tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
-        let told: Result<(i64, i64, u64), _> = match asked {
-            Ok(told) => told,
+        let reply: Result<(i64, i64, u64), _> = match answered {
+            Ok(reply) => reply,
             Err(_) => return self.pause("no answer in time"),
         };
-        match told {
+        match reply {
             Ok((1, step, used)) => TakeOutcome::Allowed(step, used),
-            Ok((_, millis, used)) => {
-                TakeOutcome::Refused(Duration::from_millis(u64::try_from(millis).unwrap_or(1)), used)
-            }
+            Ok((_, millis, used)) => TakeOutcome::Refused(
+                Duration::from_millis(u64::try_from(millis).unwrap_or(1)),
+                used,
+            ),
             Err(e) => self.pause(&e.to_string()),
         }
     }
 
     fn pause(&self, why: &str) -> TakeOutcome {
         let now = self.clock.now();
-        let before = self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
+        let before =
+            self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
         if before.saturating_add(RETRY_PAUSE_MICROS) < now {
             tracing::warn!(
                 nodes = self.nodes(),
-                "Valkey does not answer ({why}); limits are kept by each node for its share"
+                "Valkey does not answer ({why}); each node applies its share of the limits"
             );
         }
         TakeOutcome::Unknown
     }
 
-    /// Puts what was really used in place of an estimate, behind the caller's back.
-    pub fn correct(self: &Arc<Self>, name: &str, step: i64, from: u64, to: u64) {
+    /// Replaces an estimate by the tokens used, in a background task.
+    pub fn correct(self: &Arc<Self>, owner: &str, step: i64, from: u64, to: u64) {
         let difference = i128::from(to) - i128::from(from);
         let Ok(difference) = i64::try_from(difference) else { return };
-        // Written after its minute, it would bring back what is swept already.
+        // A write after its minute would recreate a step that has been swept.
         let over = step.saturating_add(WINDOW_SECONDS) <= self.clock.now() / 1_000_000;
         if difference == 0 || over || self.is_unreachable() {
             return;
         }
-        let (shared, name) = (Arc::clone(self), format!("portunus:tpm:{name}"));
+        let (shared, owner) = (Arc::clone(self), format!("portunus:tpm:{owner}"));
         tokio::spawn(async move {
             let mut manager = shared.manager.clone();
             let mut pipe = redis::pipe();
-            pipe.cmd("HINCRBY").arg(&name).arg(step).arg(difference).ignore();
-            pipe.cmd("EXPIRE").arg(&name).arg(WINDOW_SECONDS + 2).ignore();
+            pipe.cmd("HINCRBY").arg(&owner).arg(step).arg(difference).ignore();
+            pipe.cmd("EXPIRE").arg(&owner).arg(WINDOW_SECONDS + 2).ignore();
             let corrected = pipe.query_async::<()>(&mut manager);
-            // Lost, it is an estimate that stays.
+            // If it fails, the estimate stays.
             let _ = tokio::time::timeout(HEARTBEAT_INTERVAL, corrected).await;
         });
     }
 
-    /// Tells all nodes that keys changed.
+    /// Announces changed keys to all nodes.
     pub async fn publish_key_change(&self) {
         let mut manager = self.manager.clone();
         let mut command = redis::cmd("PUBLISH");
         command.arg(KEYS_CHANNEL).arg(&self.node);
-        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager)).await {
+        match tokio::time::timeout(HEARTBEAT_INTERVAL, command.query_async::<i64>(&mut manager))
+            .await
+        {
             Ok(Ok(_)) => {}
-            // They poll; it only takes a second longer.
-            Ok(Err(e)) => tracing::debug!("news of keys could not be told: {e}"),
-            Err(_) => tracing::debug!("news of keys could not be told in time"),
+            // Nodes also poll, so a lost message delays the change by a second.
+            Ok(Err(e)) => tracing::debug!("a key change could not be announced: {e}"),
+            Err(_) => tracing::debug!("a key change could not be announced in time"),
         }
     }
 
-    /// Says once a second that this node is there, and hears how many there are.
+    /// Sends a heartbeat every second and reads the number of nodes.
     pub async fn run_heartbeat(&self) {
         let script = Script::new(include_str!("beat.lua"));
         loop {
@@ -176,18 +184,18 @@ impl SharedLimits {
         }
     }
 
-    /// Listens for news of keys for ever; `heard` is called for each, and whenever the connection
-    /// is new, since some may have been missed.
-    pub async fn listen_for_key_changes<F: Future<Output = ()>>(&self, heard: impl Fn() -> F) {
+    /// Calls `on_change` for every announced key change, and after every reconnect because messages
+    /// may have been missed. Never returns.
+    pub async fn listen_for_key_changes<F: Future<Output = ()>>(&self, on_change: impl Fn() -> F) {
         loop {
-            if let Ok(Ok(mut news)) =
+            if let Ok(Ok(mut pubsub)) =
                 tokio::time::timeout(HEARTBEAT_INTERVAL, self.client.get_async_pubsub()).await
-                && news.subscribe(KEYS_CHANNEL).await.is_ok()
+                && pubsub.subscribe(KEYS_CHANNEL).await.is_ok()
             {
-                heard().await;
-                let mut messages = news.on_message();
+                on_change().await;
+                let mut messages = pubsub.on_message();
                 while messages.next().await.is_some() {
-                    heard().await;
+                    on_change().await;
                 }
             }
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;

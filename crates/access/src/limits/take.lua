@@ -1,5 +1,5 @@
--- Counts an amount against a limit over the last minute, in steps of a second, on the server's own
--- clock. Answers {1, step, used} when it fits, else {0, milliseconds until it would, used}.
+-- Counts an amount against a limit over the last minute, in steps of a second, on the server's
+-- clock. Returns {1, step, used} if it fits, else {0, milliseconds until it would fit, used}.
 local time = redis.call('TIME')
 local now = tonumber(time[1])
 local amount, limit = tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -1,50 +1,53 @@
-//! The audit log, a page at a time.
+//! `GET /api/admin/audit`: the audit log in pages.
 
 use axum::response::Response;
 use canon::ApiError;
 use serde_json::{Value, json};
-use store::{AuditRecord, AuditFilter};
+use store::{AuditFilter, AuditRecord};
 
 use super::usage::{query_value, query_values};
-use super::{require_admin, store_fault, invalid_field, rfc3339};
+use super::{invalid_field, require_admin, rfc3339, store_fault};
 use crate::request::ApiRequest;
 
-/// Changes, newest first: `limit`, `actor`, `action`, `since`, `until`, and `before`, the `next` of
-/// the page before.
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let wishes = query_values(&asked);
-    let most = match query_value(&wishes, "limit") {
+/// Lists changes, newest first. Query: `limit`, `actor`, `action`, `since`, `until`, and `before`,
+/// which is the `next` of the previous page.
+pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let query = query_values(&incoming);
+    let limit = match query_value(&query, "limit") {
         None => 100,
         Some(text) => match text.parse::<u32>() {
             Ok(limit) if (1..=1_000).contains(&limit) => limit,
             _ => return Err(invalid_field("limit", "write a whole number from 1 to 1000")),
         },
     };
-    let moment = |name: &'static str| match query_value(&wishes, name) {
+    let moment = |name: &'static str| match query_value(&query, name) {
         None => Ok(None),
         Some(text) => match text.parse::<jiff::Timestamp>() {
             Ok(at) => Ok(Some(at.as_microsecond())),
             Err(_) => Err(invalid_field(name, "write a moment, such as 2026-03-12T00:00:00Z")),
         },
     };
-    let before = match query_value(&wishes, "before") {
+    let before = match query_value(&query, "before") {
         None => None,
         Some(text) => {
             let parts = text.split_once('~');
             let parts = parts.and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
-            Some(parts.ok_or_else(|| invalid_field("before", "write the `next` of another answer"))?)
+            Some(
+                parts
+                    .ok_or_else(|| invalid_field("before", "write the `next` of another answer"))?,
+            )
         }
     };
     let filter = AuditFilter {
-        actor: query_value(&wishes, "actor"),
-        action: query_value(&wishes, "action"),
+        actor: query_value(&query, "actor"),
+        action: query_value(&query, "action"),
         since: moment("since")?,
         until: moment("until")?,
         before,
     };
-    let audits = asked.state.store.audits_of(&filter, most).await.map_err(store_fault)?;
-    let full = u32::try_from(audits.len()) == Ok(most);
+    let audits = incoming.state.store.audits_of(&filter, limit).await.map_err(store_fault)?;
+    let full = u32::try_from(audits.len()) == Ok(limit);
     let next = audits.last().filter(|_| full).map(|last| format!("{}~{}", last.at, last.id));
     let data: Vec<Value> = audits.iter().map(audit_json).collect();
     let value = json!({ "success": true, "total": data.len(), "data": data, "next": next });

@@ -1,16 +1,16 @@
-//! How a change of providers and models is made: on the state that was seen, after the whole was
-//! judged, one at a time.
+//! Changes of the stored configuration: one at a time, on the latest revision, and only if the
+//! result is valid.
 
 use canon::{ApiError, ErrorKind};
 use std::sync::Arc;
 use store::ConfigChange;
 use tokio::sync::MutexGuard;
 
-use super::{store_fault, invalid_field};
+use super::{invalid_field, store_fault};
 use crate::state::ApiState;
-use config::{Config, EntryName, CheckMode, MergedConfig, StoredEntries, FieldError};
+use config::{CheckMode, Config, EntryName, FieldError, MergedConfig, StoredEntries};
 
-/// What is stored, as a change sees it. While it lives, this node makes no other change.
+/// A change in progress. While it lives, this node starts no other change.
 pub(super) struct ConfigEdit<'a> {
     pub(super) stored: Arc<StoredEntries>,
     _turn: MutexGuard<'a, ()>,
@@ -18,40 +18,51 @@ pub(super) struct ConfigEdit<'a> {
 
 impl<'a> ConfigEdit<'a> {
     pub(super) async fn begin(state: &'a ApiState) -> Result<Self, ApiError> {
-        let turn = state.admin.stored.change_lock.lock().await;
+        let guard = state.admin.stored.change_lock.lock().await;
         state.admin.refresh_stored_config().await.map_err(store_fault)?;
-        Ok(Self { stored: state.admin.current_config().1, _turn: turn })
+        Ok(Self { stored: state.admin.current_config().1, _turn: guard })
     }
 
-    /// Makes the changes, and serves by them.
-    pub(super) async fn commit(&self, state: &ApiState, changes: &[ConfigChange]) -> Result<(), ApiError> {
+    /// Stores the changes and installs the resulting configuration.
+    pub(super) async fn commit(
+        &self,
+        state: &ApiState,
+        changes: &[ConfigChange],
+    ) -> Result<(), ApiError> {
         if state.admin.change_stored_config(&self.stored, changes).await.map_err(store_fault)? {
             return Ok(());
         }
-        Err(ApiError::new(ErrorKind::PreconditionFailed, "somebody else made a change at this moment; try again"))
+        Err(ApiError::new(
+            ErrorKind::PreconditionFailed,
+            "another change was made at the same time; try again",
+        ))
     }
 }
 
-/// What the next state comes to, if it brings nothing into trouble that was in none.
+/// Validates the next configuration. It must add no issue to any entry.
 pub(super) fn validate_change(
     config: &Config,
-    seen: &StoredEntries,
+    current: &StoredEntries,
     next: &StoredEntries,
     about: &EntryName,
 ) -> Result<MergedConfig, ApiError> {
-    let judge = |stored: &StoredEntries| {
-        config.validate(stored, CheckMode::Validate).map_err(|why| ApiError::internal(why.to_string()))
+    let validate = |stored: &StoredEntries| {
+        config
+            .validate(stored, CheckMode::Validate)
+            .map_err(|why| ApiError::internal(why.to_string()))
     };
-    let after = judge(next)?;
+    let after = validate(next)?;
     if let Some(why) = after.issues.get(about) {
         return Err(match why.split_once(": ") {
             Some((field, why)) if !field.contains(' ') => invalid_field(field, why),
             _ => ApiError::invalid("", why.clone()),
         });
     }
-    let before = judge(seen)?.issues;
+    let before = validate(current)?.issues;
     match after.issues.iter().find(|(entry, why)| before.get(entry) != Some(why)) {
-        Some((entry, why)) => Err(ApiError::invalid("", format!("this would break {entry}: {why}"))),
+        Some((entry, why)) => {
+            Err(ApiError::invalid("", format!("this would break {entry}: {why}")))
+        }
         None => Ok(after),
     }
 }

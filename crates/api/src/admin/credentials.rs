@@ -1,4 +1,5 @@
-//! Credentials of stored providers: given once, sealed, never shown again; and whether they work.
+//! Credentials of stored providers: add, delete, check. A credential is sealed on arrival and never
+//! shown again.
 
 use axum::response::Response;
 use canon::{ApiError, WireFormat};
@@ -9,39 +10,45 @@ use std::time::{Duration, Instant};
 use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential};
 use upstream::{Provider, SendOptions};
 
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
-use super::providers::{PATH_PREFIX, require_changeable, provider_json};
-use super::{require_admin, read_body, path_id, invalid_field, not_found, write_audit, entity_response, rfc3339, check_if_match};
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::providers::{PATH_PREFIX, provider_json, require_changeable};
+use super::{
+    check_if_match, entity_response, invalid_field, not_found, path_id, read_body, require_admin,
+    rfc3339, write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use config::{EntryName, RawAuth, StoredEntries, StoredAuth, auth_from_json, auth_from_secret};
+use config::{EntryName, RawAuth, StoredAuth, StoredEntries, auth_from_json, auth_from_secret};
 
-/// The most credentials of one provider.
+/// Maximum number of credentials of one provider.
 const MAX_CREDENTIALS: usize = 100;
-/// How long a provider may take to show that a credential works.
+/// Time a provider may take to answer the check of a credential.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A credential as it was sent. Never printed.
+/// Credential as sent by the caller. It has no `Debug`, so it cannot be logged.
 pub(super) struct NewCredential {
     name: String,
     auth: SentAuth,
 }
 
 enum SentAuth {
-    /// The provider's usual way.
+    /// The provider's usual kind of authentication.
     Value(Value),
     Auth(Value),
 }
 
 impl NewCredential {
-    /// Read by hand: what a reader of types says of a wrong value repeats it.
+    /// Parses by hand, because a serde error would repeat the secret.
     fn parse(sent: &Value) -> Result<Self, ApiError> {
         let Value::Object(fields) = sent else {
             return Err(invalid_field("credentials", "each must be an object with name and value"));
         };
         let known = ["name", "value", "auth"];
         if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
-            return Err(invalid_field(unknown.clone(), "is not known; write name and value, or auth"));
+            return Err(invalid_field(
+                unknown.clone(),
+                "is not known; write name and value, or auth",
+            ));
         }
         let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().trim();
         if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
@@ -75,18 +82,19 @@ impl NewCredential {
     }
 }
 
-/// Credentials on their way into the store. To be kept until they are there.
+/// Sealed credentials ready to be stored. The sealer is held until they are stored, so that no
+/// re-keying happens in between.
 pub(super) struct SealedCredentials<'a> {
     pub(super) rows: Vec<StoredCredential>,
     pub(super) auths: Vec<StoredAuth>,
     _sealer: Option<SecretSealer<'a>>,
 }
 
-/// Seals credentials for a provider that is in that place.
+/// Seals credentials for a provider. `address_key` is the address the secrets may be sent to.
 pub(super) async fn seal_credentials<'a>(
     state: &'a ApiState,
     provider: (&str, Option<&str>),
-    place: &str,
+    address_key: &str,
     given: Vec<NewCredential>,
 ) -> Result<SealedCredentials<'a>, ApiError> {
     let mut sealing = SealedCredentials { rows: Vec::new(), auths: Vec::new(), _sealer: None };
@@ -102,7 +110,7 @@ pub(super) async fn seal_credentials<'a>(
             id: uuid::Uuid::now_v7().to_string(),
             provider_id: provider.0.to_owned(),
             name,
-            place: place.to_owned(),
+            place: address_key.to_owned(),
             sealed: SealedSecret { by: String::new(), bytes: Vec::new() },
             created: state.clock().now(),
         };
@@ -120,93 +128,104 @@ pub(super) async fn seal_credentials<'a>(
     Ok(sealing)
 }
 
-pub(crate) async fn add(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let name = path_id(&asked, PATH_PREFIX, "/credentials");
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn add(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let name = path_id(&incoming, PATH_PREFIX, "/credentials");
+    let ApiRequest { state, request, .. } = incoming;
     let headers = request.headers().clone();
-    // Read before it is this change's turn: a slow caller holds up nobody else.
+    // Reads the body before taking the lock, so that a slow caller does not block other changes.
     let sent: Map<String, Value> = read_body(request).await?;
-    let seen = ConfigEdit::begin(&state).await?;
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
     require_changeable(&config, &name)?;
-    let Some(provider) = seen.stored.providers.get(&name) else {
+    let Some(provider) = edit.stored.providers.get(&name) else {
         let known = config.providers.iter().any(|live| live.name == name);
         return Err(match known || catalog::ModelDirectory::embedded().provider(&name).is_some() {
-            true => ApiError::invalid("", format!("`{name}` is not stored; PUT {PATH_PREFIX}{name} first")),
+            true => ApiError::invalid(
+                "",
+                format!("`{name}` is not stored; PUT {PATH_PREFIX}{name} first"),
+            ),
             false => not_found("provider"),
         });
     };
-    check_if_match(&headers, &provider_json(&config, &seen.stored, &name).unwrap_or_default())?;
+    check_if_match(&headers, &provider_json(&config, &edit.stored, &name).unwrap_or_default())?;
     let given = NewCredential::parse(&Value::Object(sent))?;
     if provider.credentials.len() >= MAX_CREDENTIALS {
-        return Err(invalid_field("name", format!("there are {MAX_CREDENTIALS} already; delete one first")));
+        return Err(invalid_field(
+            "name",
+            format!("there are {MAX_CREDENTIALS} already; delete one first"),
+        ));
     }
     let like = provider.raw.as_ref().ok().and_then(|raw| raw.like.clone());
-    let sealing = seal_credentials(&state, (&name, like.as_deref()), &provider.address_key(), vec![given]).await?;
-    let mut next = StoredEntries::clone(&seen.stored);
+    let sealing =
+        seal_credentials(&state, (&name, like.as_deref()), &provider.address_key(), vec![given])
+            .await?;
+    let mut next = StoredEntries::clone(&edit.stored);
     if let Some(provider) = next.providers.get_mut(&name) {
         provider.credentials.extend(sealing.auths.iter().cloned());
     }
-    validate_change(&config, &seen.stored, &next, &EntryName::Provider(name.clone()))?;
+    validate_change(&config, &edit.stored, &next, &EntryName::Provider(name.clone()))?;
     let changes: Vec<ConfigChange> = sealing.rows.iter().cloned().map(ConfigChange::Give).collect();
-    seen.commit(&state, &changes).await?;
+    edit.commit(&state, &changes).await?;
     let row = sealing.rows.first().ok_or_else(|| not_found("credential"))?;
-    write_audit(&state, &who, "credential.add", &name, &format!("{} ({})", row.name, row.id)).await;
+    write_audit(&state, &caller, "credential.add", &name, &format!("{} ({})", row.name, row.id))
+        .await;
     let value = json!({ "id": row.id, "name": row.name, "added": rfc3339(row.created) });
     Ok(entity_response(StatusCode::CREATED, &value))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let path = path_id(&asked, PATH_PREFIX, "");
+pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let path = path_id(&incoming, PATH_PREFIX, "");
     let (name, id) = path.split_once("/credentials/").unwrap_or((path.as_str(), ""));
-    let state = asked.state;
-    let seen = ConfigEdit::begin(&state).await?;
+    let state = incoming.state;
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
     require_changeable(&config, name)?;
-    let provider = seen.stored.providers.get(name);
+    let provider = edit.stored.providers.get(name);
     let own = provider.and_then(|own| own.credentials.iter().find(|one| one.id == id));
     let own = own.ok_or_else(|| not_found("credential"))?;
-    let now = provider_json(&config, &seen.stored, name).unwrap_or_default();
-    check_if_match(asked.request.headers(), &now)?;
-    seen.commit(&state, &[ConfigChange::Take(id.to_owned())]).await?;
-    write_audit(&state, &who, "credential.delete", name, &format!("{} ({id})", own.name)).await;
+    let now = provider_json(&config, &edit.stored, name).unwrap_or_default();
+    check_if_match(incoming.request.headers(), &now)?;
+    edit.commit(&state, &[ConfigChange::Take(id.to_owned())]).await?;
+    write_audit(&state, &caller, "credential.delete", name, &format!("{} ({id})", own.name)).await;
     let value = json!({ "success": true, "id": id, "name": own.name, "deleted": true });
     Ok(relay::json_response(value.to_string()))
 }
 
-/// Asks a provider with each of its credentials for something that costs nothing.
-pub(crate) async fn check(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let name = path_id(&asked, PATH_PREFIX, "/check");
-    let state = asked.state;
+/// Checks every credential of a provider with a request that costs nothing.
+pub(crate) async fn check(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let name = path_id(&incoming, PATH_PREFIX, "/check");
+    let state = incoming.state;
     state.admin.refresh_stored_config().await.map_err(super::store_fault)?;
     let (config, stored) = state.admin.current_config();
     let shown = provider_json(&config, &stored, &name).ok_or_else(|| not_found("provider"))?;
     let live = config.providers.iter().find(|live| live.name == name);
-    let ways = config.endpoints.get(&name).cloned().unwrap_or_default();
+    let endpoints = config.endpoints.get(&name).cloned().unwrap_or_default();
     let credentials = shown.get("credentials").and_then(Value::as_array);
     let credentials = credentials.map(Vec::as_slice).unwrap_or_default();
     let mut results = Vec::new();
-    // The places of the provider that serves are those of the credentials that can be used.
-    let mut place = 0;
+    // Credential slots of the live provider count only credentials that can be used.
+    let mut slot = 0;
     for credential in credentials {
         let trouble = credential.get("trouble").and_then(Value::as_str);
         let found = match (live, trouble) {
             (Some(live), None) => {
-                place += 1;
-                check_credential(live, &ways, place - 1).await
+                slot += 1;
+                check_credential(live, &endpoints, slot - 1).await
             }
-            (None, None) => CheckResult::failed("the provider does not serve; see its trouble".to_owned()),
+            (None, None) => {
+                CheckResult::failed("the provider does not serve; see its trouble".to_owned())
+            }
             (_, Some(trouble)) => CheckResult::failed(trouble.to_owned()),
         };
         results.push(found.to_json(Some(credential)));
     }
     if let (Some(live), true) = (live, credentials.is_empty()) {
-        results.push(check_credential(live, &ways, 0).await.to_json(None));
+        results.push(check_credential(live, &endpoints, 0).await.to_json(None));
     }
-    write_audit(&state, &who, "provider.check", &name, "").await;
+    write_audit(&state, &caller, "provider.check", &name, "").await;
     Ok(super::list_response(results))
 }
 
@@ -218,28 +237,37 @@ struct CheckResult {
 }
 
 impl CheckResult {
-    const fn failed(say: String) -> Self {
-        Self { ok: false, status: None, elapsed: None, message: say }
+    const fn failed(message: String) -> Self {
+        Self { ok: false, status: None, elapsed: None, message }
     }
 
     fn to_json(self, credential: Option<&Value>) -> Value {
         let part = |name: &str| credential.and_then(|credential| credential.get(name));
         json!({
             "credential": part("id"), "name": part("name"), "ok": self.ok, "status": self.status,
-            "took_ms": self.elapsed.map(|took| took.as_millis()), "say": self.message,
+            "took_ms": self.elapsed.map(|elapsed| elapsed.as_millis()), "say": self.message,
         })
     }
 }
 
-/// One request for the list of models. Of the answer only the status is looked at.
-async fn check_credential(provider: &Provider, ways: &Endpoints, credential: usize) -> CheckResult {
-    let Some((origin, path)) =
-        provider.formats.iter().find_map(|origin| Some((*origin, model_list_path(ways, *origin)?)))
+/// Requests the list of models and judges only the status of the answer.
+async fn check_credential(
+    provider: &Provider,
+    endpoints: &Endpoints,
+    credential: usize,
+) -> CheckResult {
+    let Some((origin, path)) = provider
+        .formats
+        .iter()
+        .find_map(|origin| Some((*origin, model_list_path(endpoints, *origin)?)))
     else {
-        return CheckResult::failed("it has no list of models to try this on; try a call".to_owned());
+        return CheckResult::failed(
+            "the provider has no model list to check with; try a call".to_owned(),
+        );
     };
     let mut headers = HeaderMap::new();
-    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default() {
+    for (name, value) in dialects::get(origin).map(|own| own.request_headers()).unwrap_or_default()
+    {
         headers.insert(*name, HeaderValue::from_static(value));
     }
     let how = SendOptions {
@@ -248,33 +276,35 @@ async fn check_credential(provider: &Provider, ways: &Endpoints, credential: usi
         connect: provider.timeouts.connect,
         first_byte: provider.timeouts.first_byte.min(CHECK_TIMEOUT),
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = provider.get(&path, headers, &how).await;
-    let took = Some(begun.elapsed());
+    let elapsed = Some(started.elapsed());
     match answer {
         Ok(answer) => {
             let status = answer.status;
-            let (ok, say) = match status {
+            let (ok, message) = match status {
                 200..=299 => (true, "it works".to_owned()),
                 401 | 403 => (false, "the credential is refused".to_owned()),
-                404 | 405 => {
-                    (false, "it answers, but has no list of models; try a call".to_owned())
-                }
+                404 | 405 => (false, "it answers, but has no model list; try a call".to_owned()),
                 _ => (false, format!("it answers with status {status}")),
             };
-            CheckResult { ok, status: Some(status), elapsed: took, message: say }
+            CheckResult { ok, status: Some(status), elapsed, message }
         }
-        Err(fault) => CheckResult { ok: false, status: None, elapsed: took, message: fault.message().to_owned() },
+        Err(fault) => {
+            CheckResult { ok: false, status: None, elapsed, message: fault.message().to_owned() }
+        }
     }
 }
 
-/// Where a provider lists its models: beside where it is called in that format.
-fn model_list_path(ways: &Endpoints, origin: WireFormat) -> Option<String> {
+/// Returns the path of a provider's model list, derived from its call path in that format.
+fn model_list_path(endpoints: &Endpoints, origin: WireFormat) -> Option<String> {
     let usual = match origin {
-        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => "/v1/models",
+        WireFormat::Chat | WireFormat::Responses | WireFormat::Messages | WireFormat::Images => {
+            "/v1/models"
+        }
         WireFormat::Native => "/v1beta/models",
     };
-    let Some(own) = ways.path(origin) else { return Some(usual.to_owned()) };
+    let Some(own) = endpoints.path(origin) else { return Some(usual.to_owned()) };
     let (path, query) = match own.whole.split_once('?') {
         Some((path, query)) => (path, format!("?{query}")),
         None => (own.whole.as_str(), String::new()),

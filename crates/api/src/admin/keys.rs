@@ -1,4 +1,4 @@
-//! Keys of all accounts: list, create, change, rotate, revoke.
+//! `/api/admin/keys`: list, create, change, rotate, revoke.
 
 use ::admin::{KeyChange, KeyDraft};
 use access::keys::key_json;
@@ -10,14 +10,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
-use super::{actor, store_fault, read_body, admin_fault, path_id, if_match, invalid_field, not_found, sent, entity_response};
+use super::{
+    actor, admin_fault, entity_response, if_match, invalid_field, not_found, path_id, read_body,
+    sent, store_fault,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 const PATH_PREFIX: &str = "/api/admin/keys/";
 
-/// The body of a new key or of a change. A field that is left out stays as it is.
+/// Body of a new key or of a change. An absent field stays unchanged.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyBody {
@@ -25,7 +28,7 @@ struct KeyBody {
     account_id: Option<String>,
     #[serde(default)]
     name: Option<String>,
-    /// `call` or `admin`; a key keeps it for good.
+    /// `call` or `admin`. The scope of a key never changes.
     #[serde(default)]
     scope: Option<String>,
     /// `null` is unlimited.
@@ -33,7 +36,7 @@ struct KeyBody {
     cap_usd: Option<Option<String>>,
     #[serde(default)]
     models: Option<Vec<String>>,
-    /// Life from now, such as `30d`; `null` is for ever.
+    /// Lifetime from now, such as `30d`; `null` is unlimited.
     #[serde(default, deserialize_with = "sent")]
     expires_in: Option<Option<String>>,
     #[serde(default)]
@@ -117,47 +120,56 @@ fn time_from_now(text: &str, now: i64) -> Result<i64, ApiError> {
     Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
 }
 
-pub(super) fn parse_budget(BudgetBody { most_usd, per }: BudgetBody) -> Result<BudgetTerms, ApiError> {
-    let most = parse_amount("budget.most_usd", &most_usd)?;
+pub(super) fn parse_budget(
+    BudgetBody { most_usd, per }: BudgetBody,
+) -> Result<BudgetTerms, ApiError> {
+    let limit = parse_amount("budget.most_usd", &most_usd)?;
     let period = ledger::BudgetPeriod::by_word(&per)
         .ok_or_else(|| invalid_field("budget.per", "write day, week or month"))?;
-    Ok(BudgetTerms { limit: most, period })
+    Ok(BudgetTerms { limit, period })
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    actor(&asked.state, &asked.key).await?;
-    let query = query_pairs(asked.request.uri().query().unwrap_or_default());
+pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    actor(&incoming.state, &incoming.key).await?;
+    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
     let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
-    let store = &asked.state.store;
+    let store = &incoming.state.store;
     let keys = match &account {
         Some(account) => store.keys_of(account).await,
         None => store.keys().await,
     };
-    let now = asked.state.clock().now();
-    Ok(super::list_response(keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect()))
+    let now = incoming.state.clock().now();
+    Ok(super::list_response(
+        keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect(),
+    ))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    actor(&asked.state, &asked.key).await?;
-    let record = asked.state.store.key(&path_id(&asked, PATH_PREFIX, "")).await.map_err(store_fault)?;
-    Ok(key_response(&asked.state, &record.ok_or_else(|| not_found("key"))?))
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    actor(&incoming.state, &incoming.key).await?;
+    let record = incoming
+        .state
+        .store
+        .key(&path_id(&incoming, PATH_PREFIX, ""))
+        .await
+        .map_err(store_fault)?;
+    Ok(key_response(&incoming.state, &record.ok_or_else(|| not_found("key"))?))
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let actor = actor(&asked.state, &asked.key).await?;
-    let ApiRequest { state, key, request, .. } = asked;
-    let mut wanted: KeyBody = read_body(request).await?;
-    let scope = match wanted.scope.as_deref() {
+pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let actor = actor(&incoming.state, &incoming.key).await?;
+    let ApiRequest { state, key, request, .. } = incoming;
+    let mut body: KeyBody = read_body(request).await?;
+    let scope = match body.scope.as_deref() {
         None => KeyScope::Call,
         Some(word) => {
             KeyScope::by_word(word).ok_or_else(|| invalid_field("scope", "write call or admin"))?
         }
     };
-    let owner = wanted.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
+    let owner = body.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
     let owner = state.store.owner(&owner).await.map_err(store_fault)?;
     let owner = owner.ok_or_else(|| invalid_field("account_id", "there is no such account"))?;
     let KeyChange { name, cap, models, expires, limits, ips, budget } =
-        wanted.into_change(state.clock().now())?;
+        body.into_change(state.clock().now())?;
     let name = name.ok_or_else(|| invalid_field("name", "is required"))?;
     let cap = match (scope, cap) {
         (KeyScope::Call, None) => {
@@ -181,35 +193,40 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         ips: ips.unwrap_or_default(),
         budget: budget.flatten(),
     };
-    let made = state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(admin_fault)?;
-    let mut value = key_json(&made.record, state.clock().now());
+    let issued =
+        state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(admin_fault)?;
+    let mut value = key_json(&issued.record, state.clock().now());
     if let Value::Object(fields) = &mut value {
-        fields.insert("key".to_owned(), Value::from(made.secret));
+        fields.insert("key".to_owned(), Value::from(issued.secret));
     }
     Ok(entity_response(StatusCode::CREATED, &value))
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, ""));
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (actor, id) =
+        (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, ""));
+    let ApiRequest { state, key, request, .. } = incoming;
     let read = if_match(&request);
-    let wanted: KeyBody = read_body(request).await?;
+    let body: KeyBody = read_body(request).await?;
+    // A key that changes itself is refused below, whatever it asks for.
+    let other = key.record.id != id;
     let now = state.store.key(&id).await.map_err(store_fault)?.ok_or_else(|| not_found("key"))?;
-    if wanted.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
+    if other && body.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
         return Err(invalid_field("account_id", "a key stays with its account"));
     }
-    if wanted.scope.as_ref().is_some_and(|word| word != now.scope.word()) {
+    if other && body.scope.as_ref().is_some_and(|word| word != now.scope.word()) {
         return Err(invalid_field("scope", "a key keeps the scope it was made with"));
     }
-    let change = wanted.into_change(state.clock().now())?;
+    let change = body.into_change(state.clock().now())?;
     let accounts = &state.admin.accounts;
     let changed = accounts.change_key(&actor, &id, read.as_read_version(), change).await;
     Ok(key_response(&state, &changed.map_err(admin_fault)?))
 }
 
-pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, ""));
-    let (state, read) = (asked.state, if_match(&asked.request));
+pub(crate) async fn revoke(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (actor, id) =
+        (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, ""));
+    let (state, read) = (incoming.state, if_match(&incoming.request));
     let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read_version()).await;
     Ok(key_response(&state, &revoked.map_err(admin_fault)?))
 }
@@ -217,14 +234,15 @@ pub(crate) async fn revoke(asked: ApiRequest) -> Result<Response, ApiError> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RotateBody {
-    /// Time the old value goes on working.
+    /// Time the old value continues to work.
     #[serde(default)]
     overlap: Option<String>,
 }
 
-pub(crate) async fn rotate(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (actor, id) = (actor(&asked.state, &asked.key).await?, path_id(&asked, PATH_PREFIX, "/rotate"));
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn rotate(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (actor, id) =
+        (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, "/rotate"));
+    let ApiRequest { state, request, .. } = incoming;
     let RotateBody { overlap } = read_body(request).await?;
     let until = time_from_now(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;
     let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(admin_fault)?;

@@ -1,19 +1,20 @@
-//! `/api/admin`: administration in JSON, for an admin key of an owner's or administrator's account.
+//! `/api/admin`: administration in JSON, with an admin key of an owner or administrator.
 //!
-//! Everything that can be changed carries an `ETag`; a change that names one with `If-Match` is
-//! made only if nobody changed the thing in between. Every change is in the audit log.
+//! Every object that can be changed carries an `ETag`. A change with `If-Match` is refused if the
+//! object changed in between (RFC 9110, section 13.1.1). Every change is written into the audit
+//! log.
 
 mod audit;
+mod config_edit;
 mod credentials;
 mod keys;
-mod usage;
 mod models;
-mod config_edit;
 mod providers;
 mod settings;
 mod system;
 mod teams;
 mod terms;
+mod usage;
 mod users;
 mod vault;
 
@@ -23,7 +24,6 @@ pub(super) use credentials::{
 };
 pub(super) use keys::{change as change_key, create as create_key, get as get_key};
 pub(super) use keys::{list as list_keys, revoke as revoke_key, rotate as rotate_key};
-pub(super) use usage::usage;
 pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
@@ -33,6 +33,7 @@ pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
 pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
 pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
+pub(super) use usage::usage;
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
 pub(super) use users::{list as list_users, reset as reset_user};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
@@ -52,49 +53,52 @@ use crate::request::ApiRequest;
 use crate::state::ApiState;
 use access::keys::ApiKey;
 
-/// The largest body of a change.
+/// Maximum size of a request body.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// Who asks, if it is somebody who may.
+/// Returns the account of the key. Refuses accounts that do not administrate.
 async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiError> {
     let account = state.store.account(&key.record.account_id).await.map_err(store_fault)?;
     match account {
         Some(account) if !account.disabled => match account.role {
             AccountRole::Owner | AccountRole::Admin => Ok(account),
-            AccountRole::Member | AccountRole::Viewer => Err(forbidden("administration is for administrators")),
+            AccountRole::Member | AccountRole::Viewer => {
+                Err(forbidden("administration is for administrators"))
+            }
         },
         Some(_) | None => Err(forbidden("administration is for administrators")),
     }
 }
 
-/// Refuses to let somebody change what belongs to another, by the console's rule.
+/// Refuses a change of an account the caller may not change.
 fn require_may_change(own: &Account, other: &Account) -> Result<(), ApiError> {
     if ::admin::may_change(own, other) {
         Ok(())
     } else {
-        Err(forbidden("this belongs to somebody you may not change"))
+        Err(forbidden("this belongs to an account you may not change"))
     }
 }
 
-fn forbidden(say: &'static str) -> ApiError {
-    ApiError::new(ErrorKind::Forbidden, say)
+fn forbidden(message: &'static str) -> ApiError {
+    ApiError::new(ErrorKind::Forbidden, message)
 }
 
-/// A field that is wrong, named in the words too: these answers have no other place for it.
+/// Error for a wrong field. The message repeats the field, because these answers have no separate
+/// place for it.
 fn invalid_field(field: impl Into<String>, why: impl Into<String>) -> ApiError {
     let (field, why) = (field.into(), why.into());
-    let say = format!("`{field}`: {why}");
-    ApiError::invalid(field, say)
+    let message = format!("`{field}`: {why}");
+    ApiError::invalid(field, message)
 }
 
 fn not_found(what: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("there is no such {what}"))
 }
 
-/// What the store could not do, as far as it is the caller's business.
+/// Error of the store as the caller sees it. Details go to the log only.
 fn store_fault(error: StoreError) -> ApiError {
     match error {
-        StoreError::Conflict(what) => ApiError::invalid("", format!("there is already one: {what}")),
+        StoreError::Conflict(what) => ApiError::invalid("", format!("it exists already: {what}")),
         StoreError::Unreachable(_)
         | StoreError::Missing(_)
         | StoreError::Newer { .. }
@@ -105,26 +109,30 @@ fn store_fault(error: StoreError) -> ApiError {
     }
 }
 
-/// The body of a change. What it does not know it refuses, so that a misspelt field is no surprise.
+/// Reads the JSON body of a change. Unknown fields are refused, so that a misspelt field has no
+/// silent effect.
 async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, ApiError> {
     let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|_| {
-        ApiError::new(ErrorKind::BodyTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
+        ApiError::new(
+            ErrorKind::BodyTooLarge,
+            format!("the body is larger than {MAX_BODY_BYTES} bytes"),
+        )
     })?;
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(reader).map_err(|wrong| {
         let path = wrong.path().to_string();
-        let say = wrong.into_inner().to_string();
-        if path == "." { ApiError::invalid("", say) } else { invalid_field(path, say) }
+        let message = wrong.into_inner().to_string();
+        if path == "." { ApiError::invalid("", message) } else { invalid_field(path, message) }
     })
 }
 
-/// Agrees to a change unless it was meant for the thing as it was before somebody else changed it.
+/// Refuses a change whose `If-Match` names an older version of the object.
 fn check_if_match(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
     let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
     ReadVersion(read).check(now).map_err(admin_fault)
 }
 
-/// The value of `If-Match`, kept beyond its request.
+/// Value of `If-Match`, owned, for use after the request was consumed.
 struct IfMatch(Option<String>);
 
 impl IfMatch {
@@ -138,17 +146,19 @@ fn if_match(request: &Request<Body>) -> IfMatch {
     IfMatch(read.map(|value| value.to_str().unwrap_or_default().to_owned()))
 }
 
-/// The key that asks, with the account whose rights it has.
+/// Returns the key as an actor, with the rights of its account.
 async fn actor(state: &ApiState, key: &ApiKey) -> Result<Actor, ApiError> {
     let account = require_admin(state, key).await?;
     Ok(Actor::Key { account, record: Box::new(key.record.clone()) })
 }
 
-/// A refusal of administration, as the API tells it.
+/// Error of administration as the API reports it.
 fn admin_fault(error: AdminError) -> ApiError {
     match error {
         AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
-        AdminError::Invalid { field, message } if field.is_empty() => ApiError::invalid("", message),
+        AdminError::Invalid { field, message } if field.is_empty() => {
+            ApiError::invalid("", message)
+        }
         AdminError::Invalid { field, message } => invalid_field(field, message),
         AdminError::NotFound(what) => not_found(what),
         AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),
@@ -157,15 +167,15 @@ fn admin_fault(error: AdminError) -> ApiError {
     }
 }
 
-/// A thing, with its tag.
+/// Response with an object and its entity tag.
 fn entity_response(status: StatusCode, value: &Value) -> Response {
     tagged_response(status, value, value)
 }
 
-/// A thing that is shown with more than what its tag stands for.
+/// Object whose JSON shows more than its entity tag covers.
 struct EntityView {
     shown: Value,
-    /// What changes only when somebody changes it.
+    /// Part that changes only through administration. The entity tag is computed from it.
     stable: Value,
 }
 
@@ -178,8 +188,8 @@ impl EntityView {
     }
 }
 
-fn view_response(status: StatusCode, thing: &EntityView) -> Response {
-    tagged_response(status, &thing.shown, &thing.stable)
+fn view_response(status: StatusCode, view: &EntityView) -> Response {
+    tagged_response(status, &view.shown, &view.stable)
 }
 
 fn tagged_response(status: StatusCode, shown: &Value, stable: &Value) -> Response {
@@ -191,32 +201,39 @@ fn tagged_response(status: StatusCode, shown: &Value, stable: &Value) -> Respons
     response
 }
 
-/// A list of things.
+/// Response with a list.
 fn list_response(data: Vec<Value>) -> Response {
     relay::json_response(json!({ "success": true, "total": data.len(), "data": data }).to_string())
 }
 
-/// Notes who did what; that it could not be noted is told to the log.
-async fn write_audit(state: &ApiState, who: &Account, action: &str, subject: &str, detail: &str) {
-    let noted = state.store.add_audit(state.clock().now(), &who.id, action, subject, detail).await;
+/// Writes a line of the audit log. A failure is logged and does not undo the change.
+async fn write_audit(
+    state: &ApiState,
+    caller: &Account,
+    action: &str,
+    subject: &str,
+    detail: &str,
+) {
+    let noted =
+        state.store.add_audit(state.clock().now(), &caller.id, action, subject, detail).await;
     if let Err(error) = noted {
         tracing::error!(action, subject, "the audit log could not be written: {error}");
     }
 }
 
-/// The last piece of a path, or the one before a verb.
-fn path_id(asked: &ApiRequest, before: &str, behind: &str) -> String {
-    let path = asked.request.uri().path();
+/// Returns the id in the request path between `before` and `behind`.
+fn path_id(incoming: &ApiRequest, before: &str, behind: &str) -> String {
+    let path = incoming.request.uri().path();
     let id = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
     id.unwrap_or_default().to_owned()
 }
 
-/// A moment as people and machines read it.
+/// Formats a time in microseconds as RFC 3339.
 fn rfc3339(micros: i64) -> Option<String> {
     jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
 }
 
-/// A field that was sent, `null` included.
+/// Deserialises a present field, including `null`. An absent field needs `#[serde(default)]`.
 fn sent<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Deserialize<'de>,

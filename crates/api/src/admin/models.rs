@@ -1,4 +1,4 @@
-//! Models: what there is, and those that administrators make, change and remove.
+//! `/api/admin/models`: list, create, change and delete models.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -7,9 +7,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
 use super::check_if_match;
-use super::{EntityView, require_admin, read_body, path_id, invalid_field, list_response, not_found, write_audit, entity_response, view_response};
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::{
+    EntityView, entity_response, invalid_field, list_response, not_found, path_id, read_body,
+    require_admin, view_response, write_audit,
+};
 use crate::query::percent_decode;
 use crate::request::ApiRequest;
 use config::{Config, EntryName, MergedConfig, StoredEntries, StoredModel, default_auth};
@@ -52,34 +55,34 @@ fn model_json(config: &Config, stored: &StoredEntries, id: &str) -> Option<Value
     Some(value)
 }
 
-pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let (config, stored) = asked.state.admin.current_config();
+pub(crate) async fn list_all(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let (config, stored) = incoming.state.admin.current_config();
     let live = config.catalog.iter().map(|model| model.id.as_str());
     let gone = stored.models.keys().map(String::as_str);
     let gone = gone.filter(|id| config.catalog.get(id).is_none_or(|live| live.id != *id));
-    let told = live.chain(gone).filter_map(|id| model_json(&config, &stored, id));
-    Ok(list_response(told.collect()))
+    let items = live.chain(gone).filter_map(|id| model_json(&config, &stored, id));
+    Ok(list_response(items.collect()))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let id = percent_decode(&path_id(&asked, PATH_PREFIX, ""));
-    let (config, stored) = asked.state.admin.current_config();
-    let told = model_json(&config, &stored, &id).ok_or_else(|| not_found("model"))?;
-    Ok(entity_response(StatusCode::OK, &told))
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let id = percent_decode(&path_id(&incoming, PATH_PREFIX, ""));
+    let (config, stored) = incoming.state.admin.current_config();
+    let model = model_json(&config, &stored, &id).ok_or_else(|| not_found("model"))?;
+    Ok(entity_response(StatusCode::OK, &model))
 }
 
-fn check_id(id: &str, config: &Config, seen: &StoredEntries) -> Result<(), ApiError> {
+fn check_id(id: &str, config: &Config, stored: &StoredEntries) -> Result<(), ApiError> {
     let dots = |piece: &str| piece.chars().all(|c| c == '.');
     if id.len() > 256 || id.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(invalid_field("id", "must have 1 to 256 bytes, without spaces"));
     }
     if id.split('/').any(dots) {
-        return Err(invalid_field("id", "must not have a piece that is empty or of dots alone"));
+        return Err(invalid_field("id", "must not have an empty segment or one of dots only"));
     }
     let live = config.catalog.iter().map(|model| model.id.as_str());
-    let mut others = live.chain(seen.models.keys().map(String::as_str));
+    let mut others = live.chain(stored.models.keys().map(String::as_str));
     match others.find(|other| *other != id && other.eq_ignore_ascii_case(id)) {
         Some(other) => Err(invalid_field("id", format!("there is `{other}` already"))),
         None => Ok(()),
@@ -88,20 +91,22 @@ fn check_id(id: &str, config: &Config, seen: &StoredEntries) -> Result<(), ApiEr
 
 fn require_not_in_file(config: &Config, id: &str) -> Result<(), ApiError> {
     if config.file_layer.contains(&EntryName::Model(id.to_owned())) {
-        let say = format!("`{id}` is in the configuration file; change it there");
-        return Err(ApiError::invalid("", say));
+        let message = format!("`{id}` is in the configuration file; change it there");
+        return Err(ApiError::invalid("", message));
     }
     Ok(())
 }
 
-/// What is allowed and may yet be a slip: calls that cost nothing at a provider that is paid.
-fn warnings(places: &MergedConfig, id: &str) -> Vec<String> {
-    let Some(route) = places.route(id) else { return Vec::new() };
-    let wants = |of: &str| default_auth(of, None).is_some_and(|auth| *auth != catalog::AuthScheme::None);
-    let free = route
-        .lanes
-        .iter()
-        .filter(|lane| lane.prices.is_free() && (lane.provider.has_credential(0) || wants(&lane.endpoints.provider)));
+/// Returns warnings about settings that are valid but probably a mistake, such as a price of 0 at a
+/// paid provider.
+fn warnings(merged: &MergedConfig, id: &str) -> Vec<String> {
+    let Some(route) = merged.route(id) else { return Vec::new() };
+    let wants =
+        |of: &str| default_auth(of, None).is_some_and(|auth| *auth != catalog::AuthScheme::None);
+    let free = route.lanes.iter().filter(|lane| {
+        lane.prices.is_free()
+            && (lane.provider.has_credential(0) || wants(&lane.endpoints.provider))
+    });
     let mut names: Vec<&str> = free.map(|lane| lane.name.as_str()).collect();
     names.dedup();
     match names.is_empty() {
@@ -112,24 +117,25 @@ fn warnings(places: &MergedConfig, id: &str) -> Vec<String> {
     }
 }
 
-pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let id = percent_decode(&path_id(&asked, PATH_PREFIX, ""));
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn put(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let id = percent_decode(&path_id(&incoming, PATH_PREFIX, ""));
+    let ApiRequest { state, request, .. } = incoming;
     let headers = request.headers().clone();
-    // Read before it is this change's turn: a slow caller holds up nobody else.
+    // Reads the body before taking the lock, so that a slow caller does not block other changes.
     let mut settings: Map<String, Value> = read_body(request).await?;
-    let seen = ConfigEdit::begin(&state).await?;
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
     require_not_in_file(&config, &id)?;
-    check_id(&id, &config, &seen.stored)?;
-    check_if_match(&headers, &model_json(&config, &seen.stored, &id).unwrap_or_default())?;
+    check_id(&id, &config, &edit.stored)?;
+    check_if_match(&headers, &model_json(&config, &edit.stored, &id).unwrap_or_default())?;
     settings.retain(|_, value| !value.is_null());
     let now = state.clock().now();
-    let old = seen.stored.models.get(&id);
+    let old = edit.stored.models.get(&id);
     let new = StoredModel::new(settings, old.map_or(now, |old| old.created_at));
     new.raw.as_ref().map_err(field_fault)?;
-    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
+    let text =
+        serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
     let entry = ConfigEntry {
         kind: ConfigEntryKind::Model,
         id: id.clone(),
@@ -137,40 +143,40 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
         created: new.created_at,
         changed: now,
     };
-    let mut next = StoredEntries::clone(&seen.stored);
+    let mut next = StoredEntries::clone(&edit.stored);
     next.models.insert(id.clone(), new);
-    let places = validate_change(&config, &seen.stored, &next, &EntryName::Model(id.clone()))?;
-    let warnings = warnings(&places, &id);
-    seen.commit(&state, &[ConfigChange::Put(entry)]).await?;
+    let merged = validate_change(&config, &edit.stored, &next, &EntryName::Model(id.clone()))?;
+    let warnings = warnings(&merged, &id);
+    edit.commit(&state, &[ConfigChange::Put(entry)]).await?;
     let (action, status) = match old {
         None => ("model.create", StatusCode::CREATED),
         Some(_) => ("model.change", StatusCode::OK),
     };
-    write_audit(&state, &who, action, &id, &warnings.join("; ")).await;
+    write_audit(&state, &caller, action, &id, &warnings.join("; ")).await;
     let (config, stored) = state.admin.current_config();
     let stable = model_json(&config, &stored, &id).ok_or_else(|| not_found("model"))?;
-    let thing = EntityView { shown: stable.clone(), stable };
-    Ok(view_response(status, &thing.with_field("warnings", json!(warnings))))
+    let view = EntityView { shown: stable.clone(), stable };
+    Ok(view_response(status, &view.with_field("warnings", json!(warnings))))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let id = percent_decode(&path_id(&asked, PATH_PREFIX, ""));
-    let state = Arc::clone(&asked.state);
-    let seen = ConfigEdit::begin(&state).await?;
+pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let id = percent_decode(&path_id(&incoming, PATH_PREFIX, ""));
+    let state = Arc::clone(&incoming.state);
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
-    let now = model_json(&config, &seen.stored, &id).ok_or_else(|| not_found("model"))?;
-    if !seen.stored.models.contains_key(&id) {
+    let now = model_json(&config, &edit.stored, &id).ok_or_else(|| not_found("model"))?;
+    if !edit.stored.models.contains_key(&id) {
         require_not_in_file(&config, &id)?;
         return Err(ApiError::invalid("", format!("`{id}` comes with its provider")));
     }
-    check_if_match(asked.request.headers(), &now)?;
-    let mut next = StoredEntries::clone(&seen.stored);
+    check_if_match(incoming.request.headers(), &now)?;
+    let mut next = StoredEntries::clone(&edit.stored);
     next.models.remove(&id);
-    // Another may fall back to it.
-    validate_change(&config, &seen.stored, &next, &EntryName::Model(id.clone()))?;
-    seen.commit(&state, &[ConfigChange::Drop(ConfigEntryKind::Model, id.clone())]).await?;
-    write_audit(&state, &who, "model.delete", &id, "").await;
+    // Another model may name this one as its fallback.
+    validate_change(&config, &edit.stored, &next, &EntryName::Model(id.clone()))?;
+    edit.commit(&state, &[ConfigChange::Drop(ConfigEntryKind::Model, id.clone())]).await?;
+    write_audit(&state, &caller, "model.delete", &id, "").await;
     let value = json!({ "success": true, "id": id, "deleted": true });
     Ok(relay::json_response(value.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Providers: what there is, and those that administrators make, change and remove.
+//! `/api/admin/providers`: list, create, change and delete providers.
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
@@ -8,20 +8,23 @@ use std::collections::BTreeMap;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 use upstream::Provider;
 
+use super::config_edit::{ConfigEdit, field_fault, validate_change};
 use super::credentials::{NewCredential, seal_credentials};
-use super::config_edit::{ConfigEdit, validate_change, field_fault};
 use super::{EntityView, view_response};
-use super::{require_admin, read_body, path_id, invalid_field, list_response, not_found, write_audit, rfc3339, check_if_match};
+use super::{
+    check_if_match, invalid_field, list_response, not_found, path_id, read_body, require_admin,
+    rfc3339, write_audit,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use config::{Config, DEMO_PROVIDER, EntryName, StoredEntries, StoredProvider};
 
 pub(super) const PATH_PREFIX: &str = "/api/admin/providers/";
-/// The longest name of a provider.
+/// Maximum length of a provider's name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// How the lanes of each provider stand.
+/// Health of the lanes of each provider.
 fn lane_health(state: &ApiState, config: &Config) -> BTreeMap<String, Vec<Value>> {
     let mut all: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for lane in config.lane_health(state.engine.monotonic_micros()) {
@@ -40,7 +43,7 @@ fn lane_health(state: &ApiState, config: &Config) -> BTreeMap<String, Vec<Value>
     all
 }
 
-/// Where a provider that serves comes from.
+/// Returns the source of a provider: built-in, file, stored or environment.
 fn source(config: &Config, stored: &StoredEntries, name: &str) -> &'static str {
     let entry = EntryName::Provider(name.to_owned());
     if name == DEMO_PROVIDER {
@@ -54,7 +57,7 @@ fn source(config: &Config, stored: &StoredEntries, name: &str) -> &'static str {
     }
 }
 
-/// A provider, without how its lanes stand, which changes by the moment.
+/// JSON of a provider without the health of its lanes, which changes all the time.
 pub(super) fn provider_json(config: &Config, stored: &StoredEntries, name: &str) -> Option<Value> {
     let live = config.providers.iter().find(|provider| provider.name == name);
     let own = stored.providers.get(name);
@@ -63,8 +66,12 @@ pub(super) fn provider_json(config: &Config, stored: &StoredEntries, name: &str)
     }
     let source = source(config, stored, name);
     let raw = own.and_then(|own| own.raw.as_ref().ok());
-    let of = config.endpoints.get(name).map(|ways| ways.provider.clone()).filter(|of| !of.is_empty());
-    // One that does not serve is what it was said to be, or what the directory knows of it.
+    let of = config
+        .endpoints
+        .get(name)
+        .map(|endpoints| endpoints.provider.clone())
+        .filter(|of| !of.is_empty());
+    // A provider that is not live shows its settings, completed from the directory.
     let known = raw.map(|raw| raw.like.as_deref().unwrap_or(name));
     let known = known.and_then(|of| catalog::ModelDirectory::embedded().provider(of));
     let of = of.or_else(|| known.map(|known| known.id.clone()));
@@ -73,41 +80,46 @@ pub(super) fn provider_json(config: &Config, stored: &StoredEntries, name: &str)
     let base = live.filter(|_| name != DEMO_PROVIDER).map(|live| live.address());
     let base = base.or_else(|| raw.and_then(|raw| raw.base.clone()));
     let base = base.or_else(|| known.map(|known| known.base.clone()));
-    let most = live.map(|live| live.max_in_flight).filter(|most| *most != usize::MAX);
+    let max_in_flight =
+        live.map(|live| live.max_in_flight).filter(|max_in_flight| *max_in_flight != usize::MAX);
     Some(json!({
         "id": name,
         "source": source,
         "of": of,
         "speaks": speaks,
         "base": base,
-        "max_in_flight": most,
+        "max_in_flight": max_in_flight,
         "trouble": config.issues.get(&EntryName::Provider(name.to_owned())),
         "settings": own.map(|own| &own.settings),
         "credentials": credentials_json(source, live.map(|live| &**live), own),
     }))
 }
 
-fn credentials_json(source: &str, live: Option<&Provider>, own: Option<&StoredProvider>) -> Vec<Value> {
+fn credentials_json(
+    source: &str,
+    live: Option<&Provider>,
+    own: Option<&StoredProvider>,
+) -> Vec<Value> {
     if let Some(own) = own.filter(|own| source == "stored" && !own.credentials.is_empty()) {
-        let told = own.credentials.iter().map(|one| {
+        let items = own.credentials.iter().map(|one| {
             json!({
                 "id": one.id, "name": one.name, "source": "stored", "added": rfc3339(one.added_at),
                 "trouble": one.auth.as_ref().err(),
             })
         });
-        return told.collect();
+        return items.collect();
     }
-    // A stored one without credentials of its own proves itself by the environment's, if at all.
+    // A stored provider without credentials of its own uses those of the environment, if any.
     let source = if source == "stored" { "environment" } else { source };
     let Some(live) = live else { return Vec::new() };
-    let places = (0..live.credential_count()).filter(|place| live.has_credential(*place));
-    let told = places.map(|place| {
+    let slots = (0..live.credential_count()).filter(|slot| live.has_credential(*slot));
+    let items = slots.map(|slot| {
         json!({
-            "id": place.to_string(), "name": format!("credential {}", place + 1),
+            "id": slot.to_string(), "name": format!("credential {}", slot + 1),
             "source": source, "added": null, "trouble": null,
         })
     });
-    told.collect()
+    items.collect()
 }
 
 fn with_lanes(mut value: Value, lanes: Vec<Value>) -> Value {
@@ -117,21 +129,24 @@ fn with_lanes(mut value: Value, lanes: Vec<Value>) -> Value {
     value
 }
 
-pub(crate) async fn list_all(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let (config, stored) = asked.state.admin.current_config();
-    let mut lanes = lane_health(&asked.state, &config);
+pub(crate) async fn list_all(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let (config, stored) = incoming.state.admin.current_config();
+    let mut lanes = lane_health(&incoming.state, &config);
     let mut names: Vec<&str> = config.providers.iter().map(|live| live.name.as_str()).collect();
     names.extend(stored.providers.keys().map(String::as_str));
     names.sort_unstable();
     names.dedup();
-    let told = names.into_iter().filter_map(|name| {
-        Some(with_lanes(provider_json(&config, &stored, name)?, lanes.remove(name).unwrap_or_default()))
+    let items = names.into_iter().filter_map(|name| {
+        Some(with_lanes(
+            provider_json(&config, &stored, name)?,
+            lanes.remove(name).unwrap_or_default(),
+        ))
     });
-    Ok(list_response(told.collect()))
+    Ok(list_response(items.collect()))
 }
 
-/// A provider as it is now, and what its tag is made of.
+/// JSON of a provider including the health of its lanes.
 pub(super) fn provider_view(state: &ApiState, name: &str) -> Result<EntityView, ApiError> {
     let (config, stored) = state.admin.current_config();
     let stable = provider_json(&config, &stored, name).ok_or_else(|| not_found("provider"))?;
@@ -139,81 +154,87 @@ pub(super) fn provider_view(state: &ApiState, name: &str) -> Result<EntityView, 
     Ok(EntityView { shown: with_lanes(stable.clone(), lanes), stable })
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let name = path_id(&asked, PATH_PREFIX, "");
-    Ok(view_response(StatusCode::OK, &provider_view(&asked.state, &name)?))
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let name = path_id(&incoming, PATH_PREFIX, "");
+    Ok(view_response(StatusCode::OK, &provider_view(&incoming.state, &name)?))
 }
 
-/// Refuses to change what is not ours to change.
+/// Refuses to change a provider that is built in or defined in the file.
 pub(super) fn require_changeable(config: &Config, name: &str) -> Result<(), ApiError> {
     if name == DEMO_PROVIDER {
         return Err(ApiError::invalid(
             "",
-            "the demo models are built in; `[server] demo` says whether",
+            "the demo models are built in; `[server] demo` turns them on or off",
         ));
     }
     if config.file_layer.contains(&EntryName::Provider(name.to_owned())) {
-        let say = format!("`{name}` is in the configuration file; change it there");
-        return Err(ApiError::invalid("", say));
+        let message = format!("`{name}` is in the configuration file; change it there");
+        return Err(ApiError::invalid("", message));
     }
     Ok(())
 }
 
-fn check_name(name: &str, seen: &StoredEntries, config: &Config) -> Result<(), ApiError> {
+fn check_name(name: &str, stored: &StoredEntries, config: &Config) -> Result<(), ApiError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.len() > MAX_NAME_BYTES || !name.chars().all(plain) || !name.starts_with(char::is_alphanumeric)
+    if name.len() > MAX_NAME_BYTES
+        || !name.chars().all(plain)
+        || !name.starts_with(char::is_alphanumeric)
     {
-        let say = format!(
+        let message = format!(
             "must have 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` or `.`, a letter or digit first"
         );
-        return Err(invalid_field("id", say));
+        return Err(invalid_field("id", message));
     }
     let live = config.providers.iter().map(|live| live.name.as_str());
-    let mut others = live.chain(seen.providers.keys().map(String::as_str));
+    let mut others = live.chain(stored.providers.keys().map(String::as_str));
     match others.find(|other| *other != name && other.eq_ignore_ascii_case(name)) {
         Some(other) => Err(invalid_field("id", format!("there is `{other}` already"))),
         None => Ok(()),
     }
 }
 
-pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let name = path_id(&asked, PATH_PREFIX, "");
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn put(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let name = path_id(&incoming, PATH_PREFIX, "");
+    let ApiRequest { state, request, .. } = incoming;
     let headers = request.headers().clone();
-    // Read before it is this change's turn: a slow caller holds up nobody else.
+    // Reads the body before taking the lock, so that a slow caller does not block other changes.
     let mut settings: Map<String, Value> = read_body(request).await?;
-    let seen = ConfigEdit::begin(&state).await?;
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
     require_changeable(&config, &name)?;
-    check_name(&name, &seen.stored, &config)?;
-    let old = seen.stored.providers.get(&name);
-    check_if_match(&headers, &provider_json(&config, &seen.stored, &name).unwrap_or_default())?;
-    let given = settings.remove("credentials").map(|list| NewCredential::parse_list(&list)).transpose()?;
+    check_name(&name, &edit.stored, &config)?;
+    let old = edit.stored.providers.get(&name);
+    check_if_match(&headers, &provider_json(&config, &edit.stored, &name).unwrap_or_default())?;
+    let given =
+        settings.remove("credentials").map(|list| NewCredential::parse_list(&list)).transpose()?;
     if settings.contains_key("auth") {
-        let say = "credentials are given apart, as `credentials` or at …/credentials";
-        return Err(invalid_field("auth", say));
+        let message = "credentials are set separately, as `credentials` or at …/credentials";
+        return Err(invalid_field("auth", message));
     }
     settings.retain(|_, value| !value.is_null());
     let now = state.clock().now();
     let mut new = StoredProvider::new(settings, old.map_or(now, |old| old.created_at));
     let raw = new.raw.as_ref().map_err(field_fault)?;
     let like = raw.like.clone();
-    let place = new.address_key();
-    let kept = old.filter(|old| given.is_none() && old.address_key() == place);
-    let dropped = match (old, kept) {
+    let address_key = new.address_key();
+    let retained = old.filter(|old| given.is_none() && old.address_key() == address_key);
+    let dropped = match (old, retained) {
         (Some(old), None) => old.credentials.len(),
         (Some(_), Some(_)) | (None, _) => 0,
     };
-    new.credentials = kept.map(|old| old.credentials.clone()).unwrap_or_default();
-    let sealing = seal_credentials(&state, (&name, like.as_deref()), &place, given.unwrap_or_default()).await?;
+    new.credentials = retained.map(|old| old.credentials.clone()).unwrap_or_default();
+    let sealing =
+        seal_credentials(&state, (&name, like.as_deref()), &address_key, given.unwrap_or_default())
+            .await?;
     new.credentials.extend(sealing.auths.iter().cloned());
-    let text = serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
-    let (created, made) = (new.created_at, old.is_none());
-    let mut next = StoredEntries::clone(&seen.stored);
+    let text =
+        serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
+    let (created, is_new) = (new.created_at, old.is_none());
+    let mut next = StoredEntries::clone(&edit.stored);
     next.providers.insert(name.clone(), new);
-    validate_change(&config, &seen.stored, &next, &EntryName::Provider(name.clone()))?;
+    validate_change(&config, &edit.stored, &next, &EntryName::Provider(name.clone()))?;
     let entry = ConfigEntry {
         kind: ConfigEntryKind::Provider,
         id: name.clone(),
@@ -222,31 +243,31 @@ pub(crate) async fn put(asked: ApiRequest) -> Result<Response, ApiError> {
         changed: now,
     };
     let mut changes = vec![ConfigChange::Put(entry)];
-    if kept.is_none() {
+    if retained.is_none() {
         changes.push(ConfigChange::TakeAll(name.clone()));
     }
     let added = sealing.rows.len();
     changes.extend(sealing.rows.iter().cloned().map(ConfigChange::Give));
-    seen.commit(&state, &changes).await?;
+    edit.commit(&state, &changes).await?;
     drop(sealing);
-    let action = if made { "provider.create" } else { "provider.change" };
-    let thing = provider_view(&state, &name)?;
-    let base = thing.stable.get("base").and_then(Value::as_str).unwrap_or_default();
+    let action = if is_new { "provider.create" } else { "provider.change" };
+    let view = provider_view(&state, &name)?;
+    let base = view.stable.get("base").and_then(Value::as_str).unwrap_or_default();
     let detail = format!("{base}, credentials: {added} given, {dropped} dropped");
-    write_audit(&state, &who, action, &name, &detail).await;
-    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(view_response(status, &thing.with_field("dropped_credentials", json!(dropped))))
+    write_audit(&state, &caller, action, &name, &detail).await;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(view_response(status, &view.with_field("dropped_credentials", json!(dropped))))
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let name = path_id(&asked, PATH_PREFIX, "");
-    let force = query_pairs(asked.request.uri().query().unwrap_or_default());
+pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let name = path_id(&incoming, PATH_PREFIX, "");
+    let force = query_pairs(incoming.request.uri().query().unwrap_or_default());
     let force = force.iter().any(|(name, value)| name == "force" && value == "true");
-    let state = asked.state;
-    let seen = ConfigEdit::begin(&state).await?;
+    let state = incoming.state;
+    let edit = ConfigEdit::begin(&state).await?;
     let config = state.config();
-    if !seen.stored.providers.contains_key(&name) {
+    if !edit.stored.providers.contains_key(&name) {
         require_changeable(&config, &name)?;
         let there = config.providers.iter().any(|live| live.name == name);
         return Err(match there {
@@ -254,25 +275,28 @@ pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
             false => not_found("provider"),
         });
     }
-    let now = provider_json(&config, &seen.stored, &name).unwrap_or_default();
-    check_if_match(asked.request.headers(), &now)?;
-    let alone = models_only_on(&seen.stored, &name);
-    if !alone.is_empty() && !force && !config.file_layer.contains(&EntryName::Provider(name.clone())) {
-        let say = format!(
+    let now = provider_json(&config, &edit.stored, &name).unwrap_or_default();
+    check_if_match(incoming.request.headers(), &now)?;
+    let alone = models_only_on(&edit.stored, &name);
+    if !alone.is_empty()
+        && !force
+        && !config.file_layer.contains(&EntryName::Provider(name.clone()))
+    {
+        let message = format!(
             "only `{name}` serves {}; change or delete them first, or repeat with ?force=true",
             alone.join(", ")
         );
-        return Err(ApiError::new(ErrorKind::Conflict, say).without_retry());
+        return Err(ApiError::new(ErrorKind::Conflict, message).without_retry());
     }
-    seen.commit(&state, &[ConfigChange::Drop(ConfigEntryKind::Provider, name.clone())]).await?;
-    write_audit(&state, &who, "provider.delete", &name, &alone.join(", ")).await;
+    edit.commit(&state, &[ConfigChange::Drop(ConfigEntryKind::Provider, name.clone())]).await?;
+    write_audit(&state, &caller, "provider.delete", &name, &alone.join(", ")).await;
     Ok(relay::json_response(
         json!({ "success": true, "id": name, "deleted": true, "models_left_alone": alone })
             .to_string(),
     ))
 }
 
-/// The stored models all of whose lanes lead to that provider.
+/// Returns the stored models that only this provider serves.
 fn models_only_on(stored: &StoredEntries, name: &str) -> Vec<String> {
     let alone = stored.models.iter().filter(|(_, model)| {
         let lanes = model.raw.as_ref().map(|raw| raw.lanes.as_slice()).unwrap_or_default();
@@ -282,14 +306,15 @@ fn models_only_on(stored: &StoredEntries, name: &str) -> Vec<String> {
     alone.map(|(id, _)| id.clone()).collect()
 }
 
-/// What the directory knows, to choose from.
-pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
+/// `GET /api/admin/directory`: known providers to choose from.
+pub(crate) async fn directory(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
     let directory = catalog::ModelDirectory::embedded();
     let known = directory.providers().filter(|known| known.id != DEMO_PROVIDER);
-    let told = known.map(|known| {
-        let offers =
-            |entry: &&catalog::ModelEntry| entry.offers.iter().any(|offer| offer.provider == known.id);
+    let items = known.map(|known| {
+        let offers = |entry: &&catalog::ModelEntry| {
+            entry.offers.iter().any(|offer| offer.provider == known.id)
+        };
         json!({
             "id": known.id,
             "name": known.name,
@@ -300,7 +325,7 @@ pub(crate) async fn directory(asked: ApiRequest) -> Result<Response, ApiError> {
             "models": directory.models().filter(offers).count(),
         })
     });
-    Ok(list_response(told.collect()))
+    Ok(list_response(items.collect()))
 }
 
 const fn auth_word(auth: &catalog::AuthScheme) -> &'static str {

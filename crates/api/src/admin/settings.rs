@@ -1,4 +1,4 @@
-//! What can be set while the gateway runs: who may sign up and as what, and what it is called.
+//! `/api/admin/settings`: settings that can be changed at run time.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -7,11 +7,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::keys::parse_amount;
-use super::{require_admin, store_fault, read_body, invalid_field, write_audit, sent, entity_response, check_if_match};
+use super::{
+    check_if_match, entity_response, invalid_field, read_body, require_admin, sent, store_fault,
+    write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
-/// The settings that can be changed here.
+/// Names of the settings.
 const SETTINGS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 
 async fn current_settings(state: &ApiState) -> Result<Value, ApiError> {
@@ -23,12 +26,12 @@ async fn current_settings(state: &ApiState) -> Result<Value, ApiError> {
     Ok(Value::Object(all))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    Ok(entity_response(StatusCode::OK, &current_settings(&asked.state).await?))
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    Ok(entity_response(StatusCode::OK, &current_settings(&incoming.state).await?))
 }
 
-/// What is left out stays as it is; `null` is as if it had never been set.
+/// An absent field stays unchanged; `null` resets to the default.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SettingsBody {
@@ -42,11 +45,11 @@ struct SettingsBody {
     name: Option<Option<String>>,
 }
 
-/// The text to keep for a setting.
+/// Checks the value of a setting and returns the text to store.
 fn validate_setting(name: &'static str, text: String) -> Result<String, ApiError> {
     let one_of = |words: &[&str]| {
-        let say = || invalid_field(name, format!("write one of {}", words.join(", ")));
-        if words.contains(&text.as_str()) { Ok(()) } else { Err(say()) }
+        let message = || invalid_field(name, format!("write one of {}", words.join(", ")));
+        if words.contains(&text.as_str()) { Ok(()) } else { Err(message()) }
     };
     match name {
         "signup" => one_of(&["open", "invited", "closed"])?,
@@ -63,16 +66,18 @@ fn validate_setting(name: &'static str, text: String) -> Result<String, ApiError
     Ok(text)
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let ApiRequest { state, request, .. } = incoming;
     let before = current_settings(&state).await?;
     check_if_match(request.headers(), &before)?;
     let SettingsBody { signup, signup_role, signup_cap_usd, name } = read_body(request).await?;
     let mut changes = Vec::new();
-    for (setting, wish) in SETTINGS.into_iter().zip([signup, signup_role, signup_cap_usd, name]) {
-        let Some(wish) = wish else { continue };
-        let value = wish.map(|text| validate_setting(setting, text)).transpose()?;
+    for (setting, new_value) in
+        SETTINGS.into_iter().zip([signup, signup_role, signup_cap_usd, name])
+    {
+        let Some(new_value) = new_value else { continue };
+        let value = new_value.map(|text| validate_setting(setting, text)).transpose()?;
         if before.get(setting).and_then(Value::as_str) != value.as_deref() {
             changes.push((setting, value));
         }
@@ -82,7 +87,14 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
             Some(value) => state.store.put_setting(setting, value).await.map_err(store_fault)?,
             None => drop(state.store.take_setting(setting).await.map_err(store_fault)?),
         }
-        write_audit(&state, &who, "setting.change", setting, value.as_deref().unwrap_or("default")).await;
+        write_audit(
+            &state,
+            &caller,
+            "setting.change",
+            setting,
+            value.as_deref().unwrap_or("default"),
+        )
+        .await;
     }
     Ok(entity_response(StatusCode::OK, &current_settings(&state).await?))
 }

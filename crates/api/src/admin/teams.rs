@@ -1,14 +1,19 @@
-//! Teams: list, make, change, close, and who belongs to them.
+//! `/api/admin/teams`: list, create, change, close, and manage members.
 
 use axum::response::Response;
 use canon::ApiError;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Account, AccountTerms, RateLimits, TeamMember, MemberChange, Store, Team, TeamRole, TeamTotal};
+use store::{
+    Account, AccountTerms, MemberChange, RateLimits, Store, Team, TeamMember, TeamRole, TeamTotal,
+};
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
-use super::{require_admin, store_fault, read_body, path_id, invalid_field, not_found, write_audit, sent, tagged_response, check_if_match};
+use super::{
+    check_if_match, invalid_field, not_found, path_id, read_body, require_admin, sent, store_fault,
+    tagged_response, write_audit,
+};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -16,7 +21,7 @@ use access::keys::budget_json;
 
 const PATH_PREFIX: &str = "/api/admin/teams/";
 
-/// What can be said of a team; what is left out stays as it is.
+/// Body of a new team or of a change. An absent field stays unchanged.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TeamBody {
@@ -34,28 +39,28 @@ struct TeamBody {
 }
 
 impl TeamBody {
-    /// What the team is to be, from what it is.
-    fn apply(self, mut whole: TeamDetails) -> Result<TeamDetails, ApiError> {
+    /// Applies the change to a team.
+    fn apply(self, mut details: TeamDetails) -> Result<TeamDetails, ApiError> {
         let Self { name, disabled, cap_usd, budget, limits } = self;
         if let Some(name) = name {
             if let Some(why) = ::admin::names::team_name_error(&name) {
                 return Err(invalid_field("name", why));
             }
-            whole.team.name = name;
+            details.team.name = name;
         }
         if let Some(disabled) = disabled {
-            whole.team.disabled = disabled;
+            details.team.disabled = disabled;
         }
         if let Some(cap) = cap_usd {
-            whole.terms.cap = cap.map(|text| parse_amount("cap_usd", &text)).transpose()?;
+            details.terms.cap = cap.map(|text| parse_amount("cap_usd", &text)).transpose()?;
         }
         if let Some(budget) = budget {
-            whole.terms.budget = budget.map(parse_budget).transpose()?;
+            details.terms.budget = budget.map(parse_budget).transpose()?;
         }
         if let Some(pace) = limits {
-            whole.limits = pace.into_limits()?;
+            details.limits = pace.into_limits()?;
         }
-        Ok(whole)
+        Ok(details)
     }
 }
 
@@ -74,7 +79,12 @@ impl TeamDetails {
         let money = store.account_terms().await.map_err(store_fault)?;
         let limits = store.account_limits().await.map_err(store_fault)?;
         let members = store.members(&team.id).await.map_err(store_fault)?;
-        Ok(Self { terms: value_of(&money, &team.id), limits: value_of(&limits, &team.id), members, team })
+        Ok(Self {
+            terms: value_of(&money, &team.id),
+            limits: value_of(&limits, &team.id),
+            members,
+            team,
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -95,12 +105,12 @@ impl TeamDetails {
     }
 }
 
-/// What is known of an account, or nothing.
+/// Returns the value of an account, or the default.
 fn value_of<T: Copy + Default>(all: &[(String, T)], id: &str) -> T {
     all.iter().find(|(own, _)| own == id).map(|(_, found)| *found).unwrap_or_default()
 }
 
-/// What can be changed of a team.
+/// JSON of the part of a team that can be changed.
 fn team_json(team: &Team, money: AccountTerms, limits: RateLimits) -> Value {
     let AccountTerms { cap, budget } = money;
     let RateLimits { rpm, tpm, concurrency } = limits;
@@ -115,9 +125,9 @@ fn team_json(team: &Team, money: AccountTerms, limits: RateLimits) -> Value {
     })
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let store = &asked.state.store;
+pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let store = &incoming.state.store;
     let money = store.account_terms().await.map_err(store_fault)?;
     let limits = store.account_limits().await.map_err(store_fault)?;
     let teams = store.teams().await.map_err(store_fault)?;
@@ -132,9 +142,13 @@ pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(super::list_response(teams.collect()))
 }
 
-/// A team as it is now. What it has spent is told as well, but is no part of its tag: calls are no
-/// change of the team.
-async fn team_response(state: &ApiState, id: &str, status: StatusCode) -> Result<Response, ApiError> {
+/// Response with a team. The spent amount is shown but not covered by the entity tag, because calls
+/// do not change the team.
+async fn team_response(
+    state: &ApiState,
+    id: &str,
+    status: StatusCode,
+) -> Result<Response, ApiError> {
     let part = TeamDetails::load(&state.store, id).await?.to_json();
     let (spent, _) = state.store.account_spending(id).await.map_err(store_fault)?;
     let mut value = part.clone();
@@ -144,16 +158,16 @@ async fn team_response(state: &ApiState, id: &str, status: StatusCode) -> Result
     Ok(tagged_response(status, &value, &part))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    team_response(&asked.state, &path_id(&asked, PATH_PREFIX, ""), StatusCode::OK).await
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    team_response(&incoming.state, &path_id(&incoming, PATH_PREFIX, ""), StatusCode::OK).await
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let ApiRequest { state, request, .. } = asked;
-    let wish: TeamBody = read_body(request).await?;
-    if wish.name.is_none() {
+pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let ApiRequest { state, request, .. } = incoming;
+    let body: TeamBody = read_body(request).await?;
+    if body.name.is_none() {
         return Err(invalid_field("name", "is required"));
     }
     let now = state.clock().now();
@@ -164,60 +178,64 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         created: now,
         changed: now,
     };
-    let blank =
-        TeamDetails { team, terms: AccountTerms::default(), limits: RateLimits::default(), members: vec![] };
-    let whole = wish.apply(blank.clone())?;
-    state.store.add_team(&whole.team).await.map_err(store_fault)?;
-    write_audit(&state, &who, "team.create", &whole.team.id, &whole.team.name).await;
-    set_terms(&state, &who, &blank, &whole).await?;
-    team_response(&state, &whole.team.id, StatusCode::CREATED).await
+    let blank = TeamDetails {
+        team,
+        terms: AccountTerms::default(),
+        limits: RateLimits::default(),
+        members: vec![],
+    };
+    let details = body.apply(blank.clone())?;
+    state.store.add_team(&details.team).await.map_err(store_fault)?;
+    write_audit(&state, &caller, "team.create", &details.team.id, &details.team.name).await;
+    set_terms(&state, &caller, &blank, &details).await?;
+    team_response(&state, &details.team.id, StatusCode::CREATED).await
 }
 
-/// Gives a team what of its terms is new.
+/// Stores the changed terms and limits of a team.
 async fn set_terms(
     state: &ApiState,
-    who: &Account,
+    caller: &Account,
     before: &TeamDetails,
-    whole: &TeamDetails,
+    details: &TeamDetails,
 ) -> Result<(), ApiError> {
-    let id = &whole.team.id;
-    let mut what = Vec::new();
-    if whole.terms != before.terms {
-        state.store.set_account_terms(id, whole.terms).await.map_err(store_fault)?;
-        what.push(whole.terms.to_string());
+    let id = &details.team.id;
+    let mut changes = Vec::new();
+    if details.terms != before.terms {
+        state.store.set_account_terms(id, details.terms).await.map_err(store_fault)?;
+        changes.push(details.terms.to_string());
     }
-    if whole.limits != before.limits {
-        state.store.set_account_limits(id, whole.limits).await.map_err(store_fault)?;
-        what.push("limits".to_owned());
+    if details.limits != before.limits {
+        state.store.set_account_limits(id, details.limits).await.map_err(store_fault)?;
+        changes.push("limits".to_owned());
     }
-    if !what.is_empty() {
-        write_audit(state, who, "team.terms", id, &what.join(", ")).await;
+    if !changes.is_empty() {
+        write_audit(state, caller, "team.terms", id, &changes.join(", ")).await;
     }
     Ok(())
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let id = path_id(&asked, PATH_PREFIX, "");
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let id = path_id(&incoming, PATH_PREFIX, "");
+    let ApiRequest { state, request, .. } = incoming;
     let before = TeamDetails::load(&state.store, &id).await?;
     check_if_match(request.headers(), &before.to_json())?;
-    let whole = read_body::<TeamBody>(request).await?.apply(before.clone())?;
+    let details = read_body::<TeamBody>(request).await?.apply(before.clone())?;
     let now = state.clock().now();
-    if whole.team.name != before.team.name {
-        let name = &whole.team.name;
+    if details.team.name != before.team.name {
+        let name = &details.team.name;
         state.store.rename_account(&id, name, None, now).await.map_err(store_fault)?;
-        write_audit(&state, &who, "team.rename", &id, name).await;
+        write_audit(&state, &caller, "team.rename", &id, name).await;
     }
-    set_terms(&state, &who, &before, &whole).await?;
-    set_disabled(&state, &who, &before.team, whole.team.disabled).await?;
+    set_terms(&state, &caller, &before, &details).await?;
+    set_disabled(&state, &caller, &before.team, details.team.disabled).await?;
     team_response(&state, &id, StatusCode::OK).await
 }
 
-/// Closes a team or opens it again; its keys stop or work at once.
+/// Closes or reopens a team. The change applies to its keys at once.
 async fn set_disabled(
     state: &ApiState,
-    who: &Account,
+    caller: &Account,
     team: &Team,
     disabled: bool,
 ) -> Result<(), ApiError> {
@@ -226,20 +244,20 @@ async fn set_disabled(
     }
     state.store.set_disabled(&team.id, disabled, state.clock().now()).await.map_err(store_fault)?;
     let action = if disabled { "team.disable" } else { "team.enable" };
-    write_audit(state, who, action, &team.id, &team.name).await;
+    write_audit(state, caller, action, &team.id, &team.name).await;
     for key in state.store.keys_of(&team.id).await.map_err(store_fault)? {
         state.admin.accounts.key_changed(key);
     }
     Ok(())
 }
 
-pub(crate) async fn close(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let id = path_id(&asked, PATH_PREFIX, "");
-    let whole = TeamDetails::load(&asked.state.store, &id).await?;
-    check_if_match(asked.request.headers(), &whole.to_json())?;
-    set_disabled(&asked.state, &who, &whole.team, true).await?;
-    team_response(&asked.state, &id, StatusCode::OK).await
+pub(crate) async fn close(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let id = path_id(&incoming, PATH_PREFIX, "");
+    let details = TeamDetails::load(&incoming.state.store, &id).await?;
+    check_if_match(incoming.request.headers(), &details.to_json())?;
+    set_disabled(&incoming.state, &caller, &details.team, true).await?;
+    team_response(&incoming.state, &id, StatusCode::OK).await
 }
 
 #[derive(Deserialize)]
@@ -248,43 +266,46 @@ struct MemberBody {
     role: String,
 }
 
-/// The team and the account in a path.
-fn team_and_account(asked: &ApiRequest) -> Result<(String, String), ApiError> {
-    let rest = path_id(asked, PATH_PREFIX, "");
+/// Returns the team id and the account id in the path.
+fn team_and_account(incoming: &ApiRequest) -> Result<(String, String), ApiError> {
+    let rest = path_id(incoming, PATH_PREFIX, "");
     let both = rest.split_once("/members/").ok_or_else(|| not_found("team"))?;
     Ok((both.0.to_owned(), both.1.to_owned()))
 }
 
-pub(crate) async fn put_member(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let (id, account) = team_and_account(&asked)?;
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn put_member(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let (id, account) = team_and_account(&incoming)?;
+    let ApiRequest { state, request, .. } = incoming;
     check_if_match(request.headers(), &TeamDetails::load(&state.store, &id).await?.to_json())?;
     let MemberBody { role } = read_body(request).await?;
     let role = TeamRole::by_word(&role)
         .ok_or_else(|| invalid_field("role", "write manager, member or viewer"))?;
-    set_member_role(&state, &who, &id, &account, Some(role)).await?;
+    set_member_role(&state, &caller, &id, &account, Some(role)).await?;
     team_response(&state, &id, StatusCode::OK).await
 }
 
-pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let (id, account) = team_and_account(&asked)?;
-    let query = query_pairs(asked.request.uri().query().unwrap_or_default());
+pub(crate) async fn remove_member(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let (id, account) = team_and_account(&incoming)?;
+    let query = query_pairs(incoming.request.uri().query().unwrap_or_default());
     let keys = query.into_iter().find(|(name, _)| name == "keys").map(|(_, word)| word);
     let revokes = match keys.as_deref() {
         Some("revoke") => true,
         Some("keep") | None => false,
         Some(_) => return Err(invalid_field("keys", "write keep or revoke")),
     };
-    let state = asked.state;
-    check_if_match(asked.request.headers(), &TeamDetails::load(&state.store, &id).await?.to_json())?;
-    set_member_role(&state, &who, &id, &account, None).await?;
+    let state = incoming.state;
+    check_if_match(
+        incoming.request.headers(),
+        &TeamDetails::load(&state.store, &id).await?.to_json(),
+    )?;
+    set_member_role(&state, &caller, &id, &account, None).await?;
     if revokes {
         let keys = state.store.keys_created_by(&account).await.map_err(store_fault)?;
         for key in keys.iter().filter(|key| key.account_id == id) {
             if state.store.revoke_key(&key.id, state.clock().now()).await.map_err(store_fault)? {
-                write_audit(&state, &who, "key.revoke", &key.id, &key.name).await;
+                write_audit(&state, &caller, "key.revoke", &key.id, &key.name).await;
                 if let Some(record) = state.store.key(&key.id).await.map_err(store_fault)? {
                     state.admin.accounts.key_changed(record);
                 }
@@ -296,7 +317,7 @@ pub(crate) async fn remove_member(asked: ApiRequest) -> Result<Response, ApiErro
 
 async fn set_member_role(
     state: &ApiState,
-    who: &Account,
+    caller: &Account,
     team: &str,
     account: &str,
     role: Option<TeamRole>,
@@ -308,9 +329,10 @@ async fn set_member_role(
     }
     match role {
         Some(role) => {
-            write_audit(state, who, "team.member", team, &format!("{account} {}", role.word())).await;
+            write_audit(state, caller, "team.member", team, &format!("{account} {}", role.word()))
+                .await;
         }
-        None => write_audit(state, who, "team.remove_member", team, account).await,
+        None => write_audit(state, caller, "team.remove_member", team, account).await,
     }
     Ok(())
 }

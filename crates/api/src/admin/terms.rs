@@ -1,4 +1,5 @@
-//! What all keys of an account together may spend and how fast, and the end of its sessions.
+//! `/api/admin/users/{id}/terms`: spending terms and rate limits of an account. `/sign-out` ends
+//! its sessions.
 
 use axum::response::Response;
 use canon::{ApiError, Money};
@@ -8,14 +9,17 @@ use serde_json::{Value, json};
 use store::{Account, AccountTerms, RateLimits};
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
-use super::{require_admin, store_fault, read_body, path_id, require_may_change, not_found, write_audit, entity_response, check_if_match};
+use super::{
+    check_if_match, entity_response, not_found, path_id, read_body, require_admin,
+    require_may_change, store_fault, write_audit,
+};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use access::keys::ApiKey;
 
 const PATH_PREFIX: &str = "/api/admin/users/";
 
-/// The whole of it: what is left out is no limit.
+/// Complete terms. An absent field means no limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TermsBody {
@@ -27,11 +31,15 @@ struct TermsBody {
     limits: Option<LimitsBody>,
 }
 
-/// Who asks, and the account they ask for.
-async fn find_user(state: &ApiState, key: &ApiKey, id: String) -> Result<(Account, Account), ApiError> {
-    let who = require_admin(state, key).await?;
+/// Returns the calling account and the account in the path.
+async fn find_user(
+    state: &ApiState,
+    key: &ApiKey,
+    id: String,
+) -> Result<(Account, Account), ApiError> {
+    let caller = require_admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(store_fault)?;
-    Ok((who, found.ok_or_else(|| not_found("user"))?))
+    Ok((caller, found.ok_or_else(|| not_found("user"))?))
 }
 
 async fn load_terms(state: &ApiState, id: &str) -> Result<(AccountTerms, RateLimits), ApiError> {
@@ -54,7 +62,7 @@ fn terms_json(id: &str, (terms, limits): (AccountTerms, RateLimits)) -> Value {
     })
 }
 
-/// With what was spent, which is no part of the tag: it changes by itself.
+/// Response with the terms. The spent amount is shown but not covered by the entity tag.
 async fn terms_response(state: &ApiState, id: &str) -> Result<Response, ApiError> {
     let terms = terms_json(id, load_terms(state, id).await?);
     let mut response = entity_response(StatusCode::OK, &terms);
@@ -67,15 +75,19 @@ async fn terms_response(state: &ApiState, id: &str) -> Result<Response, ApiError
     Ok(response)
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (_, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
-    terms_response(&asked.state, &account.id).await
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (_, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "/terms"))
+            .await?;
+    terms_response(&incoming.state, &account.id).await
 }
 
-pub(crate) async fn set(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/terms")).await?;
-    let ApiRequest { state, request, .. } = asked;
-    require_may_change(&who, &account)?;
+pub(crate) async fn set(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (caller, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "/terms"))
+            .await?;
+    let ApiRequest { state, request, .. } = incoming;
+    require_may_change(&caller, &account)?;
     let before = load_terms(&state, &account.id).await?;
     check_if_match(request.headers(), &terms_json(&account.id, before))?;
     let TermsBody { cap_usd, budget, limits } = read_body(request).await?;
@@ -85,19 +97,21 @@ pub(crate) async fn set(asked: ApiRequest) -> Result<Response, ApiError> {
     if terms != before.0 {
         state.store.set_account_terms(&account.id, terms).await.map_err(store_fault)?;
         let detail = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
-        write_audit(&state, &who, "account.terms", &account.id, &detail).await;
+        write_audit(&state, &caller, "account.terms", &account.id, &detail).await;
     }
     if limits != before.1 {
         state.store.set_account_limits(&account.id, limits).await.map_err(store_fault)?;
-        write_audit(&state, &who, "account.limits", &account.id, "").await;
+        write_audit(&state, &caller, "account.limits", &account.id, "").await;
     }
     terms_response(&state, &account.id).await
 }
 
-pub(crate) async fn sign_out(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/sign-out")).await?;
-    require_may_change(&who, &account)?;
-    let ended = asked.state.store.drop_sessions_of(&account.id).await.map_err(store_fault)?;
-    write_audit(&asked.state, &who, "session.end_all", &account.id, "").await;
+pub(crate) async fn sign_out(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (caller, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "/sign-out"))
+            .await?;
+    require_may_change(&caller, &account)?;
+    let ended = incoming.state.store.drop_sessions_of(&account.id).await.map_err(store_fault)?;
+    write_audit(&incoming.state, &caller, "session.end_all", &account.id, "").await;
     Ok(entity_response(StatusCode::OK, &json!({ "id": account.id, "ended": ended })))
 }

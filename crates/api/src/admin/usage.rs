@@ -1,52 +1,54 @@
-//! What administrators look at: usage.
+//! `GET /api/admin/usage`: usage totals, groups and time series.
 
 use axum::response::Response;
 use canon::ApiError;
 use serde_json::{Map, Value, json};
-use store::{GroupBy, LatencyTotals, GroupOrder, ReportTotals, UsageStep, DurationHistogram, UsageFilter, UsageReport, UsageRequest};
+use store::{
+    DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsageReport,
+    UsageRequest, UsageStep,
+};
 
-use super::{require_admin, store_fault, invalid_field, rfc3339};
+use super::{invalid_field, require_admin, rfc3339, store_fault};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 
 const DAY_US: i64 = 24 * 3_600 * 1_000_000;
-/// How many groups are listed.
+/// Maximum number of groups in the answer.
 const MAX_GROUPS: usize = 100;
-/// How many stretches of time are told at most.
+/// Maximum number of time steps in the answer.
 const MAX_STEPS: i64 = 1_000;
 
-pub(super) fn query_values(asked: &ApiRequest) -> Map<String, Value> {
-    let pairs = query_pairs(asked.request.uri().query().unwrap_or_default());
+pub(super) fn query_values(incoming: &ApiRequest) -> Map<String, Value> {
+    let pairs = query_pairs(incoming.request.uri().query().unwrap_or_default());
     pairs.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }
 
-pub(super) fn query_value(wishes: &Map<String, Value>, name: &str) -> Option<String> {
-    wishes.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+pub(super) fn query_value(query: &Map<String, Value>, name: &str) -> Option<String> {
+    query.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// What was used: in all, over time, and by whom.
-pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let wishes = query_values(&asked);
-    let days: i64 = match query_value(&wishes, "days") {
+/// Returns usage in total, over time and by group.
+pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let query = query_values(&incoming);
+    let days: i64 = match query_value(&query, "days") {
         None => 30,
         Some(text) => match text.parse() {
             Ok(days) if (1..=3_660).contains(&days) => days,
             _ => return Err(invalid_field("days", "write a whole number from 1 to 3660")),
         },
     };
-    let by = match query_value(&wishes, "by") {
+    let by = match query_value(&query, "by") {
         None => GroupBy::Model,
         Some(word) => GroupBy::by_word(&word)
             .ok_or_else(|| invalid_field("by", "write account, key, model, lane or status"))?,
     };
-    let step = match query_value(&wishes, "step") {
+    let step = match query_value(&query, "step") {
         None => UsageStep::Day,
-        Some(word) => {
-            UsageStep::by_word(&word).ok_or_else(|| invalid_field("step", "write hour, day or month"))?
-        }
+        Some(word) => UsageStep::by_word(&word)
+            .ok_or_else(|| invalid_field("step", "write hour, day or month"))?,
     };
-    let status = match query_value(&wishes, "status") {
+    let status = match query_value(&query, "status") {
         None => None,
         Some(text) => {
             let read = text.parse();
@@ -59,9 +61,9 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
         UsageStep::Month => days / 28,
     };
     if stretches > MAX_STEPS {
-        return Err(invalid_field("step", "so many days need longer steps: write day or month"));
+        return Err(invalid_field("step", "too many steps for that many days: write day or month"));
     }
-    let apart = match query_value(&wishes, "top") {
+    let apart = match query_value(&query, "top") {
         None => 10,
         Some(text) => match text.parse() {
             Ok(top) if (1..=MAX_GROUPS).contains(&top) => top,
@@ -69,28 +71,36 @@ pub(crate) async fn usage(asked: ApiRequest) -> Result<Response, ApiError> {
         },
     };
     let filter = UsageFilter {
-        account_id: query_value(&wishes, "account_id"),
-        key_id: query_value(&wishes, "key_id"),
-        model: query_value(&wishes, "model"),
-        lane: query_value(&wishes, "lane"),
+        account_id: query_value(&query, "account_id"),
+        key_id: query_value(&query, "key_id"),
+        model: query_value(&query, "model"),
+        lane: query_value(&query, "lane"),
         status,
     };
-    let now = asked.state.clock().now();
+    let now = incoming.state.clock().now();
     let range = now.saturating_sub(days.saturating_mul(DAY_US))..now.saturating_add(1);
-    let wish = UsageRequest { range, step, by, rank: GroupOrder::Cost, filter, listed: MAX_GROUPS, with_series: apart };
-    let seen = asked.state.store.usage_view(&wish).await.map_err(store_fault)?;
-    let UsageReport { all, latencies: pace, top, series: over, others } = &seen;
+    let report_request = UsageRequest {
+        range,
+        step,
+        by,
+        rank: GroupOrder::Cost,
+        filter,
+        listed: MAX_GROUPS,
+        with_series: apart,
+    };
+    let report = incoming.state.store.usage_view(&report_request).await.map_err(store_fault)?;
+    let UsageReport { all, latencies, top, series, others } = &report;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": totals_json(used) }));
-    let told = |begun: i64, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });
-    let apart = over.iter().map(|point| told(point.begun, Some(&point.group), &point.used));
-    let points = apart.chain(others.iter().map(|(begun, used)| told(*begun, None, used)));
+    let point_json = |begun: i64, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });
+    let apart = series.iter().map(|point| point_json(point.begun, Some(&point.group), &point.used));
+    let points = apart.chain(others.iter().map(|(begun, used)| point_json(*begun, None, used)));
     let value = json!({
         "success": true,
         "days": days,
         "by": by.word(),
         "step": step.word(),
         "total": totals_json(all),
-        "pace": latencies_json(pace),
+        "pace": latencies_json(latencies),
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),
     });
@@ -110,8 +120,8 @@ fn totals_json(used: &ReportTotals) -> Value {
 }
 
 fn latencies_json(LatencyTotals { took, waited }: &LatencyTotals) -> Value {
-    let told = |times: &DurationHistogram| json!({ "p50": to_ms(times.percentile(50)), "p95": to_ms(times.percentile(95)) });
-    json!({ "first_byte_ms": told(waited), "whole_ms": told(took) })
+    let percentiles = |times: &DurationHistogram| json!({ "p50": to_ms(times.percentile(50)), "p95": to_ms(times.percentile(95)) });
+    json!({ "first_byte_ms": percentiles(waited), "whole_ms": percentiles(took) })
 }
 
 fn to_ms(micros: Option<i64>) -> Option<i64> {

@@ -1,4 +1,4 @@
-//! Accounts: list, make, change role, lock, hand out a link to choose a password.
+//! `/api/admin/users`: list, create, change role, lock, issue a password link.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use store::{Account, AccountRole};
 
 use super::{
-    ApiRequest, require_admin, store_fault, read_body, forbidden, path_id, invalid_field, require_may_change, not_found, write_audit, entity_response,
-    check_if_match,
+    ApiRequest, check_if_match, entity_response, forbidden, invalid_field, not_found, path_id,
+    read_body, require_admin, require_may_change, store_fault, write_audit,
 };
 use crate::state::ApiState;
 use access::keys::ApiKey;
@@ -48,38 +48,44 @@ fn user_json(account: &Account) -> Value {
 }
 
 fn parse_role(word: &str) -> Result<AccountRole, ApiError> {
-    AccountRole::by_word(word).ok_or_else(|| invalid_field("role", "write owner, admin, member or viewer"))
+    AccountRole::by_word(word)
+        .ok_or_else(|| invalid_field("role", "write owner, admin, member or viewer"))
 }
 
-/// Nobody gives more than they have.
+/// Refuses a role above the caller's own.
 fn require_may_grant(own: AccountRole, given: AccountRole) -> Result<(), ApiError> {
     let may = ::admin::may_grant_role(own, given);
-    if may { Ok(()) } else { Err(forbidden("you may not give this role")) }
+    if may { Ok(()) } else { Err(forbidden("you may not grant this role")) }
 }
 
-pub(crate) async fn list(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    let accounts = asked.state.store.accounts().await.map_err(store_fault)?;
+pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    let accounts = incoming.state.store.accounts().await.map_err(store_fault)?;
     Ok(super::list_response(accounts.iter().map(user_json).collect()))
 }
 
-async fn find_user(state: &ApiState, key: &ApiKey, id: String) -> Result<(Account, Account), ApiError> {
-    let who = require_admin(state, key).await?;
+async fn find_user(
+    state: &ApiState,
+    key: &ApiKey,
+    id: String,
+) -> Result<(Account, Account), ApiError> {
+    let caller = require_admin(state, key).await?;
     let found = state.store.account(&id).await.map_err(store_fault)?;
-    Ok((who, found.ok_or_else(|| not_found("user"))?))
+    Ok((caller, found.ok_or_else(|| not_found("user"))?))
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (_, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (_, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "")).await?;
     Ok(entity_response(StatusCode::OK, &user_json(&account)))
 }
 
-pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let ApiRequest { state, request, .. } = asked;
+pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let ApiRequest { state, request, .. } = incoming;
     let NewUserBody { name, email, role: word } = read_body(request).await?;
     let given = word.as_deref().map(parse_role).transpose()?.unwrap_or(AccountRole::Member);
-    require_may_grant(who.role, given)?;
+    require_may_grant(caller.role, given)?;
     if let Some(why) = ::admin::account_names_error(&name, email.as_deref()) {
         return Err(invalid_field("name", why));
     }
@@ -95,7 +101,7 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
         changed: now,
     };
     state.store.add_account(&account).await.map_err(store_fault)?;
-    write_audit(&state, &who, "account.create", &account.id, given.word()).await;
+    write_audit(&state, &caller, "account.create", &account.id, given.word()).await;
     let mut value = user_json(&account);
     if let Value::Object(fields) = &mut value {
         fields.insert("link".to_owned(), Value::from(reset_link(&state, &account).await?));
@@ -103,17 +109,18 @@ pub(crate) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     Ok(entity_response(StatusCode::CREATED, &value))
 }
 
-/// A link with which the account chooses a password.
+/// Creates a link with which the account chooses a password.
 async fn reset_link(state: &ApiState, account: &Account) -> Result<String, ApiError> {
     let path = ::admin::reset_link(&state.store, account, state.clock().now()).await;
     let path = path.map_err(ApiError::internal)?;
     Ok(format!("{}{path}", state.config().public_url))
 }
 
-pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "")).await?;
-    let ApiRequest { state, request, .. } = asked;
-    require_may_change(&who, &account)?;
+pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (caller, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "")).await?;
+    let ApiRequest { state, request, .. } = incoming;
+    require_may_change(&caller, &account)?;
     check_if_match(request.headers(), &user_json(&account))?;
     let UserBody { role: word, disabled } = read_body(request).await?;
     let given = word.as_deref().map(parse_role).transpose()?;
@@ -123,31 +130,33 @@ pub(crate) async fn change(asked: ApiRequest) -> Result<Response, ApiError> {
         let stays =
             |one: &Account| one.role == AccountRole::Owner && !one.disabled && one.id != account.id;
         if !others.iter().any(stays) {
-            return Err(forbidden("this is the only owner; make another one first"));
+            return Err(forbidden("this is the only owner; create another one first"));
         }
     }
     let now = state.clock().now();
     if let Some(role) = given.filter(|role| *role != account.role) {
-        require_may_grant(who.role, role)?;
+        require_may_grant(caller.role, role)?;
         state.store.set_role(&account.id, role, now).await.map_err(store_fault)?;
-        write_audit(&state, &who, "account.role", &account.id, role.word()).await;
+        write_audit(&state, &caller, "account.role", &account.id, role.word()).await;
     }
     if let Some(disabled) = disabled.filter(|disabled| *disabled != account.disabled) {
         state.store.set_disabled(&account.id, disabled, now).await.map_err(store_fault)?;
         let action = if disabled { "account.disable" } else { "account.enable" };
-        write_audit(&state, &who, action, &account.id, "").await;
+        write_audit(&state, &caller, action, &account.id, "").await;
     }
     let account = state.store.account(&account.id).await.map_err(store_fault)?;
     Ok(entity_response(StatusCode::OK, &user_json(&account.ok_or_else(|| not_found("user"))?)))
 }
 
-pub(crate) async fn reset(asked: ApiRequest) -> Result<Response, ApiError> {
-    let (who, account) = find_user(&asked.state, &asked.key, path_id(&asked, PATH_PREFIX, "/reset")).await?;
-    require_may_change(&who, &account)?;
+pub(crate) async fn reset(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (caller, account) =
+        find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "/reset"))
+            .await?;
+    require_may_change(&caller, &account)?;
     if account.disabled {
         return Err(ApiError::invalid("", "the account is locked"));
     }
-    let link = reset_link(&asked.state, &account).await?;
-    write_audit(&asked.state, &who, "account.reset_link", &account.id, "").await;
+    let link = reset_link(&incoming.state, &account).await?;
+    write_audit(&incoming.state, &caller, "account.reset_link", &account.id, "").await;
     Ok(entity_response(StatusCode::OK, &json!({ "id": account.id, "link": link })))
 }

@@ -1,4 +1,4 @@
-//! The vault: which keys there are, what they seal, and re-keying.
+//! `/api/admin/vault`: key ids, number of secrets sealed by each, and re-keying.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{require_admin, store_fault, write_audit, entity_response};
+use super::{entity_response, require_admin, store_fault, write_audit};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
@@ -18,27 +18,29 @@ async fn vault_json(state: &ApiState) -> Result<Value, ApiError> {
     )
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    require_admin(&asked.state, &asked.key).await?;
-    Ok(entity_response(StatusCode::OK, &vault_json(&asked.state).await?))
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    require_admin(&incoming.state, &incoming.key).await?;
+    Ok(entity_response(StatusCode::OK, &vault_json(&incoming.state).await?))
 }
 
-pub(crate) async fn rekey(asked: ApiRequest) -> Result<Response, ApiError> {
-    let who = require_admin(&asked.state, &asked.key).await?;
-    let state = asked.state;
-    // Goes on to its end, whether or not anybody waits for it.
-    let turning = Arc::clone(&state);
-    let turned =
-        state.engine.tasks.spawn(async move { turning.admin.vault.rekey(&turning.store).await });
-    let done = turned.await.map_err(|e| ApiError::internal(e.to_string()))?;
+pub(crate) async fn rekey(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let caller = require_admin(&incoming.state, &incoming.key).await?;
+    let state = incoming.state;
+    // Runs as a task of its own, so that it completes even if the caller disconnects.
+    let task_state = Arc::clone(&state);
+    let rekeying = state
+        .engine
+        .tasks
+        .spawn(async move { task_state.admin.vault.rekey(&task_state.store).await });
+    let done = rekeying.await.map_err(|e| ApiError::internal(e.to_string()))?;
     let done = done.map_err(|why| match why {
         store::VaultError::Store(error) => store_fault(error),
         why @ (store::VaultError::Unavailable(_)
         | store::VaultError::UnknownKey(_)
         | store::VaultError::Corrupt) => ApiError::invalid("", why.to_string()),
     })?;
-    let detail = format!("{} sealed anew, {} could not be opened", done.sealed, done.left);
-    write_audit(&state, &who, "vault.rekey", "vault", &detail).await;
+    let detail = format!("{} resealed, {} could not be opened", done.sealed, done.left);
+    write_audit(&state, &caller, "vault.rekey", "vault", &detail).await;
     let mut value = vault_json(&state).await?;
     if let Value::Object(fields) = &mut value {
         fields.insert("sealed_anew".to_owned(), json!(done.sealed));

@@ -1,4 +1,5 @@
-//! Calls that run on without their caller: polled, streamed again, cancelled.
+//! Background runs: started, polled, streamed again, cancelled. See
+//! <https://platform.openai.com/docs/guides/background>.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -10,24 +11,24 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 use super::conversation::Conversation;
-use super::stored::replay;
 use super::recorder::{ResponseRecorder, final_response};
-use crate::stored_answers::BackgroundRun;
+use super::stored::replay;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::state::ApiState;
-use relay::json;
+use crate::stored_answers::BackgroundRun;
+use relay::json_response;
 use relay::{self, Call};
 
-/// Begins the run and answers at once.
+/// Starts the run and answers at once.
 pub(super) async fn start(
     state: Arc<ApiState>,
     mut call: Call,
     conversation: Conversation,
 ) -> Result<Response, ApiError> {
-    let peek = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
-    relay::find_route(&call, &peek)?;
-    let streamed = peek.stream;
-    // The lane sees a plain stream: running in the background is our business.
+    let facts = call.run_blocking(|| call.dialect.read_facts(&call.target, &call.body))?;
+    relay::find_route(&call, &facts)?;
+    let streamed = facts.stream;
+    // The lane receives a plain streaming call. The gateway runs it in the background itself.
     let mut body = parse_object(&call.body);
     body.shift_remove("background");
     set_fields(&mut body, [("stream", Value::Bool(true))]);
@@ -36,19 +37,20 @@ pub(super) async fn start(
     call.rewrite_reply = true;
     let queued = call.run_blocking(|| queued_response(&call))?;
     let id = text_field(&queued, "id").to_owned();
-    let keeper = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
-    let told = Value::from(queued.clone()).to_string();
-    keeper.store(&told);
+    let recorder = ResponseRecorder::new(Arc::clone(&state), &call, conversation);
+    let text = Value::from(queued.clone()).to_string();
+    recorder.store(&text);
     let run = state.stored_answers.begin_run(&id, &call.key.record.account_id);
-    let task = run_to_end(Arc::clone(&state), call, keeper, (id, queued), Arc::clone(&run));
+    let task = run_to_end(Arc::clone(&state), call, recorder, (id, queued), Arc::clone(&run));
     state.engine.tasks.spawn(task);
-    if streamed { Ok(replay(run, None)) } else { Ok(json_response(told)) }
+    if streamed { Ok(replay(run, None)) } else { Ok(json_response(text)) }
 }
 
-/// The response object before there is an answer.
+/// Returns the response object of a run that has not started yet.
 fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
+    let (body, _) =
+        call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
     let mut queued = parse_object(body);
     let fields = [
         ("status", json!("queued")),
@@ -65,47 +67,53 @@ fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
 async fn run_to_end(
     state: Arc<ApiState>,
     call: Call,
-    keeper: ResponseRecorder,
+    recorder: ResponseRecorder,
     (id, queued): (String, Map<String, Value>),
     run: Arc<BackgroundRun>,
 ) {
     let outcome = tokio::select! {
         () = run.cancel.cancelled() => Ok(()),
-        outcome = consume_answer(call, &keeper, &run) => outcome,
+        outcome = consume_answer(call, &recorder, &run) => outcome,
     };
     if let Err(fault) = outcome {
-        record_failure(&keeper, &run, queued, &fault);
+        record_failure(&recorder, &run, queued, &fault);
     }
     state.stored_answers.end_run(&id);
 }
 
-/// Takes the answer in, event by event.
-async fn consume_answer(call: Call, keeper: &ResponseRecorder, run: &BackgroundRun) -> Result<(), ApiError> {
+/// Reads the answer and records its events.
+async fn consume_answer(
+    call: Call,
+    recorder: &ResponseRecorder,
+    run: &BackgroundRun,
+) -> Result<(), ApiError> {
     let mut body = relay::serve(call).await?.into_body();
     let mut cutter = SseDecoder::default();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ApiError::internal(format!("a run broke off: {e}")))?;
+        let frame = frame
+            .map_err(|e| ApiError::internal(format!("a background run was interrupted: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         cutter.push(data);
         while let Some(frame) = cutter.next_frame()? {
-            record_event(&frame, keeper, run);
+            record_event(&frame, recorder, run);
         }
     }
     Ok(())
 }
 
-fn record_event(frame: &StreamFrame, keeper: &ResponseRecorder, run: &BackgroundRun) {
+fn record_event(frame: &StreamFrame, recorder: &ResponseRecorder, run: &BackgroundRun) {
     #[derive(Deserialize)]
     struct EventNumber {
         #[serde(default)]
         sequence_number: u64,
     }
-    let number = serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
+    let number =
+        serde_json::from_slice::<EventNumber>(&frame.data).map_or(0, |n| n.sequence_number);
     if let Some(reply) = final_response(&frame.data) {
         let mut reply = parse_object(reply);
         set_fields(&mut reply, [("background", json!(true))]);
         let reply = Value::from(reply).to_string();
-        if !run.decide_end(|| keeper.store(&reply)) {
+        if !run.decide_end(|| recorder.store(&reply)) {
             return;
         }
     }
@@ -114,13 +122,18 @@ fn record_event(frame: &StreamFrame, keeper: &ResponseRecorder, run: &Background
     run.push_event(number, Bytes::from(event));
 }
 
-/// The run failed before or while it answered.
-fn record_failure(keeper: &ResponseRecorder, run: &BackgroundRun, mut response: Map<String, Value>, fault: &ApiError) {
+/// Records that the run failed.
+fn record_failure(
+    recorder: &ResponseRecorder,
+    run: &BackgroundRun,
+    mut response: Map<String, Value>,
+    fault: &ApiError,
+) {
     tracing::warn!("a background run failed: {fault} [{}]", fault.log_note().unwrap_or_default());
     let error = json!({ "code": "server_error", "message": fault.message() });
     set_fields(&mut response, [("status", json!("failed")), ("error", error)]);
-    let told = Value::from(response.clone()).to_string();
-    if !run.decide_end(|| keeper.store(&told)) {
+    let text = Value::from(response.clone()).to_string();
+    if !run.decide_end(|| recorder.store(&text)) {
         return;
     }
     let event = json!({ "type": "response.failed", "sequence_number": 0, "response": response });

@@ -1,7 +1,7 @@
-//! `POST /v1/responses/compact`: a long conversation made short, on any model.
+//! `POST /v1/responses/compact`: replaces a long conversation by a summary, on any model.
 //!
-//! The model itself is asked for a summary; it comes back as one opaque item a client returns as
-//! it is. What the user said stays word for word.
+//! The model writes the summary. It comes back as one opaque item that the client sends again
+//! unchanged. User messages are kept verbatim.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use super::conversation::Conversation;
 use crate::json_object::{parse_object, set_fields};
 use crate::request::ApiRequest;
-use relay::json;
+use relay::json_response;
 use relay::{self, Call};
 
-/// The kind of item a summary travels in.
+/// Type of the item that carries a summary.
 pub(super) const ITEM_TYPE: &str = "compaction";
 const SUMMARY_PREFIX: &str = "portunus:1:";
 const MAX_SUMMARY_BYTES: usize = 8 << 20;
@@ -27,9 +27,10 @@ const SUMMARY_PROMPT: &str = "Summarise our conversation so far, so that you cou
     alone: what I want, what was decided, what was found out and done, what is still open. Keep \
     names, numbers, paths and code that matter. Answer with the summary only.";
 
-pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
-    let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let state = Arc::clone(&incoming.state);
+    let mut call =
+        Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let mut body: Map<String, Value> = serde_json::from_slice(&call.body)
         .map_err(|e| ApiError::invalid("", format!("the body is not a JSON object: {e}")))?;
     set_fields(&mut body, [("store", Value::Bool(true))]);
@@ -69,14 +70,14 @@ pub(crate) async fn compact(asked: ApiRequest) -> Result<Response, ApiError> {
         "id": format!("cmp_{id}"),
         "encrypted_content": format!("{SUMMARY_PREFIX}{}", STANDARD.encode(summary)),
     }));
-    let told = json!({
+    let compaction = json!({
         "id": format!("resp_{id}"),
         "object": "response.compaction",
         "created_at": created,
         "output": output,
         "usage": reply.get("usage"),
     });
-    let mut response = json_response(Body::from(told.to_string()));
+    let mut response = json_response(Body::from(compaction.to_string()));
     for (name, value) in &head.headers {
         if name.as_str().starts_with("x-portunus-") {
             response.headers_mut().insert(name.clone(), value.clone());
@@ -95,7 +96,8 @@ fn output_text(reply: &Map<String, Value>) -> String {
     parts.filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect()
 }
 
-/// Puts our own summaries back into words; another's stay as they are.
+/// Replaces the gateway's own summary items by readable messages. Items of other origin stay
+/// unchanged.
 pub(super) fn expand_summaries(items: &mut [Value]) {
     for item in items.iter_mut().filter(|item| field_is(item, "type", ITEM_TYPE)) {
         let sealed = item.get("encrypted_content").and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! The conversation a request goes on from, put before its own input.
+//! The stored conversation a request continues, placed before the request's own input.
 
 use bytes::Bytes;
 use canon::ApiError;
@@ -12,13 +12,13 @@ use super::compact;
 use crate::state::ApiState;
 use relay::Call;
 
-/// What a request says of memory.
+/// Conversation fields of a request.
 pub(super) struct Conversation {
-    /// Whether the answer is kept.
+    /// True if the answer is stored.
     pub(super) store: bool,
-    /// Whether the call runs on without the caller waiting.
+    /// True if the call runs in the background.
     pub(super) background: bool,
-    /// The whole input, kept answers included.
+    /// The whole input, including stored answers.
     pub(super) items: Vec<Value>,
 }
 
@@ -35,9 +35,10 @@ struct ConversationFields<'a> {
 }
 
 impl Conversation {
-    /// Reads what the request says and puts the earlier conversation into it.
+    /// Reads the fields of the request and inserts the previous conversation into it. See
+    /// <https://platform.openai.com/docs/guides/conversation-state>.
     pub(super) async fn load(state: &ApiState, call: &mut Call) -> Result<Self, ApiError> {
-        // What cannot be read is refused by the format's own rules, with the path named.
+        // An unreadable body is refused later by the rules of its format, which name the path.
         let text = String::from_utf8_lossy(&call.body).into_owned();
         let Ok(head) = serde_json::from_str::<ConversationFields<'_>>(&text) else {
             return Ok(Self { store: false, background: false, items: Vec::new() });
@@ -62,23 +63,23 @@ impl Conversation {
             })?;
             let account = &call.key.record.account_id;
             let now = state.clock().now();
-            let kept = state.stored_answers.get(&id, account, now).await.map_err(|fault| {
+            let stored = state.stored_answers.get(&id, account, now).await.map_err(|fault| {
                 fault.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
-            let mut before = previous_items(&kept.request, &kept.reply);
+            let mut before = previous_items(&stored.request, &stored.reply);
             before.append(&mut items);
             items = before;
         }
         if previous.is_some() || compacted {
             rewrite_input(call, &text, &head, &items);
-            // Written by us, so that it tells which answer it goes on from.
+            // The gateway writes the reply itself, so that it names the previous response.
             call.rewrite_reply = previous.is_some();
         }
         Ok(Self { store, background, items })
     }
 }
 
-/// The request's own input as a list; a plain text is one message.
+/// Returns the request's own input as a list. A plain text becomes one message.
 fn request_items(input: Option<&RawValue>) -> Vec<Value> {
     match input.and_then(|raw| serde_json::from_str(raw.get()).ok()) {
         Some(Value::String(text)) => vec![json!({
@@ -94,7 +95,7 @@ fn request_items(input: Option<&RawValue>) -> Vec<Value> {
     }
 }
 
-/// A message whose content is a plain text, as a list of parts: the form every item is kept in.
+/// Turns plain text content into a list of parts, the form in which items are stored.
 fn expand_content(item: &mut Value) {
     let Some(item) = item.as_object_mut() else { return };
     let kind = if item.get("role").and_then(Value::as_str) == Some("assistant") {
@@ -111,7 +112,7 @@ fn expand_content(item: &mut Value) {
     }
 }
 
-/// The conversation up to a kept answer, and the answer.
+/// Returns the input and the output of a stored response.
 fn previous_items(request: &str, reply: &str) -> Vec<Value> {
     let list = |text: &str, name: &str| -> Vec<Value> {
         let mut value: Value = serde_json::from_str(text).unwrap_or_default();
@@ -125,10 +126,10 @@ fn previous_items(request: &str, reply: &str) -> Vec<Value> {
     items
 }
 
-/// Puts the whole input in place of the request's own. A provider that keeps conversations itself
-/// must not look for the earlier one a second time.
+/// Replaces the request's input by the whole conversation. The previous id is removed, so that a
+/// provider with its own storage does not add the conversation again.
 fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, items: &[Value]) {
-    let whole = Bytes::from(Value::from(items.to_vec()).to_string());
+    let input = Bytes::from(Value::from(items.to_vec()).to_string());
     let range = match head.input {
         Some(raw) => range_of(text, raw),
         None => {
@@ -137,9 +138,9 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
         }
     };
     let replacement = if head.input.is_some() {
-        whole
+        input
     } else {
-        Bytes::from([b"\"input\":", &whole[..], b","].concat())
+        Bytes::from([b"\"input\":", &input[..], b","].concat())
     };
     let body = BodySegments::with_edits(&call.body, vec![BodyEdit { range, replacement }]).to_vec();
     call.body = Bytes::from(body);
@@ -147,6 +148,9 @@ fn rewrite_input(call: &mut Call, text: &str, head: &ConversationFields<'_>, ite
     if let Ok(ConversationFields { previous_response_id: Some(raw), .. }) =
         serde_json::from_str::<ConversationFields<'_>>(&text)
     {
-        call.edits.push(BodyEdit { range: range_of(&text, raw), replacement: Bytes::from_static(b"null") });
+        call.edits.push(BodyEdit {
+            range: range_of(&text, raw),
+            replacement: Bytes::from_static(b"null"),
+        });
     }
 }

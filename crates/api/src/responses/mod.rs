@@ -1,11 +1,12 @@
-//! `/v1/responses`, with memory for every model: the gateway itself keeps conversations, so that
-//! `previous_response_id`, retrieval and background runs work whatever serves the model.
+//! `/v1/responses` for every model: <https://platform.openai.com/docs/api-reference/responses>. The
+//! gateway stores conversations itself, so `previous_response_id`, retrieval and background runs
+//! work with any provider.
 
 mod background;
 mod compact;
 mod conversation;
-mod stored;
 mod recorder;
+mod stored;
 
 pub(super) use compact::compact;
 pub(super) use stored::{cancel, delete, get, input_items};
@@ -16,14 +17,15 @@ use dialects::{RequestTarget, responses::ResponsesDialect};
 use serde_json::json;
 use std::sync::Arc;
 
-use crate::token_count;
 use crate::request::ApiRequest;
+use crate::token_count;
 use conversation::Conversation;
 use relay::{self, Call};
 
-pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
-    let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let state = Arc::clone(&incoming.state);
+    let mut call =
+        Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let conversation = Conversation::load(&state, &mut call).await?;
     if conversation.background {
         return background::start(state, call, conversation).await;
@@ -31,19 +33,23 @@ pub(super) async fn create(asked: ApiRequest) -> Result<Response, ApiError> {
     if !conversation.store {
         return relay::serve(call).await;
     }
-    let keeper = recorder::ResponseRecorder::new(state, &call, conversation);
+    let recorder = recorder::ResponseRecorder::new(state, &call, conversation);
     let response = relay::serve(call).await?;
-    recorder::record_response(keeper, response).await
+    recorder::record_response(recorder, response).await
 }
 
-/// `GET /v1/responses` is where clients try a WebSocket first; they go on with HTTP when refused.
-pub(super) async fn upgrade(_asked: ApiRequest) -> Result<Response, ApiError> {
-    Err(ApiError::new(ErrorKind::UpgradeRefused, "there is no WebSocket here; send POST /v1/responses"))
+/// Refuses a WebSocket on `GET /v1/responses`. Some clients try it first and fall back to HTTP.
+pub(super) async fn upgrade(_incoming: ApiRequest) -> Result<Response, ApiError> {
+    Err(ApiError::new(
+        ErrorKind::UpgradeRefused,
+        "there is no WebSocket here; send POST /v1/responses",
+    ))
 }
 
-pub(super) async fn input_tokens(asked: ApiRequest) -> Result<Response, ApiError> {
-    let state = Arc::clone(&asked.state);
-    let mut call = Call::read(asked.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
+pub(super) async fn input_tokens(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let state = Arc::clone(&incoming.state);
+    let mut call =
+        Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     Conversation::load(&state, &mut call).await?;
     let counted = token_count::count_tokens(&call, &call.body)?;
     Ok(counted

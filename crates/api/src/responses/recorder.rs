@@ -1,4 +1,4 @@
-//! Keeps an answer on its way to the caller, whole or streamed.
+//! Stores an answer on its way to the caller, whole or streamed.
 
 use axum::response::Response;
 use canon::ApiError;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use store::StoredResponse;
 
 use super::conversation::Conversation;
-use crate::state::ApiState;
 use crate::observe::observe_response;
+use crate::state::ApiState;
 use relay::Call;
 
-/// What is needed to keep an answer once it is there.
+/// Stores the response object of one call.
 pub(super) struct ResponseRecorder {
     state: Arc<ApiState>,
     account: String,
@@ -25,7 +25,7 @@ impl ResponseRecorder {
         Self { state, account: call.key.record.account_id.clone(), items: conversation.items }
     }
 
-    /// Keeps a response object.
+    /// Stores a response object.
     pub(super) fn store(&self, reply: &str) {
         #[derive(Deserialize)]
         struct ReplyId {
@@ -33,7 +33,8 @@ impl ResponseRecorder {
         }
         let Ok(ReplyId { id }) = serde_json::from_str(reply) else { return };
         let now = self.state.clock().now();
-        let span = i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let span =
+            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
@@ -45,18 +46,23 @@ impl ResponseRecorder {
     }
 }
 
-/// Keeps the answer in a response before the caller has its last byte.
-pub(super) async fn record_response(keeper: ResponseRecorder, response: Response) -> Result<Response, ApiError> {
-    let whole = |keeper: &mut ResponseRecorder, body: &[u8]| keeper.store(&String::from_utf8_lossy(body));
-    observe_response(response, keeper, whole, |keeper, frame| {
+/// Stores the answer before the caller receives its last byte.
+pub(super) async fn record_response(
+    recorder: ResponseRecorder,
+    response: Response,
+) -> Result<Response, ApiError> {
+    let whole = |recorder: &mut ResponseRecorder, body: &[u8]| {
+        recorder.store(&String::from_utf8_lossy(body))
+    };
+    observe_response(response, recorder, whole, |recorder, frame| {
         if let Some(reply) = final_response(&frame.data) {
-            keeper.store(reply);
+            recorder.store(reply);
         }
     })
     .await
 }
 
-/// The response object of an event that ends a stream.
+/// Returns the response object of an event that ends a stream.
 pub(super) fn final_response(data: &[u8]) -> Option<&str> {
     #[derive(Deserialize)]
     struct FinalEvent<'a> {
@@ -65,7 +71,7 @@ pub(super) fn final_response(data: &[u8]) -> Option<&str> {
         #[serde(borrow, default)]
         response: Option<&'a RawValue>,
     }
-    // Most events are pieces of text; only few begin like an end.
+    // Most events are text deltas. This cheap check skips parsing them.
     let start = data.get(..64).unwrap_or(data);
     memchr::memmem::find(start, b"\"response.")?;
     let event: FinalEvent<'_> = serde_json::from_slice(data).ok()?;

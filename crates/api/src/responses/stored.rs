@@ -1,4 +1,4 @@
-//! Kept answers: retrieve, delete, cancel, list their input.
+//! Stored responses: retrieve, delete, cancel, list input items.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,15 +11,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use store::StoredResponse;
 
-use crate::stored_answers::BackgroundRun;
 use crate::json_object::{parse_object, set_fields, text_field};
 use crate::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
+use crate::stored_answers::BackgroundRun;
 use relay::event_stream;
-use relay::json;
+use relay::json_response;
 
-/// Which answer is asked for, by whom.
+/// Stored response named in a request, and the account that asks for it.
 struct ResponseLookup {
     state: Arc<ApiState>,
     account: String,
@@ -28,8 +28,8 @@ struct ResponseLookup {
 }
 
 impl ResponseLookup {
-    fn from_request(asked: ApiRequest) -> Self {
-        let ApiRequest { state, key, id: _, permit: _, request } = asked;
+    fn from_request(incoming: ApiRequest) -> Self {
+        let ApiRequest { state, key, id: _, permit: _, request } = incoming;
         let rest = request.uri().path().strip_prefix("/v1/responses/").unwrap_or_default();
         Self {
             state,
@@ -52,18 +52,18 @@ impl ResponseLookup {
     }
 }
 
-pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = ResponseLookup::from_request(asked);
-    let run = wanted.run();
-    if wanted.value("stream") == Some("true") {
-        let after = match wanted.value("starting_after") {
+pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let lookup = ResponseLookup::from_request(incoming);
+    let run = lookup.run();
+    if lookup.value("stream") == Some("true") {
+        let after = match lookup.value("starting_after") {
             None => None,
             Some(text) => Some(text.parse::<u64>().map_err(|_| {
                 ApiError::invalid("starting_after", "`starting_after` must be a whole number")
             })?),
         };
         let Some(run) = run else {
-            wanted.find().await?;
+            lookup.find().await?;
             return Err(ApiError::invalid(
                 "stream",
                 "only a recent background answer can be streamed",
@@ -71,19 +71,19 @@ pub(crate) async fn get(asked: ApiRequest) -> Result<Response, ApiError> {
         };
         return Ok(replay(run, after));
     }
-    let kept = wanted.find().await?;
-    let mut reply = parse_object(&kept.reply);
+    let stored = lookup.find().await?;
+    let mut reply = parse_object(&stored.reply);
     let waiting = matches!(text_field(&reply, "status"), "queued" | "in_progress");
     if !waiting || run.is_some() {
-        return Ok(json_response(kept.reply.clone()));
+        return Ok(json_response(stored.reply.clone()));
     }
-    // It ran in a process that is gone, and nobody will finish it.
+    // The process that ran it has ended, so nothing will complete it.
     let error = json!({ "code": "server_error", "message": "the gateway was restarted" });
     set_fields(&mut reply, [("status", json!("failed")), ("error", error)]);
     Ok(json_response(Value::from(reply).to_string()))
 }
 
-/// A background run's events behind that number, and those still to come.
+/// Streams the events of a background run after that number, then the events still to come.
 pub(super) fn replay(run: Arc<BackgroundRun>, after: Option<u64>) -> Response {
     let events = futures_util::stream::unfold((run, after), |(run, after)| async move {
         let events = run.events_after(after).await?;
@@ -95,37 +95,42 @@ pub(super) fn replay(run: Arc<BackgroundRun>, after: Option<u64>) -> Response {
     event_stream(Body::new(StreamBody::new(Box::pin(events))), false)
 }
 
-pub(crate) async fn delete(asked: ApiRequest) -> Result<Response, ApiError> {
-    let ResponseLookup { state, account, id, query: _ } = ResponseLookup::from_request(asked);
+pub(crate) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let ResponseLookup { state, account, id, query: _ } = ResponseLookup::from_request(incoming);
     state.stored_answers.delete(&id, &account).await?;
     Ok(json_response(json!({ "id": id, "object": "response", "deleted": true }).to_string()))
 }
 
-pub(crate) async fn cancel(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = ResponseLookup::from_request(asked);
-    let kept = wanted.find().await?;
-    let mut reply = parse_object(&kept.reply);
+pub(crate) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let lookup = ResponseLookup::from_request(incoming);
+    let stored = lookup.find().await?;
+    let mut reply = parse_object(&stored.reply);
     if reply.get("background") != Some(&Value::Bool(true)) {
         return Err(ApiError::invalid("", "only a background response can be cancelled"));
     }
-    let Some(run) = wanted.run() else { return Ok(json_response(kept.reply.clone())) };
+    let Some(run) = lookup.run() else { return Ok(json_response(stored.reply.clone())) };
     set_fields(&mut reply, [("status", json!("cancelled"))]);
     let reply = Value::from(reply).to_string();
-    let put = || wanted.state.stored_answers.put(StoredResponse { reply: reply.clone(), ..(*kept).clone() });
+    let put = || {
+        lookup
+            .state
+            .stored_answers
+            .put(StoredResponse { reply: reply.clone(), ..(*stored).clone() })
+    };
     if run.decide_end(put) {
         run.cancel.cancel();
         return Ok(json_response(reply));
     }
-    // It ended in another way, if only a moment ago.
-    Ok(json_response(wanted.find().await?.reply.clone()))
+    // The run ended before the cancellation.
+    Ok(json_response(lookup.find().await?.reply.clone()))
 }
 
-/// The items an answer was made from, newest first unless asked otherwise.
-pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, ApiError> {
-    let wanted = ResponseLookup::from_request(asked);
-    let kept = wanted.find().await?;
-    let id = &wanted.id;
-    let mut items = match parse_object(&kept.request).shift_remove("input") {
+/// Lists the input items of a response, newest first by default.
+pub(crate) async fn input_items(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let lookup = ResponseLookup::from_request(incoming);
+    let stored = lookup.find().await?;
+    let id = &lookup.id;
+    let mut items = match parse_object(&stored.request).shift_remove("input") {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
@@ -137,11 +142,13 @@ pub(crate) async fn input_items(asked: ApiRequest) -> Result<Response, ApiError>
     let mut limit = 20;
     let mut after = None;
     let mut rising = false;
-    for (name, value) in &wanted.query {
+    for (name, value) in &lookup.query {
         match (name.as_str(), value.as_str()) {
             ("order", "asc") => rising = true,
             ("order", "desc") => {}
-            ("order", _) => return Err(ApiError::invalid("order", "`order` must be `asc` or `desc`")),
+            ("order", _) => {
+                return Err(ApiError::invalid("order", "`order` must be `asc` or `desc`"));
+            }
             ("limit", text) => match text.parse::<usize>() {
                 Ok(count @ 1..=100) => limit = count,
                 _ => return Err(ApiError::invalid("limit", "`limit` must be between 1 and 100")),

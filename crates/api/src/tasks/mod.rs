@@ -1,16 +1,16 @@
-//! Tasks: calls that go on without their caller, on whichever node has time, until they are done.
+//! Image tasks: calls that continue without their caller, on any node with free capacity.
 //!
-//! What was asked lies in the store; a run is an ordinary call made of it, with a hold of its own.
-//! A run that died with its process cost the caller nothing and is begun again: the result is
-//! stored before the run is paid, so that nobody pays for what cannot be fetched.
+//! The request is stored. A run repeats it as an ordinary call with its own reservation. A run that
+//! ended with its process costs the caller nothing and starts again. The result is stored before
+//! the run is charged, so that nothing is charged that cannot be fetched.
 
 mod run;
-mod view;
 mod submit;
+mod view;
 mod webhooks;
 
-pub(crate) use view::{task_path, task_json, poll_delay_s};
 pub(crate) use submit::{AsyncOptions, submit};
+pub(crate) use view::{poll_delay_s, task_json, task_path};
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;
@@ -22,28 +22,29 @@ use tokio_util::sync::CancellationToken;
 
 use relay::file_store::derive_key;
 
-/// What this node knows of its own runs.
+/// Image tasks of this node.
 pub struct ImageTasks {
-    /// The runs of this process, by the id of their task.
+    /// Runs of this process by task id.
     running: Mutex<HashMap<String, Arc<TaskRun>>>,
-    /// There may be something to run.
+    /// Signals that a task may be ready to run.
     new_work: Notify,
-    /// There may be something to tell.
+    /// Signals that a webhook may be ready to be sent.
     new_ends: Notify,
-    /// What the secrets of webhooks are made of.
+    /// Key from which webhook secrets are derived.
     secret: hmac::Key,
 }
 
-/// One run.
+/// One run of a task.
 #[derive(Default)]
 struct TaskRun {
-    /// The order to stop: its caller does not want it any more.
+    /// Cancelled when the caller cancels the task.
     cancel: CancellationToken,
-    /// How far it has come, in hundredths, as the provider tells it.
+    /// Progress in percent, as reported by the provider.
     progress: Arc<AtomicU8>,
 }
 
 impl ImageTasks {
+    /// Creates an empty set. Webhook secrets are derived from `secret`.
     pub fn new(secret: &str) -> Self {
         Self {
             running: Mutex::default(),
@@ -53,36 +54,36 @@ impl ImageTasks {
         }
     }
 
-    /// How many run here.
+    /// Returns the number of runs on this node.
     fn running_count(&self) -> usize {
         self.running.lock().len()
     }
 
     fn begin_run(&self, id: &str) -> Arc<TaskRun> {
-        let job = Arc::new(TaskRun::default());
-        self.running.lock().insert(id.to_owned(), Arc::clone(&job));
-        job
+        let task_run = Arc::new(TaskRun::default());
+        self.running.lock().insert(id.to_owned(), Arc::clone(&task_run));
+        task_run
     }
 
-    fn end_run(&self, id: &str, job: &Arc<TaskRun>) {
+    fn end_run(&self, id: &str, task_run: &Arc<TaskRun>) {
         let mut running = self.running.lock();
-        // A later run of the same task is another one's.
-        if running.get(id).is_some_and(|now| Arc::ptr_eq(now, job)) {
+        // A later run of the same task must stay registered.
+        if running.get(id).is_some_and(|now| Arc::ptr_eq(now, task_run)) {
             running.remove(id);
         }
         drop(running);
         self.new_work.notify_one();
     }
 
-    /// A task was cancelled; if it runs here, it ends at once.
+    /// Ends the run of a cancelled task if it runs here.
     pub(crate) fn cancel_run(&self, id: &str) {
-        if let Some(job) = self.running.lock().get(id) {
-            job.cancel.cancel();
+        if let Some(task_run) = self.running.lock().get(id) {
+            task_run.cancel.cancel();
         }
         self.new_ends.notify_one();
     }
 
-    /// The secret an account's webhooks are signed with, as Standard Webhooks write it.
+    /// Returns the secret that signs an account's webhooks, in the notation of Standard Webhooks.
     pub(crate) fn webhook_secret(&self, account: &str) -> String {
         webhooks::secret_text(&self.webhook_key(account))
     }

@@ -1,4 +1,4 @@
-//! A call that is not waited for: checked like any other, written down, answered at once.
+//! Submission of an image task: the call is checked, stored and answered at once.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -8,56 +8,59 @@ use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
 use store::{NewTask, TaskBody};
 
-use super::{task_path, view};
+use super::view::{task_json, task_path};
 use crate::query::query_pairs;
 use crate::state::ApiState;
 use relay::ImageTask;
-use relay::json;
+use relay::json_response;
 
-/// A larger body lies in a file.
+/// Larger bodies are stored as files.
 const MAX_INLINE_BODY_BYTES: usize = 64 << 10;
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// What a request's head says of waiting, and what a run needs to know of it.
+/// Asynchronous options of a request, and the parts of its head that a run needs.
 pub(crate) struct AsyncOptions {
-    /// Whether the caller does not wait.
+    /// True if the caller does not wait for the result.
     is_async: bool,
-    /// Whether it said so by `Prefer`, which is answered.
+    /// True if the caller used `Prefer: respond-async`, which needs `Preference-Applied` in the
+    /// answer (RFC 7240, section 3).
     by_prefer_header: bool,
     path: String,
     headers: BTreeMap<String, String>,
 }
 
 impl AsyncOptions {
-    /// Reads the head of a request.
+    /// Reads the options from a request.
     pub(crate) fn from_request(request: &Request<Body>) -> Result<Self, ApiError> {
         let query = query_pairs(request.uri().query().unwrap_or_default());
-        let asked = query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
-        let asked = match asked {
+        let requested =
+            query.iter().find(|(name, _)| name == "async").map(|(_, value)| value.as_str());
+        let requested = match requested {
             None | Some("false" | "0") => false,
             Some("true" | "1" | "") => true,
             Some(_) => return Err(ApiError::invalid("async", "`async` must be true or false")),
         };
         let preferred = prefers_async(request.headers());
-        // The body is kept as it was understood: what was said of its packing is not true any more.
-        let kept = |name: &HeaderName| {
+        // Content-Encoding and Content-Length are left out, because the stored body is already
+        // decoded.
+        let is_stored = |name: &HeaderName| {
             *name == CONTENT_TYPE
                 || matches!(name.as_str(), "x-portunus-strict" | "x-portunus-route")
         };
-        let headers = request.headers().iter().filter(|(name, _)| kept(name));
+        let headers = request.headers().iter().filter(|(name, _)| is_stored(name));
         let headers = headers
             .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         let (path, headers) = (request.uri().path().to_owned(), headers.collect());
-        Ok(Self { is_async: asked || preferred, by_prefer_header: preferred, path, headers })
+        Ok(Self { is_async: requested || preferred, by_prefer_header: preferred, path, headers })
     }
 
-    /// Whether the caller does not wait.
+    /// True if the caller does not wait for the result.
     pub(crate) const fn is_async(&self) -> bool {
         self.is_async
     }
 }
 
-/// Whether a caller would rather not wait.
+/// Returns true for `Prefer: respond-async` (RFC 7240, section 4.1).
 fn prefers_async(headers: &HeaderMap) -> bool {
     let words = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     words
@@ -65,10 +68,10 @@ fn prefers_async(headers: &HeaderMap) -> bool {
         .any(|word| word.trim().eq_ignore_ascii_case("respond-async"))
 }
 
-/// Writes a call down that passed every check, and tells its task.
+/// Stores a checked call as a task and answers with the task object.
 pub(crate) async fn submit(
     state: &ApiState,
-    wish: AsyncOptions,
+    options: AsyncOptions,
     task: ImageTask,
 ) -> Result<Response, ApiError> {
     let ImageTask { call, model, provider, webhook } = task;
@@ -78,36 +81,40 @@ pub(crate) async fn submit(
         guard.check(url).map_err(|e| ApiError::invalid("webhook", format!("`webhook` {e}")))?;
     }
     let now = state.clock().now();
-    let lives = i64::try_from(call.config.files.retention.as_micros()).unwrap_or(i64::MAX);
+    let retention_us = i64::try_from(call.config.files.retention.as_micros()).unwrap_or(i64::MAX);
     let (body, file) = if call.body.len() <= MAX_INLINE_BODY_BYTES {
         (Some(call.body.to_vec()), None)
     } else {
-        let kept =
+        let file =
             state.engine.files.put(account, call.body.clone(), "application/octet-stream").await?;
-        (None, Some(kept.name))
+        (None, Some(file.name))
     };
-    let head = serde_json::to_string(&wish.headers).map_err(|e| ApiError::internal(e.to_string()))?;
+    let head =
+        serde_json::to_string(&options.headers).map_err(|e| ApiError::internal(e.to_string()))?;
     let id = state.engine.request_ids.next_id(now).replacen("req_", "task_", 1);
     let task = NewTask {
         id,
         account_id: account.clone(),
         key_id: call.key.record.id.clone(),
-        path: wish.path,
+        path: options.path,
         model,
         provider,
         request: TaskBody { head, body, file },
         webhook,
         created: now,
-        expires: now.saturating_add(lives),
+        expires: now.saturating_add(retention_us),
     };
     let away = |why: String| {
-        ApiError::new(ErrorKind::Overloaded, "tasks cannot be taken at the moment, retry shortly")
-            .with_log_note(why)
+        ApiError::new(
+            ErrorKind::Overloaded,
+            "tasks cannot be accepted at the moment, retry shortly",
+        )
+        .with_log_note(why)
     };
     state.store.add_task(&task).await.map_err(|e| away(e.to_string()))?;
     state.image_tasks.new_work.notify_one();
     let found = state.store.task(&task.id, account, now).await.map_err(|e| away(e.to_string()))?;
-    let found = found.ok_or_else(|| away("a task was not found again".to_owned()))?;
+    let found = found.ok_or_else(|| away("a new task was not found in the store".to_owned()))?;
     let mut response = json_response(task_json(state, &found).to_string());
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
@@ -115,7 +122,7 @@ pub(crate) async fn submit(
         headers.insert(LOCATION, path);
     }
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    if wish.by_prefer_header {
+    if options.by_prefer_header {
         headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     }
     Ok(response)
@@ -125,25 +132,27 @@ pub(crate) async fn submit(
 mod tests {
     use super::*;
 
-    fn wish(uri: &str, prefer: &str) -> Result<AsyncOptions, ApiError> {
+    fn options(uri: &str, prefer: &str) -> Result<AsyncOptions, ApiError> {
         let request =
             Request::post(uri).header("prefer", prefer).header("x-portunus-strict", "true");
-        AsyncOptions::from_request(&request.header("authorization", "Bearer x").body(Body::empty()).unwrap())
+        AsyncOptions::from_request(
+            &request.header("authorization", "Bearer x").body(Body::empty()).unwrap(),
+        )
     }
 
     #[test]
-    fn a_caller_says_in_two_places_that_it_does_not_wait() {
-        let later = |uri, prefer| wish(uri, prefer).unwrap().is_async();
-        assert!(!later("/v1/images/generations", "wait=10"));
-        assert!(later("/v1/images/generations?async=true", ""));
-        assert!(!later("/v1/images/generations?async=false", ""));
-        assert!(later("/v1/images/generations", "wait=10, Respond-Async"));
-        assert_eq!(wish("/x?async=maybe", "").err().unwrap().param(), Some("async"));
+    fn query_and_prefer_header_select_async() {
+        let is_async = |uri, prefer| options(uri, prefer).unwrap().is_async();
+        assert!(!is_async("/v1/images/generations", "wait=10"));
+        assert!(is_async("/v1/images/generations?async=true", ""));
+        assert!(!is_async("/v1/images/generations?async=false", ""));
+        assert!(is_async("/v1/images/generations", "wait=10, Respond-Async"));
+        assert_eq!(options("/x?async=maybe", "").err().unwrap().param(), Some("async"));
     }
 
     #[test]
-    fn no_secret_is_written_down() {
-        let headers = wish("/x", "").unwrap().headers;
+    fn credentials_are_not_stored() {
+        let headers = options("/x", "").unwrap().headers;
         assert_eq!(headers.keys().collect::<Vec<_>>(), ["x-portunus-strict"]);
     }
 }

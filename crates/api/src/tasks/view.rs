@@ -1,4 +1,4 @@
-//! A task as its caller sees it.
+//! The task object of the API.
 
 use canon::ApiError;
 use dialects::Dialect as _;
@@ -8,11 +8,11 @@ use store::{Task, TaskState};
 
 use crate::state::ApiState;
 
-/// The field of a stored picture that names its file.
+/// Field of a stored image that names its file.
 pub(super) const FILE_FIELD: &str = "file";
 
-/// The task object: that of the synchronous answer's fields once it is done, with links that are
-/// signed anew each time.
+/// JSON of a task. Once completed, it has the fields of the synchronous answer, with freshly signed
+/// links.
 pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     let seconds = |micros: i64| micros / 1_000_000;
     let expires = seconds(task.expires);
@@ -44,7 +44,7 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     let error = task.error.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
     set("error", error.unwrap_or_default());
     set("webhook", webhook.unwrap_or_default());
-    // Size, quality, format and whatever else the synchronous answer has beside its pictures.
+    // Copies size, quality, format and the other fields of the synchronous answer.
     for (name, value) in result {
         if !shown.contains_key(&name) {
             shown.insert(name, value);
@@ -53,12 +53,12 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     Value::Object(shown)
 }
 
-/// Where a task is asked for.
+/// Path at which a task is polled.
 pub(crate) fn task_path(id: &str) -> String {
     format!("/v1/images/generations/{id}")
 }
 
-/// How long to wait before asking again, in seconds.
+/// Recommended polling delay; `None` once the task is finished.
 pub(crate) const fn poll_delay_s(state: TaskState) -> Option<u32> {
     match state {
         TaskState::Pending | TaskState::Processing => Some(2),
@@ -66,7 +66,7 @@ pub(crate) const fn poll_delay_s(state: TaskState) -> Option<u32> {
     }
 }
 
-/// Pictures with a link in place of the name of their file.
+/// Replaces file names by signed links.
 fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
     let Value::Array(mut pictures) = data else { return data };
     for picture in pictures.iter_mut().filter_map(Value::as_object_mut) {
@@ -78,9 +78,9 @@ fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
     Value::Array(pictures)
 }
 
-/// What went wrong, as the synchronous answer would have told it.
+/// JSON of an error, as in the synchronous answer.
 pub(super) fn error_json(fault: &ApiError, request_id: &str) -> Value {
     let (_, body) = ChatDialect.write_error(fault, request_id);
-    let told: Option<Value> = serde_json::from_slice(&body).ok();
-    told.and_then(|mut told| told.get_mut("error").map(Value::take)).unwrap_or_default()
+    let parsed: Option<Value> = serde_json::from_slice(&body).ok();
+    parsed.and_then(|mut parsed| parsed.get_mut("error").map(Value::take)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
 //! Tests of the embedded model directory, the price arithmetic and the model lists.
 
-mod data;
-mod laws;
-mod listing;
+mod directory;
+mod model_lists;
+mod price_arithmetic;

@@ -32,7 +32,7 @@ use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::server::{DemoBody, CallInfo, MeterTicket, DemoUpstream, model_of};
+use crate::server::{CallInfo, DemoBody, DemoUpstream, MeterTicket, model_of};
 use proper_answer::{BodyPiece, ProperAnswer};
 
 /// Header in which a request orders its fault.
@@ -127,6 +127,10 @@ fn swapped(request: Request<Bytes>) -> Request<Bytes> {
 }
 
 /// Returns the error response to an invalid order.
-pub(crate) fn refused(why: &OrderError, upstream: &DemoUpstream, uri: &http::Uri) -> Response<DemoBody> {
+pub(crate) fn refused(
+    why: &OrderError,
+    upstream: &DemoUpstream,
+    uri: &http::Uri,
+) -> Response<DemoBody> {
     upstream.refuse_at(uri, &canon::ApiError::invalid("fault", why.to_string()))
 }

@@ -1,6 +1,6 @@
 //! Tool calls of the demo model and their arguments.
 
-use canon::{ChatRequest, ToolChoiceMode, FunctionTool, Tool, ToolCall};
+use canon::{ChatRequest, FunctionTool, Tool, ToolCall, ToolChoiceMode};
 use serde_json::{Map, Value};
 
 use super::instance::InstanceBuilder;
@@ -29,7 +29,10 @@ impl<'a> Callable<'a> {
                 description: description.as_deref(),
                 grammar: grammar.as_ref(),
             }),
-            Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => None,
+            Tool::WebSearch(_)
+            | Tool::CodeExecution(_)
+            | Tool::UrlFetch(_)
+            | Tool::Foreign { .. } => None,
         }
     }
 

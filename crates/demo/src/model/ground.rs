@@ -4,7 +4,8 @@
 //! same question, and says so.
 
 use canon::{
-    ChatRequest, ToolChoiceMode, Citation, CodeExecution, CodeResult, ExtraFields, PartKind, WireFormat, Part, WebSearch, WebSearchTool, Tool,
+    ChatRequest, Citation, CodeExecution, CodeResult, ExtraFields, Part, PartKind, Tool,
+    ToolChoiceMode, WebSearch, WebSearchTool, WireFormat,
 };
 
 use super::prompt::Prompt;
@@ -13,7 +14,11 @@ use crate::seeded_random;
 
 /// Returns the parts of an answer with a search or a computation; `None` if neither was offered and
 /// requested.
-pub(crate) fn parts(chat: &ChatRequest, prompt: &Prompt<'_>, origin: WireFormat) -> Option<Vec<Part>> {
+pub(crate) fn parts(
+    chat: &ChatRequest,
+    prompt: &Prompt<'_>,
+    origin: WireFormat,
+) -> Option<Vec<Part>> {
     if chat.tool_choice.mode == ToolChoiceMode::Disabled || !prompt.results.is_empty() {
         return None;
     }

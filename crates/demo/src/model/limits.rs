@@ -1,8 +1,8 @@
 //! End of an answer: output limit, stop sequences and usage.
 
 use canon::{
-    ReplyCandidate, Citation, Finish, PartKind, Logprob, WireFormat, Part, RawReason, SamplingOptions, Signature, ThinkingOptions,
-    Thought, TokenLogprob, ToolCall, FinishReason,
+    Citation, Finish, FinishReason, Logprob, Part, PartKind, RawReason, ReplyCandidate,
+    SamplingOptions, Signature, ThinkingOptions, Thought, TokenLogprob, ToolCall, WireFormat,
 };
 
 use super::thinking::Thoughts;
@@ -120,9 +120,18 @@ pub(super) fn keep(
         place_native_seal(&mut kept, seal);
     }
     let logprobs = sampling.logprobs.map_or_else(Vec::new, |top| logprobs(&kept, top));
-    let finish = Finish { reason: why, raw: RawReason::new(origin, word(origin, why)), stop_sequence: stopped };
-    let candidate =
-        ReplyCandidate { index, parts: kept, finish: Some(finish), logprobs, ..ReplyCandidate::default() };
+    let finish = Finish {
+        reason: why,
+        raw: RawReason::new(origin, word(origin, why)),
+        stop_sequence: stopped,
+    };
+    let candidate = ReplyCandidate {
+        index,
+        parts: kept,
+        finish: Some(finish),
+        logprobs,
+        ..ReplyCandidate::default()
+    };
     (candidate, ledger)
 }
 

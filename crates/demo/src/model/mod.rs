@@ -15,11 +15,11 @@ mod sums;
 mod talk;
 mod thinking;
 
-use canon::{ChatRequest, ApiError, ResponseFormat, PartKind, WireFormat, Part, ChatReply, Usage};
+use canon::{ApiError, ChatReply, ChatRequest, Part, PartKind, ResponseFormat, Usage, WireFormat};
 use serde_json::{Map, Value};
 
-use crate::signature;
 use crate::seeded_random::{self, SeededRandom};
+use crate::signature;
 pub use limits::MAX_OUTPUT;
 use limits::{AnswerDraft, AnswerUsage};
 use prompt::Prompt;
@@ -50,7 +50,11 @@ impl Persona {
 }
 
 /// Answers a request in that format. The only possible error is a damaged signature in the history.
-pub fn answer(chat: &ChatRequest, persona: Persona, origin: WireFormat) -> Result<ChatReply, ApiError> {
+pub fn answer(
+    chat: &ChatRequest,
+    persona: Persona,
+    origin: WireFormat,
+) -> Result<ChatReply, ApiError> {
     signature::check(chat, origin)?;
     let prompt = Prompt::read(chat);
     let weight = prompt::measure_size(chat);

@@ -1,6 +1,6 @@
 //! The drawing model: an image of the user's text, and a sentence about it.
 
-use canon::{ChatRequest, PartKind, Media, MediaKind, Part, Role, MediaSource};
+use canon::{ChatRequest, Media, MediaKind, MediaSource, Part, PartKind, Role};
 use dialects::images;
 
 use super::limits::AnswerDraft;

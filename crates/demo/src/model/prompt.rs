@@ -1,6 +1,8 @@
 //! A request as the model reads it: the last question, its attachments and the context.
 
-use canon::{ChatRequest, PartKind, Media, Part, Role, MediaSource, Tool, ToolCall, ToolResult, Turn};
+use canon::{
+    ChatRequest, Media, MediaSource, Part, PartKind, Role, Tool, ToolCall, ToolResult, Turn,
+};
 
 use crate::seeded_random;
 use crate::tokens;
@@ -260,7 +262,9 @@ fn numbers(text: &str) -> Vec<f64> {
 /// Hashes the content of a part, independent of its format.
 fn part_hash(part: &Part) -> u64 {
     match &part.kind {
-        PartKind::Text { text, .. } | PartKind::Refusal(text) => seeded_random::hash(text.as_bytes()),
+        PartKind::Text { text, .. } | PartKind::Refusal(text) => {
+            seeded_random::hash(text.as_bytes())
+        }
         PartKind::Thought(thought) => seeded_random::hash(thought.text.as_bytes()),
         PartKind::ToolCall(call) => seeded_random::hash(call.id.as_bytes()),
         PartKind::ToolResult(result) => seeded_random::hash(result.call_id.as_bytes()),
@@ -320,7 +324,9 @@ fn weigh_part(part: &Part, weight: &mut PromptSize) {
         }
         PartKind::CodeExecution(code) => tokens::count(&code.code),
         PartKind::CodeResult(outcome) => tokens::count(&outcome.output),
-        PartKind::WebSearch(search) => search.queries.iter().map(|query| tokens::count(query)).sum(),
+        PartKind::WebSearch(search) => {
+            search.queries.iter().map(|query| tokens::count(query)).sum()
+        }
         PartKind::Foreign { value, .. } => tokens::count(&value.to_string()),
         PartKind::Media(media) => match (&media.source, media.kind) {
             (MediaSource::Text(text), _) => tokens::count(text),

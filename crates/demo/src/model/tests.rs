@@ -3,8 +3,9 @@
 use super::*;
 use crate::tokens;
 use canon::{
-    ToolChoiceMode, ExtraFields, FunctionTool, EffortLevel, Media, MediaKind, Role, SamplingOptions, JsonSchema, Signature,
-    WebSearchTool, ThinkingDisplay, MediaSource, ThinkingOptions, Thought, Tool, ToolCall, ToolResult, Turn, FinishReason,
+    EffortLevel, ExtraFields, FinishReason, FunctionTool, JsonSchema, Media, MediaKind,
+    MediaSource, Role, SamplingOptions, Signature, ThinkingDisplay, ThinkingOptions, Thought, Tool,
+    ToolCall, ToolChoiceMode, ToolResult, Turn, WebSearchTool,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -105,10 +106,19 @@ fn some_chat() -> impl Strategy<Value = ChatRequest> {
         }),
     ];
     let tools = prop::sample::subsequence(
-        vec![weather(), bell(), Tool::WebSearch(WebSearchTool::default()), Tool::CodeExecution(ExtraFields::new())],
+        vec![
+            weather(),
+            bell(),
+            Tool::WebSearch(WebSearchTool::default()),
+            Tool::CodeExecution(ExtraFields::new()),
+        ],
         0..=4,
     );
-    let choice = prop::sample::select(vec![ToolChoiceMode::Unset, ToolChoiceMode::Disabled, ToolChoiceMode::Required]);
+    let choice = prop::sample::select(vec![
+        ToolChoiceMode::Unset,
+        ToolChoiceMode::Disabled,
+        ToolChoiceMode::Required,
+    ]);
     let limit = prop::option::of(1_u64..120);
     (some_text(), thinking, tools, choice, limit, 1_u32..4, prop::option::of(0_u32..4)).prop_map(
         |(text, thinking, tools, choice, max_output, candidates, logprobs)| {
@@ -485,7 +495,11 @@ fn thinking_is_shown_sealed_and_counted_as_each_format_does() {
     for origin in WireFormat::ALL {
         for show in [None, Some(ThinkingDisplay::Hidden), Some(ThinkingDisplay::Auto)] {
             let mut chat = ask("Think about 5*5");
-            chat.thinking = ThinkingOptions { budget: Some(1_024), display: show, ..ThinkingOptions::default() };
+            chat.thinking = ThinkingOptions {
+                budget: Some(1_024),
+                display: show,
+                ..ThinkingOptions::default()
+            };
             let reply = reply(&chat, origin);
             let usage = reply.usage.unwrap();
             assert!(usage.thinking > 0 && usage.thinking < usage.output);
@@ -523,7 +537,10 @@ fn a_damaged_seal_in_the_history_is_refused() {
 fn a_native_call_is_sealed_even_without_thinking() {
     let chat = with_tools("Weather in Paris and Tokyo?", ToolChoiceMode::Required);
     let parts = &reply(&chat, WireFormat::Native).candidates[0].parts;
-    assert_eq!(parts.iter().map(|part| part.signature.is_some()).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        parts.iter().map(|part| part.signature.is_some()).collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
@@ -546,12 +563,16 @@ fn searches_are_grounded() {
 }
 
 fn parts_of_greeting() -> Vec<Part> {
-    parts(&ChatRequest { tools: vec![Tool::WebSearch(WebSearchTool::default())], ..ask("Hello there") })
+    parts(&ChatRequest {
+        tools: vec![Tool::WebSearch(WebSearchTool::default())],
+        ..ask("Hello there")
+    })
 }
 
 #[test]
 fn code_is_run_when_offered() {
-    let chat = ChatRequest { tools: vec![Tool::CodeExecution(ExtraFields::new())], ..ask("Run 6*7") };
+    let chat =
+        ChatRequest { tools: vec![Tool::CodeExecution(ExtraFields::new())], ..ask("Run 6*7") };
     let parts = parts(&chat);
     assert!(matches!(&parts[0].kind, PartKind::CodeExecution(code) if code.code == "print(6 * 7)"));
     assert!(matches!(&parts[1].kind, PartKind::CodeResult(outcome) if outcome.output == "42\n"));

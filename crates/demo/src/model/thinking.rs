@@ -1,6 +1,6 @@
 //! Thinking of the demo model: its text and its visibility.
 
-use canon::{EffortLevel, WireFormat, ThinkingDisplay, ThinkingOptions};
+use canon::{EffortLevel, ThinkingDisplay, ThinkingOptions, WireFormat};
 
 use super::prompt::Prompt;
 

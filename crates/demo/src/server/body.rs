@@ -90,7 +90,12 @@ impl DemoBody {
     }
 
     /// Creates a body of ready pieces. The first piece counts for all tokens.
-    pub(super) fn pieces(pieces: Vec<Bytes>, tokens: u64, pace: StreamPace, ticket: MeterTicket) -> Self {
+    pub(super) fn pieces(
+        pieces: Vec<Bytes>,
+        tokens: u64,
+        pace: StreamPace,
+        ticket: MeterTicket,
+    ) -> Self {
         let mut stream = StreamState {
             events: Vec::new().into_iter(),
             writer: None,

@@ -1,7 +1,10 @@
 //! Prepared answers, to measure a gateway rather than this upstream.
 
 use bytes::Bytes;
-use canon::{ReplyCandidate, ChatRequest, Event, Finish, WireFormat, Part, RawReason, ChatReply, Usage, FinishReason};
+use canon::{
+    ChatReply, ChatRequest, Event, Finish, FinishReason, Part, RawReason, ReplyCandidate, Usage,
+    WireFormat,
+};
 use dialects::{Dialect, ReplyStamp};
 use std::sync::OnceLock;
 
@@ -54,9 +57,13 @@ fn make(dialect: &dyn Dialect) -> CannedAnswer {
     let text = "tide ".repeat(CONTENT_EVENTS * 3 / 2);
     let usage = Usage { input: 16, output: crate::tokens::count(&text), ..Usage::default() };
     let finish = Finish::new(FinishReason::Stop, RawReason::new(dialect.origin(), ""));
-    let candidate =
-        ReplyCandidate { parts: vec![Part::text(text)], finish: Some(finish), ..ReplyCandidate::default() };
-    let reply = ChatReply { candidates: vec![candidate], usage: Some(usage), ..ChatReply::default() };
+    let candidate = ReplyCandidate {
+        parts: vec![Part::text(text)],
+        finish: Some(finish),
+        ..ReplyCandidate::default()
+    };
+    let reply =
+        ChatReply { candidates: vec![candidate], usage: Some(usage), ..ChatReply::default() };
     let streamed = ChatRequest { stream: true, ..chat.clone() };
     let mut writer = dialect.stream_writer(&streamed, &stamp);
     let mut burst = Vec::new();

@@ -3,7 +3,7 @@
 
 use canon::{ApiError, Usage};
 use dialects::RequestTarget;
-use dialects::embeddings::{EmbeddingReply, EmbeddingEndpoint, EmbeddingInput};
+use dialects::embeddings::{EmbeddingEndpoint, EmbeddingInput, EmbeddingReply};
 
 use crate::seeded_random::{self, SeededRandom};
 use crate::tokens;
@@ -21,7 +21,11 @@ pub(super) struct EmbeddingAnswer {
 }
 
 /// Answers a request for embeddings.
-pub(super) fn serve(form: EmbeddingEndpoint, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingAnswer, ApiError> {
+pub(super) fn serve(
+    form: EmbeddingEndpoint,
+    target: &RequestTarget,
+    body: &[u8],
+) -> Result<EmbeddingAnswer, ApiError> {
     form.read_facts(target, body)?;
     let embed = form.read_request(target, body)?;
     let dimensions = match embed.dimensions {
@@ -119,7 +123,10 @@ mod tests {
         assert_eq!(vectors(&plain), expected);
         let one = json!({ "content": { "parts": [{ "text": "x y" }] }, "outputDimensionality": 8 });
         assert_eq!(answer(EmbeddingEndpoint::EmbedContent, &one), expected);
-        assert_eq!(answer(EmbeddingEndpoint::BatchEmbedContents, &json!({ "requests": [one] })), expected);
+        assert_eq!(
+            answer(EmbeddingEndpoint::BatchEmbedContents, &json!({ "requests": [one] })),
+            expected
+        );
     }
 
     #[test]
@@ -131,7 +138,12 @@ mod tests {
     #[test]
     fn a_vector_has_bounds() {
         let body = json!({ "model": "m", "input": "x", "dimensions": MAX_DIMENSIONS + 1 });
-        let fault = serve(EmbeddingEndpoint::OpenAi, &RequestTarget::default(), body.to_string().as_bytes()).err();
+        let fault = serve(
+            EmbeddingEndpoint::OpenAi,
+            &RequestTarget::default(),
+            body.to_string().as_bytes(),
+        )
+        .err();
         assert_eq!(fault.unwrap().param(), Some("dimensions"));
     }
 }

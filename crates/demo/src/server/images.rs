@@ -2,7 +2,9 @@
 //! family, with URLs and polling for large images; the other models behave like the GPT family.
 
 use bytes::Bytes;
-use canon::{ImageSize, ApiError, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage};
+use canon::{
+    ApiError, ErrorKind, GeneratedImage, ImageReply, ImageRequest, ImageSize, MediaSource, Usage,
+};
 use dialects::images::{self, ImageRequestForm};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
@@ -56,8 +58,11 @@ pub(super) fn serve(
             .with_code("unknown_parameter"));
     }
     if picture.prompt.to_lowercase().contains(REFUSED_WORD) {
-        return Err(ApiError::new(ErrorKind::ContentPolicy, "your prompt was held back by the safety system")
-            .with_code("moderation_blocked"));
+        return Err(ApiError::new(
+            ErrorKind::ContentPolicy,
+            "your prompt was held back by the safety system",
+        )
+        .with_code("moderation_blocked"));
     }
     let order = ImageOrder::of(picture)?;
     if third { order.links(host) } else { order.plain() }
@@ -188,7 +193,8 @@ impl ImageOrder {
             return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let mut pieces = Vec::new();
-        let drafts = u32::try_from(self.picture.partial_images.unwrap_or_default()).unwrap_or_default();
+        let drafts =
+            u32::try_from(self.picture.partial_images.unwrap_or_default()).unwrap_or_default();
         for number in 0..self.count {
             let whole = self.draw(number);
             for draft in 0..drafts {

@@ -20,7 +20,7 @@ pub(crate) use path::model_of;
 pub(crate) use stamp::now;
 
 use bytes::Bytes;
-use canon::{ApiError, WireFormat, ErrorKind};
+use canon::{ApiError, ErrorKind, WireFormat};
 use dialects::messages::{BETA_HEADER, enables_interleaved_thinking};
 use dialects::{Dialect, RequestTarget};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -90,7 +90,8 @@ impl DemoUpstream {
         let mut place = path::find(head.uri.path(), head.uri.query());
         if let Operation::Answer(target) | Operation::Count(target) = &mut place.operation {
             let betas = head.headers.get_all(BETA_HEADER);
-            target.interleaved_thinking = betas.iter().any(|b| b.to_str().is_ok_and(enables_interleaved_thinking));
+            target.interleaved_thinking =
+                betas.iter().any(|b| b.to_str().is_ok_and(enables_interleaved_thinking));
         }
         let allowed = match place.operation {
             Operation::Models
@@ -140,7 +141,9 @@ impl DemoUpstream {
             Operation::Model(id) => Ok(whole(StatusCode::OK, listed(id).to_string())),
             Operation::Meter => Ok(whole(StatusCode::OK, self.meter.to_json().to_string())),
             Operation::Faults => Ok(whole(StatusCode::OK, faults::listed().to_string())),
-            Operation::Nothing => Err(ApiError::new(ErrorKind::UnknownPath, "there is nothing at this path")),
+            Operation::Nothing => {
+                Err(ApiError::new(ErrorKind::UnknownPath, "there is nothing at this path"))
+            }
         };
         outcome.unwrap_or_else(|fault| self.refuse(place.origin, &fault))
     }
@@ -232,13 +235,21 @@ fn spoken(place: &PathTarget) -> Result<&'static dyn Dialect, ApiError> {
 
 /// Returns the number of input tokens in the format of the request. The rules are not applied: they
 /// require fields that a count does not need.
-fn count(dialect: &dyn Dialect, target: &RequestTarget, body: &[u8]) -> Result<Response<DemoBody>, ApiError> {
+fn count(
+    dialect: &dyn Dialect,
+    target: &RequestTarget,
+    body: &[u8],
+) -> Result<Response<DemoBody>, ApiError> {
     let chat = dialect.read_request(target, body)?;
     let tokens = model::count_input(&chat);
     let body = match dialect.origin() {
         WireFormat::Native => json!({ "totalTokens": tokens }),
-        WireFormat::Responses => json!({ "object": "response.input_tokens", "input_tokens": tokens }),
-        WireFormat::Messages | WireFormat::Chat | WireFormat::Images => json!({ "input_tokens": tokens }),
+        WireFormat::Responses => {
+            json!({ "object": "response.input_tokens", "input_tokens": tokens })
+        }
+        WireFormat::Messages | WireFormat::Chat | WireFormat::Images => {
+            json!({ "input_tokens": tokens })
+        }
     };
     Ok(whole(StatusCode::OK, body.to_string()))
 }

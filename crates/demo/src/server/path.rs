@@ -48,7 +48,9 @@ pub(super) fn find(path: &str, query: Option<&str>) -> PathTarget {
         "/v1/responses/input_tokens" => place(WireFormat::Responses, Operation::Count(plain())),
         "/v1/messages" => place(WireFormat::Messages, Operation::Answer(plain())),
         "/v1/messages/count_tokens" => place(WireFormat::Messages, Operation::Count(plain())),
-        "/v1/embeddings" => place(WireFormat::Chat, Operation::Embeddings(EmbeddingEndpoint::OpenAi, plain())),
+        "/v1/embeddings" => {
+            place(WireFormat::Chat, Operation::Embeddings(EmbeddingEndpoint::OpenAi, plain()))
+        }
         "/v1/images/generations" => place(WireFormat::Images, Operation::Pictures(false)),
         "/v1/images/edits" => place(WireFormat::Images, Operation::Pictures(true)),
         "/v1/models" => place(WireFormat::Chat, Operation::Models),
@@ -163,7 +165,11 @@ mod tests {
     #[test]
     fn the_operator_is_what_follows_the_last_colon() {
         let place = find("/v1beta/models/a%2Fb:c:streamGenerateContent", Some("key=1&alt=sse"));
-        let target = RequestTarget { model: Some("a/b:c".to_owned()), stream: true, ..RequestTarget::default() };
+        let target = RequestTarget {
+            model: Some("a/b:c".to_owned()),
+            stream: true,
+            ..RequestTarget::default()
+        };
         assert_eq!(
             place,
             PathTarget { origin: WireFormat::Native, operation: Operation::Answer(target) }

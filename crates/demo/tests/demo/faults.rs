@@ -1,7 +1,7 @@
 //! Faults as they look on the wire, before any gateway.
 
 use bytes::Bytes;
-use demo::{SimulatorOptions, FaultRules, simulate};
+use demo::{FaultRules, SimulatorOptions, simulate};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -17,7 +17,10 @@ use tokio::net::{TcpListener, TcpStream};
 async fn provider(rules: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let options = SimulatorOptions { rules: Arc::new(FaultRules::parse(rules).unwrap()), ..SimulatorOptions::default() };
+    let options = SimulatorOptions {
+        rules: Arc::new(FaultRules::parse(rules).unwrap()),
+        ..SimulatorOptions::default()
+    };
     tokio::spawn(simulate(listener, options, std::future::pending::<()>()));
     address
 }

@@ -1,8 +1,8 @@
 //! The upstream as a function and behind a socket, spoken to as a gateway would.
 
 use bytes::Bytes;
-use canon::{Event, ReplyBuilder, PartKind, WireFormat, ChatReply, FinishReason};
-use demo::{SimulatorOptions, StreamPace, DemoUpstream, serve, simulate};
+use canon::{ChatReply, Event, FinishReason, PartKind, ReplyBuilder, WireFormat};
+use demo::{DemoUpstream, SimulatorOptions, StreamPace, serve, simulate};
 use dialects::SseDecoder;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -76,7 +76,12 @@ fn in_every_format(chat: &canon::ChatRequest) -> Vec<(WireFormat, Request<Bytes>
 
 fn ask(text: &str, stream: bool) -> canon::ChatRequest {
     let turn = canon::Turn::new(canon::Role::User, vec![canon::Part::text(text)]);
-    canon::ChatRequest { model: "demo-chat".to_owned(), turns: vec![turn], stream, ..Default::default() }
+    canon::ChatRequest {
+        model: "demo-chat".to_owned(),
+        turns: vec![turn],
+        stream,
+        ..Default::default()
+    }
 }
 
 fn text_of(reply: &ChatReply) -> String {

@@ -8,7 +8,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{PartKind, Media, MediaKind, Part, MediaSource};
+use canon::{Media, MediaKind, MediaSource, Part, PartKind};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -53,13 +53,20 @@ impl AudioBuffer {
         };
         let source = MediaSource::Inline { mime: mime.to_owned(), data: STANDARD.encode(bytes) };
         let (name, detail, clip) = (None, None, None);
-        Some(Part::new(PartKind::Media(Media { kind: MediaKind::Audio, source, name, detail, clip })))
+        Some(Part::new(PartKind::Media(Media {
+            kind: MediaKind::Audio,
+            source,
+            name,
+            detail,
+            clip,
+        })))
     }
 }
 
 /// Writes audio as the `audio` object. `None` for other media.
 pub(super) fn write(media: &Media) -> Option<Value> {
-    let (MediaKind::Audio, MediaSource::Inline { mime: _, data }) = (&media.kind, &media.source) else {
+    let (MediaKind::Audio, MediaSource::Inline { mime: _, data }) = (&media.kind, &media.source)
+    else {
         return None;
     };
     let audio = ObjectWriter::new().set("id", "audio_not_kept").set("data", data.as_str());

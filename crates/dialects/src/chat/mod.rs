@@ -20,8 +20,11 @@ mod write_reply;
 mod write_request;
 mod write_stream;
 
-use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
-use canon::{ApiError, Lossy, WireFormat, ChatReply};
+use crate::{
+    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
+    StreamWriter,
+};
+use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
 /// The chat completions format.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +36,26 @@ impl Dialect for ChatDialect {
     }
 
     fn stop_support(&self) -> StopSupport {
-        StopSupport { max_stop_texts: names::MAX_STOP_SEQUENCES, reports_stop_text: false, min_output_tokens: 1 }
+        StopSupport {
+            max_stop_texts: names::MAX_STOP_SEQUENCES,
+            reports_stop_text: false,
+            min_output_tokens: 1,
+        }
     }
 
-    fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
+    fn read_request(
+        &self,
+        _target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<canon::ChatRequest, ApiError> {
         read_request::read(body)
     }
 
-    fn write_request(&self, chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+    fn write_request(
+        &self,
+        chat: &canon::ChatRequest,
+        lane: &LaneSettings<'_>,
+    ) -> Result<Lossy<ProviderRequest>, ApiError> {
         Ok(write_request::write(chat, lane))
     }
 
@@ -48,7 +63,12 @@ impl Dialect for ChatDialect {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    fn write_reply(
+        &self,
+        reply: ChatReply,
+        chat: &canon::ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 
@@ -56,7 +76,11 @@ impl Dialect for ChatDialect {
         Box::new(read_stream::ChatStreamReader::default())
     }
 
-    fn stream_writer(&self, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
+    fn stream_writer(
+        &self,
+        chat: &canon::ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Box<dyn StreamWriter> {
         Box::new(write_stream::ChatStreamWriter::new(chat, stamp))
     }
 

@@ -2,7 +2,7 @@
 //! unchanged.
 
 use bytes::Bytes;
-use canon::{ApiError, WireFormat, ServiceTier, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, ServiceTier, Usage, WireFormat};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,7 +15,10 @@ use super::{ChatDialect, fault, rules, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
 use crate::service_tier;
-use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
+use crate::{
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    RequestTarget, StreamFrame, StreamMeter, text,
+};
 
 impl PassThrough for ChatDialect {
     fn read_facts(&self, _target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
@@ -25,7 +28,8 @@ impl PassThrough for ChatDialect {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let marks = &peek.patch_points;
         let mut edits = peek.edits.clone();
-        let replace = |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
+        let replace =
+            |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
         if let Some(at) = &marks.model
             && peek.model != lane.model
         {
@@ -47,7 +51,10 @@ impl PassThrough for ChatDialect {
             }
         }
         if !added.is_empty() {
-            edits.push(BodyEdit { range: marks.insert_at..marks.insert_at, replacement: Bytes::from(added) });
+            edits.push(BodyEdit {
+                range: marks.insert_at..marks.insert_at,
+                replacement: Bytes::from(added),
+            });
         }
         ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
     }
@@ -231,8 +238,11 @@ impl StreamMeter for ChatStreamMeter {
             Ok(chunk) => chunk,
             Err(e) => {
                 return FrameAction::Error(
-                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-                        .with_log_note(format!("unreadable chat chunk: {e}")),
+                    ApiError::new(
+                        ErrorKind::Interrupted,
+                        "the provider sent a piece that is not JSON",
+                    )
+                    .with_log_note(format!("unreadable chat chunk: {e}")),
                 );
             }
         };
@@ -243,7 +253,8 @@ impl StreamMeter for ChatStreamMeter {
             // An event of the provider's own. SDKs of this format expect `choices` in each chunk.
             return FrameAction::Drop;
         }
-        self.totals.service_tier = read_tier(chunk.service_tier).or(self.totals.service_tier.take());
+        self.totals.service_tier =
+            read_tier(chunk.service_tier).or(self.totals.service_tier.take());
         let choices = chunk.choices.unwrap_or_default();
         for choice in &choices {
             if choice.finish_reason.is_some() {

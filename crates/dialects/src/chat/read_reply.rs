@@ -1,8 +1,8 @@
 //! Reads a whole chat completion into canon.
 
 use canon::{
-    ReplyCandidate, Citation, ExtraFields, ApiError, Finish, PartKind, Logprob, Media, MediaKind, Part, RawReason, ChatReply,
-    MediaSource, Thought, TokenLogprob, ErrorKind,
+    ApiError, ChatReply, Citation, ErrorKind, ExtraFields, Finish, Logprob, Media, MediaKind,
+    MediaSource, Part, PartKind, RawReason, ReplyCandidate, Thought, TokenLogprob,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -11,12 +11,13 @@ use super::audio::{AudioBuffer, ChatAudio};
 use super::names::{MESSAGE_EXTRA, ORIGIN, REASONING_DETAILS};
 use super::signatures::DetailsAuthor;
 use super::{fault, read_request, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Reads a reply. An `error` object in place of a reply becomes that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
+    let mut fields =
+        ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = fields.take("error") {
         return Err(fault::read_object(&error.to_string()));
     }

@@ -1,16 +1,17 @@
 //! Reads a chat request into canon.
 
 use canon::{
-    CacheBreakpoint, ImageShape, ToolChoiceMode, VideoClip, ImageDetail, ExtraFields, ApiError, ResponseFormat, FunctionTool, RequestHints, PartKind,
-    EffortLevel, UserLocation, Media, MediaKind, Modality, Part, Role, SamplingOptions, JsonSchema, WebSearchTool, MediaSource,
-    ConversationState, ThinkingOptions, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    ApiError, CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool,
+    ImageDetail, ImageShape, JsonSchema, Media, MediaKind, MediaSource, Modality, Part, PartKind,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall,
+    ToolChoice, ToolChoiceMode, ToolResult, Turn, UserLocation, VideoClip, WebSearchTool,
 };
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, REASONING_DETAILS};
 use super::signatures::{self, DetailsAuthor};
 use super::wire;
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 use crate::{json, signed_span};
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
@@ -85,7 +86,10 @@ fn canvas(fields: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
     let Some(config) = fields.object("image_config")? else { return Ok(ImageShape::default()) };
     let path = JsonPath::Root.key("image_config");
     let mut inner = ObjectReader::of(config, &path);
-    let canvas = ImageShape { aspect_ratio: inner.string("aspect_ratio")?, size: inner.string("image_size")? };
+    let canvas = ImageShape {
+        aspect_ratio: inner.string("aspect_ratio")?,
+        size: inner.string("image_size")?,
+    };
     let rest = inner.remaining();
     if !rest.is_empty() {
         fields.put_back("image_config", Value::Object(rest));
@@ -290,7 +294,8 @@ fn assistant(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
     let (details, on_text) = signatures::split_details(details, &mut calls);
     let mut parts = thoughts(details, fields, DetailsAuthor::Client)?;
     let mut texts = content(fields)?;
-    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] = texts.as_slice()
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
+        texts.as_slice()
         && extras.is_empty()
     {
         texts = signed_span::split_text(text, signed_span::parse_spans(on_text));
@@ -310,7 +315,10 @@ fn assistant(fields: &mut ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
 }
 
 /// Reads `function_call`, the deprecated form of a tool call. It has no id.
-pub(super) fn function_call(call: Map<String, Value>, path: &JsonPath<'_>) -> Result<Part, ApiError> {
+pub(super) fn function_call(
+    call: Map<String, Value>,
+    path: &JsonPath<'_>,
+) -> Result<Part, ApiError> {
     let mut call = ObjectReader::of(call, path);
     let name = call.required("name")?;
     let arguments = call.string("arguments")?.unwrap_or_default();
@@ -398,7 +406,13 @@ fn function_result(
     // The call has the function name already. Only a result without a call needs it.
     let name = name.filter(|_| call.is_none());
     let call = call.unwrap_or_default();
-    Ok(Part::new(PartKind::ToolResult(ToolResult { call_id: call, name, parts, object: None, is_error: false })))
+    Ok(Part::new(PartKind::ToolResult(ToolResult {
+        call_id: call,
+        name,
+        parts,
+        object: None,
+        is_error: false,
+    })))
 }
 
 fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
@@ -470,7 +484,11 @@ fn search(mut options: Map<String, Value>) -> WebSearchTool {
             timezone: text("timezone"),
         }
     });
-    WebSearchTool { location, extras: ExtraFields::from_fields(ORIGIN, options), ..WebSearchTool::default() }
+    WebSearchTool {
+        location,
+        extras: ExtraFields::from_fields(ORIGIN, options),
+        ..WebSearchTool::default()
+    }
 }
 
 fn tool_choice(value: &Value) -> ToolChoiceMode {

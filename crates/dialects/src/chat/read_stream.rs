@@ -1,6 +1,9 @@
 //! Reads chat chunks into events.
 
-use canon::{Event, ApiError, Finish, PartDelta, PartStart, WireFormat, PartIndex, RawReason, Signature, ErrorKind, FinishReason};
+use canon::{
+    ApiError, ErrorKind, Event, Finish, FinishReason, PartDelta, PartIndex, PartStart, RawReason,
+    Signature, WireFormat,
+};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 

@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use super::request_view::{ChatNameView, ChatRequestView, ChatToolView};
 use super::wire;
 use crate::RequestFacts;
-use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::checks::{check_model, check_range, invalid_field};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
-use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_MESSAGES: usize = 10_000;
 const MAX_LOGIT_BIASES: usize = 2_048;
@@ -42,7 +42,8 @@ fn patch_points(text: &str, view: &ChatRequestView<'_>) -> PatchPoints {
 
 fn check(view: &ChatRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts, ApiError> {
     let model = check_model(view.model)?;
-    let messages = view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
+    let messages =
+        view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
     if messages.count == 0 {
         return Err(invalid_field("messages", "must not be empty"));
     }
@@ -113,7 +114,10 @@ fn check_numbers(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
 fn check_tools(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
     let tools = view.tools.as_deref().unwrap_or_default();
     if view.tools.is_some() && view.functions.is_some() {
-        return Err(invalid_field("functions", "is the old form of `tools`; send only one of them"));
+        return Err(invalid_field(
+            "functions",
+            "is the old form of `tools`; send only one of them",
+        ));
     }
     let mut names: Vec<&str> = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
@@ -165,7 +169,9 @@ fn check_tool_choice(
                 (Some("function" | "custom"), Some(_)) => {
                     Err(invalid_field("tool_choice", "names a tool that is not in `tools`"))
                 }
-                (Some("function" | "custom"), None) | (None, _) => Err(invalid_field("tool_choice", rule)),
+                (Some("function" | "custom"), None) | (None, _) => {
+                    Err(invalid_field("tool_choice", rule))
+                }
                 (Some(_), _) => Ok(()),
             }
         }
@@ -214,7 +220,10 @@ fn check_objects(view: &ChatRequestView<'_>) -> Result<(), ApiError> {
             .iter()
             .any(|(id, bias)| id.parse::<u64>().is_err() || !(-100.0..=100.0).contains(bias))
         {
-            return Err(invalid_field("logit_bias", "must map token ids to numbers from -100 to 100"));
+            return Err(invalid_field(
+                "logit_bias",
+                "must map token ids to numbers from -100 to 100",
+            ));
         }
     }
     if let Some(metadata) = view.metadata {
@@ -277,9 +286,10 @@ fn output_limit(view: &ChatRequestView<'_>) -> Result<Option<u64>, ApiError> {
     let old = read("max_tokens", view.max_tokens)?;
     let new = read("max_completion_tokens", view.max_completion_tokens)?;
     match (new, old) {
-        (Some(new), Some(old)) if new != old => {
-            Err(invalid_field("max_tokens", "contradicts `max_completion_tokens`; send only one of them"))
-        }
+        (Some(new), Some(old)) if new != old => Err(invalid_field(
+            "max_tokens",
+            "contradicts `max_completion_tokens`; send only one of them",
+        )),
         (new, old) => Ok(new.or(old)),
     }
 }

@@ -12,7 +12,7 @@
 //! A chat provider expects its own entries back unchanged. Its signatures therefore count as chat's
 //! own, whatever `format` says, and carry `format` and `id` inside.
 
-use canon::{PartKind, WireFormat, Part, Signature, Thought};
+use canon::{Part, PartKind, Signature, Thought, WireFormat};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;

@@ -5,7 +5,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/chat-streaming/streaming>.
 
-use canon::{WireFormat, ServiceTier, Usage, FinishReason};
+use canon::{FinishReason, ServiceTier, Usage, WireFormat};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -302,7 +302,11 @@ pub(super) fn read_finish_reason(word: &str) -> FinishReason {
 /// Returns the `finish_reason`.
 pub(super) const fn write_finish_reason(why: FinishReason) -> &'static str {
     match why {
-        FinishReason::Stop | FinishReason::StopSequence | FinishReason::Paused | FinishReason::Malformed | FinishReason::Other => "stop",
+        FinishReason::Stop
+        | FinishReason::StopSequence
+        | FinishReason::Paused
+        | FinishReason::Malformed
+        | FinishReason::Other => "stop",
         FinishReason::Length => "length",
         FinishReason::ToolCalls => "tool_calls",
         FinishReason::ContentFilter | FinishReason::PromptBlocked => "content_filter",
@@ -330,6 +334,8 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
         ServiceTier::Priority => Some("priority"),
         ServiceTier::Fast => Some("fast"),
         ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => None,
+        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
+            None
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Writes a whole chat completion from canon.
 
 use canon::{
-    ReplyCandidate, Citation, ExtraFields, Finish, PartKind, Logprob, Losses, Lossy, Media, Part, ChatReply, MediaSource,
-    Thought, TokenLogprob, FinishReason,
+    ChatReply, Citation, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Media,
+    MediaSource, Part, PartKind, ReplyCandidate, Thought, TokenLogprob,
 };
 use serde_json::Value;
 
@@ -13,7 +13,11 @@ use crate::service_tier::{self, TIER_FIELD};
 use crate::{ReplyStamp, signed_span};
 
 /// Writes a reply to the given request.
-pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+pub(super) fn write(
+    reply: ChatReply,
+    chat: &canon::ChatRequest,
+    stamp: &ReplyStamp,
+) -> Lossy<Vec<u8>> {
     let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
@@ -57,9 +61,9 @@ fn choice(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Los
 pub(super) fn finish_reason(finish: Option<&Finish>) -> Value {
     match finish {
         None => Value::Null,
-        Some(Finish { reason: FinishReason::Other, raw, .. }) => {
-            Value::from(raw.for_format(ORIGIN).unwrap_or(wire::write_finish_reason(FinishReason::Other)))
-        }
+        Some(Finish { reason: FinishReason::Other, raw, .. }) => Value::from(
+            raw.for_format(ORIGIN).unwrap_or(wire::write_finish_reason(FinishReason::Other)),
+        ),
         Some(finish) => Value::from(wire::write_finish_reason(finish.reason)),
     }
 }
@@ -81,15 +85,20 @@ impl ChatMessageBuilder {
     fn add(&mut self, part: &Part, losses: &mut Losses) {
         note_foreign_fields(&part.extras, ORIGIN, "part", losses);
         let signature = part.signature.as_ref();
-        let returned =
-            matches!(part.kind, PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_));
+        let returned = matches!(
+            part.kind,
+            PartKind::Text { .. } | PartKind::Thought(_) | PartKind::ToolCall(_)
+        );
         losses.add_if(signature.is_some() && !returned, "reply.seal", NO_SIGNATURE_FIELD);
         match &part.kind {
             PartKind::Text { text, citations } => {
                 let offset = self.text.as_deref().unwrap_or_default().chars().count();
                 self.annotations.extend(citations.iter().map(|c| write_citation(c, offset)));
                 self.text.get_or_insert_default().push_str(text);
-                self.add_signature(signature, &signed_span::span_name(offset, text.chars().count()));
+                self.add_signature(
+                    signature,
+                    &signed_span::span_name(offset, text.chars().count()),
+                );
             }
             PartKind::Refusal(text) => self.refusal.get_or_insert_default().push_str(text),
             PartKind::Thought(thought) => {

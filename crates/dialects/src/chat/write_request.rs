@@ -1,9 +1,10 @@
 //! Writes a chat request from canon.
 
 use canon::{
-    CacheBreakpoint, ToolChoiceMode, VideoClip, ImageDetail, ExtraFields, ResponseFormat, FunctionTool, RequestHints, PartKind, EffortLevel, Losses,
-    Lossy, Media, MediaKind, Modality, WireFormat, Part, Role, SamplingOptions, WebSearchTool, MediaSource, ConversationState,
-    ThinkingOptions, Thought, Tool, ToolCall, ToolChoice, ToolResult, Turn,
+    CacheBreakpoint, ConversationState, EffortLevel, ExtraFields, FunctionTool, ImageDetail,
+    Losses, Lossy, Media, MediaKind, MediaSource, Modality, Part, PartKind, RequestHints,
+    ResponseFormat, Role, SamplingOptions, ThinkingOptions, Thought, Tool, ToolCall, ToolChoice,
+    ToolChoiceMode, ToolResult, Turn, VideoClip, WebSearchTool, WireFormat,
 };
 use serde_json::Value;
 use std::collections::HashSet;
@@ -120,7 +121,9 @@ fn write_thinking(
         "the chat format cannot ask for a summary",
     );
     let level = thinking.effective_level();
-    level.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, losses)).map(EffortLevel::as_str)
+    level
+        .and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, losses))
+        .map(EffortLevel::as_str)
 }
 
 fn write_format(format: &ResponseFormat) -> Option<Value> {
@@ -146,7 +149,12 @@ const fn write_modality(modality: Modality) -> &'static str {
     }
 }
 
-fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+fn write_hints(
+    body: ObjectWriter,
+    hints: &RequestHints,
+    state: &ConversationState,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     losses.add_if(previous.is_some(), "state.previous", "the chat format stores no conversations");
@@ -169,7 +177,12 @@ fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationSta
         .set_some("store", *store)
 }
 
-fn write_turn(turn: &Turn, lane: &LaneSettings<'_>, messages: &mut Vec<Value>, losses: &mut Losses) {
+fn write_turn(
+    turn: &Turn,
+    lane: &LaneSettings<'_>,
+    messages: &mut Vec<Value>,
+    losses: &mut Losses,
+) {
     let Turn { role, parts, name, extras } = turn;
     note_foreign_fields(extras, ORIGIN, "turn", losses);
     match role {
@@ -201,7 +214,8 @@ fn write_turn(turn: &Turn, lane: &LaneSettings<'_>, messages: &mut Vec<Value>, l
                 .collect();
             let content = content(rest, losses);
             if content != Value::Array(Vec::new()) || parts.is_empty() {
-                let message = ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
+                let message =
+                    ObjectWriter::new().set("role", "user").set_some("name", name.as_deref());
                 messages.push(message.set("content", content).with_extras(extras, ORIGIN).into());
             }
         }
@@ -211,11 +225,11 @@ fn write_turn(turn: &Turn, lane: &LaneSettings<'_>, messages: &mut Vec<Value>, l
 /// A single plain text becomes a string, anything else a list of parts.
 fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -> Value {
     let parts: Vec<&Part> = parts.into_iter().collect();
-    let cited =
-        |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
+    let cited = |part: &&Part| matches!(&part.kind, PartKind::Text { citations, .. } if !citations.is_empty());
     let cited = parts.iter().any(cited);
     losses.add_if(cited, "text.citations", "a chat history has no field for citations");
-    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] = parts.as_slice()
+    if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
+        parts.as_slice()
         && extras.is_empty()
     {
         return Value::from(text.as_str());
@@ -226,13 +240,17 @@ fn content<'a>(parts: impl IntoIterator<Item = &'a Part>, losses: &mut Losses) -
 fn write_part(part: &Part, losses: &mut Losses) -> Option<Value> {
     note_foreign_fields(&part.extras, ORIGIN, "part", losses);
     let object = match &part.kind {
-        PartKind::Text { text, .. } => ObjectWriter::new().set("type", "text").set("text", text.as_str()),
-        PartKind::Refusal(text) => ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str()),
+        PartKind::Text { text, .. } => {
+            ObjectWriter::new().set("type", "text").set("text", text.as_str())
+        }
+        PartKind::Refusal(text) => {
+            ObjectWriter::new().set("type", "refusal").set("refusal", text.as_str())
+        }
         PartKind::Media(media) => write_media(media, &part.extras, losses)?,
         PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
-        PartKind::CodeExecution(code) => {
-            ObjectWriter::new().set("type", "text").set("text", code_block(&code.language, &code.code))
-        }
+        PartKind::CodeExecution(code) => ObjectWriter::new()
+            .set("type", "text")
+            .set("text", code_block(&code.language, &code.code)),
         PartKind::CodeResult(outcome) => {
             ObjectWriter::new().set("type", "text").set("text", code_block("", &outcome.output))
         }
@@ -421,7 +439,8 @@ fn assistant(turn: &Turn, lane: &LaneSettings<'_>, losses: &mut Losses) -> Value
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>) on its way to a model that is not
 /// Gemini. Other models do not check signatures, and the dummy value could confuse them.
 fn is_bypass(part: &Part, lane: &LaneSettings<'_>) -> bool {
-    let token = part.signature.as_ref().and_then(|signature| signature.for_format(WireFormat::Native));
+    let token =
+        part.signature.as_ref().and_then(|signature| signature.for_format(WireFormat::Native));
     token == Some(BYPASS_SIGNATURE) && !lane.model.contains("gemini")
 }
 
@@ -443,7 +462,12 @@ pub(super) fn write_call(call: &ToolCall, part: &Part) -> Value {
     object.set_some("extra_content", signature).with_extras(&part.extras, ORIGIN).into()
 }
 
-fn write_tools(body: ObjectWriter, tools: &[Tool], choice: &ToolChoice, losses: &mut Losses) -> ObjectWriter {
+fn write_tools(
+    body: ObjectWriter,
+    tools: &[Tool],
+    choice: &ToolChoice,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let mut list = Vec::with_capacity(tools.len());
     let mut search = None;
     for tool in tools {
@@ -493,7 +517,8 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
 }
 
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
-    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
+        tool;
     note_foreign_fields(extras, ORIGIN, "tools", losses);
     losses.add_if(
         !allowed.is_empty() || !blocked.is_empty(),
@@ -533,7 +558,9 @@ fn write_choice(choice: &ToolChoiceMode, tools: &[Tool]) -> Option<Value> {
             let tools: Vec<Value> = names.iter().map(|name| named(name).into()).collect();
             let mode = if *required { "required" } else { "auto" };
             let inner = ObjectWriter::new().set("mode", mode).set("tools", tools);
-            Some(ObjectWriter::new().set("type", "allowed_tools").set("allowed_tools", inner).into())
+            Some(
+                ObjectWriter::new().set("type", "allowed_tools").set("allowed_tools", inner).into(),
+            )
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Writes chat chunks from events.
 
-use canon::{Event, PartDelta, PartKind, Logprob, Loss, Losses, PartStart, Part, PartIndex, Thought, Usage};
+use canon::{
+    Event, Logprob, Loss, Losses, Part, PartDelta, PartIndex, PartKind, PartStart, Thought, Usage,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -244,7 +246,10 @@ impl ChatStreamWriter {
                     .add("reply.search", "the chat format shows citations but no search queries");
                 return none;
             }
-            PartKind::Refusal(_) | PartKind::ToolCall(_) | PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
+            PartKind::Refusal(_)
+            | PartKind::ToolCall(_)
+            | PartKind::ToolResult(_)
+            | PartKind::Foreign { .. } => {
                 self.losses.add("reply.part", "a part only the provider's format has");
                 return none;
             }
@@ -437,7 +442,8 @@ impl StreamWriter for ChatStreamWriter {
                 }
             }
             Event::Extra { origin, name, value, .. } => {
-                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
+                let tier =
+                    service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
             Event::Finish { candidate, finish } => {

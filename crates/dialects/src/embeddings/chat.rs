@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use canon::{ApiError, Losses, Lossy, WireFormat, Usage};
+use canon::{ApiError, Losses, Lossy, Usage, WireFormat};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -14,10 +14,10 @@ use std::fmt;
 
 use super::raw_json::{self, refuse};
 use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
-use super::request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};
-use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
+use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::{ProviderRequest, PassThrough as _};
+use crate::{PassThrough as _, ProviderRequest};
 
 const ORIGIN: WireFormat = WireFormat::Chat;
 const PATH: &str = "/v1/embeddings";
@@ -63,7 +63,11 @@ pub(super) fn read_facts(body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
             return Err(refuse("user", &format!("must be at most {MAX_USER_BYTES} bytes")));
         }
     }
-    Ok(EmbeddingFacts { model, input_bytes: weight, model_ranges: vec![json::range_of(text, named)] })
+    Ok(EmbeddingFacts {
+        model,
+        input_bytes: weight,
+        model_ranges: vec![json::range_of(text, named)],
+    })
 }
 
 fn encoding(word: &str) -> Option<VectorEncoding> {
@@ -123,7 +127,10 @@ pub(super) fn patch(body: &Bytes, facts: &EmbeddingFacts, model: &str) -> Provid
     let edits = if facts.model == model {
         Vec::new()
     } else {
-        let edit = |at: &std::ops::Range<usize>| BodyEdit { range: at.clone(), replacement: json::to_json_string(model) };
+        let edit = |at: &std::ops::Range<usize>| BodyEdit {
+            range: at.clone(),
+            replacement: json::to_json_string(model),
+        };
         facts.model_ranges.iter().map(edit).collect()
     };
     ProviderRequest { path: PATH.to_owned(), body: BodySegments::with_edits(body, edits) }
@@ -144,7 +151,16 @@ pub(super) fn read_request(body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
     };
     let user = fields.string("user")?;
     let extras = fields.extras(ORIGIN);
-    Ok(EmbeddingRequest { model, inputs, dimensions, task: None, title: None, encoding, user, extras })
+    Ok(EmbeddingRequest {
+        model,
+        inputs,
+        dimensions,
+        task: None,
+        title: None,
+        encoding,
+        user,
+        extras,
+    })
 }
 
 fn inputs(value: Option<Value>) -> Option<Vec<EmbeddingInput>> {
@@ -170,7 +186,8 @@ fn tokens(items: &[Value]) -> Option<Vec<u64>> {
 
 pub(super) fn write_request(embed: &EmbeddingRequest, lane: &str) -> Lossy<Vec<ProviderRequest>> {
     // Requests the default encoding, which every provider supports.
-    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
+    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } =
+        embed;
     let mut losses = Losses::new();
     losses.add_if(task.is_some(), "task", "the format has no task type");
     losses.add_if(title.is_some(), "title", "the format has no titles");

@@ -1,10 +1,10 @@
 //! The endpoints for embeddings, each with the steps of a call.
 
 use bytes::Bytes;
-use canon::{ApiError, Lossy, WireFormat, Usage};
+use canon::{ApiError, Lossy, Usage, WireFormat};
 
 use super::reply::EmbeddingReply;
-use super::request::{EmbeddingRequest, EmbeddingFacts};
+use super::request::{EmbeddingFacts, EmbeddingRequest};
 use super::{chat, native};
 use crate::{ProviderRequest, RequestTarget};
 
@@ -38,7 +38,11 @@ impl EmbeddingEndpoint {
     }
 
     /// Parses the request facts and applies the rules, in one pass.
-    pub fn read_facts(self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+    pub fn read_facts(
+        self,
+        target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<EmbeddingFacts, ApiError> {
         match self {
             Self::OpenAi => chat::read_facts(body),
             Self::EmbedContent => native::read_facts_one(target, body),
@@ -56,7 +60,11 @@ impl EmbeddingEndpoint {
     }
 
     /// Reads a caller's request.
-    pub fn read_request(self, target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
+    pub fn read_request(
+        self,
+        target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<EmbeddingRequest, ApiError> {
         match self {
             Self::OpenAi => chat::read_request(body),
             Self::EmbedContent => native::read_one(target, body),
@@ -66,7 +74,11 @@ impl EmbeddingEndpoint {
 
     /// Writes the requests for a provider, to be sent in sequence. A provider may accept fewer
     /// inputs per request than the caller's format.
-    pub fn write_requests(self, embed: &EmbeddingRequest, model: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
+    pub fn write_requests(
+        self,
+        embed: &EmbeddingRequest,
+        model: &str,
+    ) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
         match self {
             Self::OpenAi => Ok(chat::write_request(embed, model)),
             Self::EmbedContent => native::write_ones(embed, model),
@@ -93,7 +105,11 @@ impl EmbeddingEndpoint {
     }
 
     /// Writes the reply to the given request.
-    pub fn write_reply(self, embedded: &EmbeddingReply, embed: &EmbeddingRequest) -> Lossy<Vec<u8>> {
+    pub fn write_reply(
+        self,
+        embedded: &EmbeddingReply,
+        embed: &EmbeddingRequest,
+    ) -> Lossy<Vec<u8>> {
         match self {
             Self::OpenAi => chat::write_reply(embedded, embed),
             Self::EmbedContent => native::write_reply_one(embedded),

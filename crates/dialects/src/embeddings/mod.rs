@@ -15,4 +15,4 @@ mod tests;
 
 pub use endpoint::EmbeddingEndpoint;
 pub use reply::EmbeddingReply;
-pub use request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};
+pub use request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};

@@ -5,7 +5,7 @@
 //! place of a list, and integers as strings.
 
 use bytes::Bytes;
-use canon::{ExtraFields, ApiError, Losses, Lossy, WireFormat, Usage};
+use canon::{ApiError, ExtraFields, Losses, Lossy, Usage, WireFormat};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 
 use super::raw_json::{self, refuse};
 use super::reply::{EmbeddingReply, error_of, finite, numbers, unreadable};
-use super::request::{EmbeddingRequest, EmbeddingFacts, EmbeddingInput, VectorEncoding};
+use super::request::{EmbeddingFacts, EmbeddingInput, EmbeddingRequest, VectorEncoding};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::{LaneSettings, ProviderRequest, PassThrough, RequestFacts, RequestTarget};
+use crate::{LaneSettings, PassThrough, ProviderRequest, RequestFacts, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Native;
 pub(super) const EMBED_METHOD: &str = "embedContent";
@@ -60,14 +60,20 @@ struct EmbedPartView<'a> {
     media: Option<&'a RawValue>,
 }
 
-pub(super) fn read_facts_one(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+pub(super) fn read_facts_one(
+    target: &RequestTarget,
+    body: &[u8],
+) -> Result<EmbeddingFacts, ApiError> {
     let text = json::checked_text(body)?;
     let mut facts = empty_facts(target)?;
     check_request(text, &raw_json::body(text)?, "", &mut facts)?;
     Ok(facts)
 }
 
-pub(super) fn read_facts_batch(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingFacts, ApiError> {
+pub(super) fn read_facts_batch(
+    target: &RequestTarget,
+    body: &[u8],
+) -> Result<EmbeddingFacts, ApiError> {
     let text = json::checked_text(body)?;
     let mut facts = empty_facts(target)?;
     let BatchEmbedView { requests } = raw_json::body(text)?;
@@ -169,12 +175,21 @@ fn check_content(content: &RawValue, at: &str) -> Result<u64, ApiError> {
     Ok(weight)
 }
 
-pub(super) fn patch(body: &Bytes, facts: &EmbeddingFacts, model: &str, method: &str) -> ProviderRequest {
+pub(super) fn patch(
+    body: &Bytes,
+    facts: &EmbeddingFacts,
+    model: &str,
+    method: &str,
+) -> ProviderRequest {
     let edits = if facts.model == model {
         Vec::new()
     } else {
         let name = json::to_json_string(&full_name(model));
-        facts.model_ranges.iter().map(|at| BodyEdit { range: at.clone(), replacement: name.clone() }).collect()
+        facts
+            .model_ranges
+            .iter()
+            .map(|at| BodyEdit { range: at.clone(), replacement: name.clone() })
+            .collect()
     };
     ProviderRequest { path: path(model, method), body: BodySegments::with_edits(body, edits) }
 }
@@ -186,8 +201,14 @@ fn full_name(model: &str) -> String {
 
 /// Returns the path of the model's conversations with another method name.
 fn path(model: &str, method: &str) -> String {
-    let lane = LaneSettings { model, max_payable_output: None, model_max_output: None, thinking_controls: None };
-    let content = crate::native::NativeDialect.patch(&Bytes::new(), &RequestFacts::default(), &lane).path;
+    let lane = LaneSettings {
+        model,
+        max_payable_output: None,
+        model_max_output: None,
+        thinking_controls: None,
+    };
+    let content =
+        crate::native::NativeDialect.patch(&Bytes::new(), &RequestFacts::default(), &lane).path;
     let front = content.rsplit_once(':').map_or(content.as_str(), |(front, _)| front);
     format!("{front}:{method}")
 }
@@ -198,7 +219,10 @@ pub(super) fn read_one(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingR
     Ok(embed)
 }
 
-pub(super) fn read_batch(target: &RequestTarget, body: &[u8]) -> Result<EmbeddingRequest, ApiError> {
+pub(super) fn read_batch(
+    target: &RequestTarget,
+    body: &[u8],
+) -> Result<EmbeddingRequest, ApiError> {
     let mut embed = empty_request(target);
     let Value::Object(mut fields) = parse(body)? else {
         return Err(ApiError::invalid("", "the body must be a JSON object"));
@@ -311,7 +335,10 @@ fn words(content: Value, at: &str, extras: &mut ExtraFields) -> Result<String, A
     Ok(words)
 }
 
-pub(super) fn write_ones(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
+pub(super) fn write_ones(
+    embed: &EmbeddingRequest,
+    lane: &str,
+) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
     let (requests, losses) = requests(embed, lane)?;
     let write = |request: Value| ProviderRequest {
         path: path(lane, EMBED_METHOD),
@@ -320,18 +347,25 @@ pub(super) fn write_ones(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<V
     Ok((requests.into_iter().map(write).collect(), losses))
 }
 
-pub(super) fn write_batches(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
+pub(super) fn write_batches(
+    embed: &EmbeddingRequest,
+    lane: &str,
+) -> Result<Lossy<Vec<ProviderRequest>>, ApiError> {
     let (requests, losses) = requests(embed, lane)?;
     let write = |requests: &[Value]| {
         let body: Value = ObjectWriter::new().set("requests", requests).into();
-        ProviderRequest { path: path(lane, BATCH_METHOD), body: BodySegments::single(body.to_string()) }
+        ProviderRequest {
+            path: path(lane, BATCH_METHOD),
+            body: BodySegments::single(body.to_string()),
+        }
     };
     Ok((requests.chunks(MAX_BATCH_REQUESTS).map(write).collect(), losses))
 }
 
 fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, ApiError> {
     // The encoding is applied when the reply is written.
-    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } = embed;
+    let EmbeddingRequest { model: _, inputs, dimensions, task, title, encoding: _, user, extras } =
+        embed;
     let mut losses = Losses::new();
     losses.add_if(user.is_some(), "user", "the format has no user id");
     for name in extras.foreign_to(ORIGIN) {
@@ -356,7 +390,9 @@ fn requests(embed: &EmbeddingRequest, lane: &str) -> Result<Lossy<Vec<Value>>, A
                 .fold(request, |request, (name, value)| request.set(name, Value::clone(value)));
             Ok(all.into())
         }
-        EmbeddingInput::Tokens(_) => Err(refuse("input", "must be text: this model takes no token lists")),
+        EmbeddingInput::Tokens(_) => {
+            Err(refuse("input", "must be text: this model takes no token lists"))
+        }
     };
     Ok((inputs.iter().map(write).collect::<Result<_, _>>()?, losses.into_vec()))
 }

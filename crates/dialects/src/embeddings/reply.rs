@@ -1,6 +1,6 @@
 //! An embeddings reply, independent of the format.
 
-use canon::{ExtraFields, ApiError, WireFormat, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, ExtraFields, Usage, WireFormat};
 
 use super::request::EmbeddingRequest;
 use crate::ReplyMeter;

@@ -3,11 +3,15 @@
 use super::*;
 use crate::RequestTarget;
 use bytes::Bytes;
-use canon::{ExtraFields, ErrorKind, Usage};
+use canon::{ErrorKind, ExtraFields, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const FORMS: [EmbeddingEndpoint; 3] = [EmbeddingEndpoint::OpenAi, EmbeddingEndpoint::EmbedContent, EmbeddingEndpoint::BatchEmbedContents];
+const FORMS: [EmbeddingEndpoint; 3] = [
+    EmbeddingEndpoint::OpenAi,
+    EmbeddingEndpoint::EmbedContent,
+    EmbeddingEndpoint::BatchEmbedContents,
+];
 
 fn at(model: &str) -> RequestTarget {
     RequestTarget { model: Some(model.to_owned()), ..RequestTarget::default() }
@@ -67,9 +71,21 @@ fn errors_name_the_invalid_field() {
         (EmbeddingEndpoint::OpenAi, list(json!([[1, -2]])), "input[0][1]"),
         (EmbeddingEndpoint::OpenAi, list(json!([null])), "input[0]"),
         (EmbeddingEndpoint::OpenAi, list(many(2_049, json!("x"))), "input"),
-        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": 0 }), "dimensions"),
-        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": 1.5 }), "dimensions"),
-        (EmbeddingEndpoint::OpenAi, json!({ "model": "m", "input": "x", "dimensions": "8" }), "dimensions"),
+        (
+            EmbeddingEndpoint::OpenAi,
+            json!({ "model": "m", "input": "x", "dimensions": 0 }),
+            "dimensions",
+        ),
+        (
+            EmbeddingEndpoint::OpenAi,
+            json!({ "model": "m", "input": "x", "dimensions": 1.5 }),
+            "dimensions",
+        ),
+        (
+            EmbeddingEndpoint::OpenAi,
+            json!({ "model": "m", "input": "x", "dimensions": "8" }),
+            "dimensions",
+        ),
         (
             EmbeddingEndpoint::OpenAi,
             json!({ "model": "m", "input": "x", "encoding_format": "hex" }),
@@ -83,23 +99,51 @@ fn errors_name_the_invalid_field() {
         (EmbeddingEndpoint::EmbedContent, json!({ "content": {} }), "content.parts"),
         (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": [] } }), "content.parts"),
         (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": "x" } }), "content.parts"),
-        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": ["x"] } }), "content.parts[0]"),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            json!({ "content": { "parts": ["x"] } }),
+            "content.parts[0]",
+        ),
         (EmbeddingEndpoint::EmbedContent, part(json!({})), "content.parts[0].text"),
         (EmbeddingEndpoint::EmbedContent, part(json!({ "text": 1 })), "content.parts[0].text"),
         (EmbeddingEndpoint::EmbedContent, part(json!({ "text": "" })), "content.parts[0].text"),
         (EmbeddingEndpoint::EmbedContent, part(json!({ "fileData": {} })), "content.parts[0].text"),
-        (EmbeddingEndpoint::EmbedContent, part(json!({ "inlineData": "x" })), "content.parts[0].inlineData"),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            part(json!({ "inlineData": "x" })),
+            "content.parts[0].inlineData",
+        ),
         (EmbeddingEndpoint::EmbedContent, with("model", json!("models/other")), "model"),
         (EmbeddingEndpoint::EmbedContent, with("taskType", json!([])), "taskType"),
         (EmbeddingEndpoint::EmbedContent, with("title", json!(1)), "title"),
-        (EmbeddingEndpoint::EmbedContent, with("outputDimensionality", json!(0)), "outputDimensionality"),
-        (EmbeddingEndpoint::EmbedContent, with("output_dimensionality", json!("x")), "outputDimensionality"),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            with("outputDimensionality", json!(0)),
+            "outputDimensionality",
+        ),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            with("output_dimensionality", json!("x")),
+            "outputDimensionality",
+        ),
         (EmbeddingEndpoint::BatchEmbedContents, json!({}), "requests"),
         (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": "x" }), "requests"),
         (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [] }), "requests"),
-        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": many(101, text("x")) }), "requests"),
-        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("x"), 1] }), "requests[1]"),
-        (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("x"), {}] }), "requests[1].content"),
+        (
+            EmbeddingEndpoint::BatchEmbedContents,
+            json!({ "requests": many(101, text("x")) }),
+            "requests",
+        ),
+        (
+            EmbeddingEndpoint::BatchEmbedContents,
+            json!({ "requests": [text("x"), 1] }),
+            "requests[1]",
+        ),
+        (
+            EmbeddingEndpoint::BatchEmbedContents,
+            json!({ "requests": [text("x"), {}] }),
+            "requests[1].content",
+        ),
         (
             EmbeddingEndpoint::BatchEmbedContents,
             json!({ "requests": [with("model", json!("models/n"))] }),
@@ -111,9 +155,17 @@ fn errors_name_the_invalid_field() {
         assert_eq!(fault.param().unwrap_or_default(), path, "{form:?} {request}: {fault}");
     }
     let twice = br#"{"model":"m","input":"x","input":"y"}"#;
-    assert_eq!(EmbeddingEndpoint::OpenAi.read_facts(&at("m"), twice).unwrap_err().param(), Some("input"));
+    assert_eq!(
+        EmbeddingEndpoint::OpenAi.read_facts(&at("m"), twice).unwrap_err().param(),
+        Some("input")
+    );
     for form in FORMS {
-        assert!(form.read_facts(&at("m"), b"{\"model\":").unwrap_err().message().contains("not valid JSON"));
+        assert!(
+            form.read_facts(&at("m"), b"{\"model\":")
+                .unwrap_err()
+                .message()
+                .contains("not valid JSON")
+        );
     }
 }
 
@@ -127,8 +179,16 @@ fn estimates_the_size_of_inputs() {
         (EmbeddingEndpoint::OpenAi, list(json!([1, 2, 3])), 12),
         (EmbeddingEndpoint::OpenAi, list(json!([[1, 2], [3]])), 12),
         (EmbeddingEndpoint::EmbedContent, text("abc"), 3),
-        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "role": "user", "parts": { "text": "ab" } } }), 2),
-        (EmbeddingEndpoint::EmbedContent, json!({ "content": { "parts": [{ "text": "ab" }, media] } }), 1_034),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            json!({ "content": { "role": "user", "parts": { "text": "ab" } } }),
+            2,
+        ),
+        (
+            EmbeddingEndpoint::EmbedContent,
+            json!({ "content": { "parts": [{ "text": "ab" }, media] } }),
+            1_034,
+        ),
         (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": [text("a"), text("bc")] }), 3),
         (EmbeddingEndpoint::BatchEmbedContents, json!({ "requests": text("a") }), 1),
     ];
@@ -141,7 +201,12 @@ fn estimates_the_size_of_inputs() {
 #[test]
 fn patch_replaces_only_the_model() {
     let cases = [
-        (EmbeddingEndpoint::OpenAi, r#"{ "input":"é \u00e9", "model" : "m","odd":[ 1 ]}"#, "\"m\"", "\"up/1\""),
+        (
+            EmbeddingEndpoint::OpenAi,
+            r#"{ "input":"é \u00e9", "model" : "m","odd":[ 1 ]}"#,
+            "\"m\"",
+            "\"up/1\"",
+        ),
         (
             EmbeddingEndpoint::BatchEmbedContents,
             r#"{"requests":[ {"model":"models/m","content":{"parts":[{"text":"a"}]}}, {"model":"models/m","content":{"parts":[{"text":"b"}]},"x":1} ]}"#,
@@ -174,8 +239,10 @@ fn patch_replaces_only_the_model() {
 fn splits_a_list_into_batches_of_100() {
     let request = json!({ "model": "m", "input": vec!["x"; 250], "dimensions": 8, "user": "u",
         "encoding_format": "base64", "odd": 1 });
-    let asked = EmbeddingEndpoint::OpenAi.read_request(&RequestTarget::default(), &body(&request)).unwrap();
-    let (sent, losses) = EmbeddingEndpoint::BatchEmbedContents.write_requests(&asked, "models/up").unwrap();
+    let asked =
+        EmbeddingEndpoint::OpenAi.read_request(&RequestTarget::default(), &body(&request)).unwrap();
+    let (sent, losses) =
+        EmbeddingEndpoint::BatchEmbedContents.write_requests(&asked, "models/up").unwrap();
     let counts: Vec<usize> = sent
         .iter()
         .map(|one| tree(&one.body.to_vec())["requests"].as_array().unwrap().len())
@@ -200,7 +267,8 @@ fn converts_a_batch_to_a_list() {
         "content": { "role": "user", "parts": [{ "text": "a" }, { "text": "b", "thought": true }] } });
     let two = json!({ "content": { "parts": { "text": "c" } }, "output_dimensionality": 8 });
     let request = json!({ "requests": [one, two] });
-    let embed = EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&request)).unwrap();
+    let embed =
+        EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&request)).unwrap();
     let (sent, losses) = EmbeddingEndpoint::OpenAi.write_requests(&embed, "up").unwrap();
     assert_eq!(
         tree(&sent[0].body.to_vec()),
@@ -211,10 +279,12 @@ fn converts_a_batch_to_a_list() {
 
     let mixed = json!({ "requests": [text("a"), { "content": { "parts": [{ "text": "b" }] },
         "outputDimensionality": 4 }] });
-    let fault = EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&mixed)).unwrap_err();
+    let fault =
+        EmbeddingEndpoint::BatchEmbedContents.read_request(&at("m"), &body(&mixed)).unwrap_err();
     assert_eq!(fault.param(), Some("requests[1].outputDimensionality"));
     let picture = json!({ "content": { "parts": [{ "text": "a" }, { "inlineData": {} }] } });
-    let fault = EmbeddingEndpoint::EmbedContent.read_request(&at("m"), &body(&picture)).unwrap_err();
+    let fault =
+        EmbeddingEndpoint::EmbedContent.read_request(&at("m"), &body(&picture)).unwrap_err();
     assert_eq!(fault.param(), Some("content.parts[1]"));
 }
 
@@ -227,7 +297,8 @@ fn reads_vectors_by_index_in_both_encodings() {
     let read = EmbeddingEndpoint::OpenAi.read_reply(&body(&answer)).unwrap();
     assert_eq!(read.vectors, [[1.0, -2.0], [0.25, -2.0]]);
     assert_eq!(read.usage.map(|usage| usage.input), Some(7));
-    let (written, losses) = EmbeddingEndpoint::BatchEmbedContents.write_reply(&read, &embed(Vec::new()));
+    let (written, losses) =
+        EmbeddingEndpoint::BatchEmbedContents.write_reply(&read, &embed(Vec::new()));
     assert_eq!(
         String::from_utf8(written).unwrap(),
         r#"{"embeddings":[{"values":[1.0,-2.0]},{"values":[0.25,-2.0]}],"usageMetadata":{"promptTokenCount":7,"totalTokenCount":7}}"#
@@ -240,23 +311,40 @@ fn rejects_invalid_replies() {
     let cases: [(EmbeddingEndpoint, &str, ErrorKind); 12] = [
         (EmbeddingEndpoint::OpenAi, "", ErrorKind::Unavailable),
         (EmbeddingEndpoint::OpenAi, "{}", ErrorKind::Unavailable),
-        (EmbeddingEndpoint::OpenAi, r#"{"error":{"code":"rate_limit_exceeded"}}"#, ErrorKind::RateLimited),
+        (
+            EmbeddingEndpoint::OpenAi,
+            r#"{"error":{"code":"rate_limit_exceeded"}}"#,
+            ErrorKind::RateLimited,
+        ),
         (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"AAA="}]}"#, ErrorKind::Unavailable),
         (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"!"}]}"#, ErrorKind::Unavailable),
-        (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":"AADAfw=="}]}"#, ErrorKind::Unavailable),
+        (
+            EmbeddingEndpoint::OpenAi,
+            r#"{"data":[{"embedding":"AADAfw=="}]}"#,
+            ErrorKind::Unavailable,
+        ),
         (EmbeddingEndpoint::OpenAi, r#"{"data":[{"embedding":[1e99]}]}"#, ErrorKind::Unavailable),
         (EmbeddingEndpoint::OpenAi, r#"{"data":[{}]}"#, ErrorKind::Unavailable),
         (EmbeddingEndpoint::EmbedContent, "{}", ErrorKind::Unavailable),
         (EmbeddingEndpoint::BatchEmbedContents, "{}", ErrorKind::Unavailable),
-        (EmbeddingEndpoint::BatchEmbedContents, r#"{"embeddings":[{"values":["x"]}]}"#, ErrorKind::Unavailable),
-        (EmbeddingEndpoint::BatchEmbedContents, r#"{"error":{"status":"RESOURCE_EXHAUSTED"}}"#, ErrorKind::RateLimited),
+        (
+            EmbeddingEndpoint::BatchEmbedContents,
+            r#"{"embeddings":[{"values":["x"]}]}"#,
+            ErrorKind::Unavailable,
+        ),
+        (
+            EmbeddingEndpoint::BatchEmbedContents,
+            r#"{"error":{"status":"RESOURCE_EXHAUSTED"}}"#,
+            ErrorKind::RateLimited,
+        ),
     ];
     for (form, answer, trouble) in cases {
         let fault = form.read_reply(answer.as_bytes()).unwrap_err();
         assert_eq!(fault.kind(), trouble, "{form:?} {answer}: {fault}");
     }
     let short = EmbeddingReply { vectors: vec![vec![1.0]], ..EmbeddingReply::default() };
-    let two = embed(vec![EmbeddingInput::Text("a".to_owned()), EmbeddingInput::Text("b".to_owned())]);
+    let two =
+        embed(vec![EmbeddingInput::Text("a".to_owned()), EmbeddingInput::Text("b".to_owned())]);
     assert!(short.check_count(&two).is_err());
 }
 

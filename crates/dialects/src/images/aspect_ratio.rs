@@ -1,6 +1,6 @@
 //! Conversion of sizes for families that use an aspect ratio and a size class.
 
-use canon::{ImageSize, ImageRequest};
+use canon::{ImageRequest, ImageSize};
 
 /// Aspect ratios of the native format.
 pub(super) const NATIVE_RATIOS: [&str; 10] =
@@ -27,7 +27,10 @@ pub(super) fn is_near(one: f64, other: f64) -> bool {
 
 /// Returns the known ratio that matches the request. `None` if none was requested, `Err` if none
 /// matches.
-pub(super) fn ratio_of<'a>(picture: &'a ImageRequest, known: &[&'a str]) -> Result<Option<&'a str>, ()> {
+pub(super) fn ratio_of<'a>(
+    picture: &'a ImageRequest,
+    known: &[&'a str],
+) -> Result<Option<&'a str>, ()> {
     if let Some(word) = &picture.aspect_ratio {
         return Ok(Some(word));
     }
@@ -60,6 +63,8 @@ pub(super) fn class_of(extent: &ImageSize) -> Option<String> {
 pub(super) fn is_exact(extent: &ImageSize) -> bool {
     match extent {
         ImageSize::Auto | ImageSize::Class(_) => true,
-        ImageSize::Pixels(width, height) => width == height && matches!(width, 1_024 | 2_048 | 4_096),
+        ImageSize::Pixels(width, height) => {
+            width == height && matches!(width, 1_024 | 2_048 | 4_096)
+        }
     }
 }

@@ -54,7 +54,12 @@ impl ImageRequestForm {
 
     /// Returns the caller's body with the provider's model name. Parts for the gateway are removed
     /// from a form. In JSON, the caller of this function removes them as the provider requires.
-    pub fn patch(&self, body: &Bytes, order: &ParsedImageRequest, model: &str) -> ImageProviderRequest {
+    pub fn patch(
+        &self,
+        body: &Bytes,
+        order: &ParsedImageRequest,
+        model: &str,
+    ) -> ImageProviderRequest {
         let mut edits: Vec<BodyEdit> = order
             .gateway_parts
             .iter()
@@ -68,7 +73,8 @@ impl ImageRequestForm {
             edits.push(BodyEdit { range: at, replacement: with });
         }
         let path = if self.is_edit() { EDITS_PATH } else { GENERATIONS_PATH };
-        let outgoing = ProviderRequest { path: path.to_owned(), body: BodySegments::with_edits(body, edits) };
+        let outgoing =
+            ProviderRequest { path: path.to_owned(), body: BodySegments::with_edits(body, edits) };
         let kind = matches!(self, Self::MultipartEdit { .. }).then(|| self.content_type());
         ImageProviderRequest { content_type: kind, ..ImageProviderRequest::json(outgoing) }
     }

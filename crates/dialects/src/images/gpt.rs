@@ -4,7 +4,7 @@
 //! are in a field of another family. See
 //! <https://platform.openai.com/docs/api-reference/images/createEdit>.
 
-use canon::{ImageDelivery, ImageSize, ApiError, Lossy, ImageRequest, MediaSource};
+use canon::{ApiError, ImageDelivery, ImageRequest, ImageSize, Lossy, MediaSource};
 use serde_json::Value;
 
 use super::image_info;
@@ -40,11 +40,17 @@ pub(super) fn write(
         add_file(&mut form, "mask", "mask", mask)?;
     }
     let content_type = Some(form.content_type());
-    let outgoing = ProviderRequest { path: EDITS_PATH.to_owned(), body: BodySegments::single(form.finish()) };
+    let outgoing =
+        ProviderRequest { path: EDITS_PATH.to_owned(), body: BodySegments::single(form.finish()) };
     Ok((vec![ImageProviderRequest { outgoing, content_type, headers: &[] }], Vec::new()))
 }
 
-fn add_file(form: &mut FormWriter, name: &str, title: &str, source: &MediaSource) -> Result<(), ApiError> {
+fn add_file(
+    form: &mut FormWriter,
+    name: &str,
+    title: &str,
+    source: &MediaSource,
+) -> Result<(), ApiError> {
     let (MediaSource::Inline { mime, data }, title) = (source, title) else {
         return Err(ApiError::internal("an input image was not fetched before its upload"));
     };

@@ -74,7 +74,9 @@ pub fn encode(bytes: &[u8]) -> String {
 /// Measures a generated image if it is inline.
 pub fn generated_image_info(made: &GeneratedImage) -> Option<ImageInfo> {
     match made {
-        GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => base64_image_info(data),
+        GeneratedImage::Image { source: MediaSource::Inline { data, .. }, .. } => {
+            base64_image_info(data)
+        }
         GeneratedImage::Image { .. } | GeneratedImage::Failed { .. } => None,
     }
 }

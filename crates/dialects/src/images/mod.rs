@@ -27,11 +27,13 @@ mod write_reply;
 mod xai;
 
 pub use form::ImageRequestForm;
-pub use image_info::{ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info};
+pub use image_info::{
+    ImageInfo, base64_image_info, decode, encode, generated_image_info, image_info,
+};
 pub use multipart::boundary;
 pub use parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 pub use protocol::ImageProtocol;
 pub use provider::{ImageAnswer, ImageProviderRequest};
 pub use rules::{check_inputs, parse_size};
-pub use stream::{write_stream, write_stream_error, stream_meter};
+pub use stream::{stream_meter, write_stream, write_stream_error};
 pub use write_reply::write as write_reply;

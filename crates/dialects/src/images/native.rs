@@ -3,20 +3,26 @@
 //!
 //! See <https://ai.google.dev/gemini-api/docs/image-generation>.
 
-use canon::{ApiError, PartKind, Losses, Lossy, GeneratedImage, MediaKind, ImageRequest, ImageReply, MediaSource, Usage, FinishReason};
+use canon::{
+    ApiError, FinishReason, GeneratedImage, ImageReply, ImageRequest, Losses, Lossy, MediaKind,
+    MediaSource, PartKind, Usage,
+};
 use serde_json::{Value, json};
 
 use super::aspect_ratio::{self, NATIVE_RATIOS};
 use super::names::ORIGIN;
 use super::provider::ImageProviderRequest;
 use crate::Dialect as _;
-use crate::fields::ObjectWriter;
 use crate::checks::invalid_field;
+use crate::fields::ObjectWriter;
 use crate::native::NativeDialect;
 
 const NO_SUCH_FIELD: &str = "the native format has no such field";
 
-pub(super) fn write(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+pub(super) fn write(
+    picture: &ImageRequest,
+    model: &str,
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let ImageRequest {
         model: _,
         prompt,
@@ -79,7 +85,8 @@ pub(super) fn write(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<Ima
     let ratio = ratio.filter(|word| *word != "auto");
     // 1K is the default, and some models reject `imageSize`.
     let class = aspect_ratio::class_of(extent).filter(|word| word != "1K");
-    let config = ObjectWriter::new().set_some("aspectRatio", ratio).set_some("imageSize", class).into_map();
+    let config =
+        ObjectWriter::new().set_some("aspectRatio", ratio).set_some("imageSize", class).into_map();
     let generation = ObjectWriter::new()
         .set("responseModalities", json!(["TEXT", "IMAGE"]))
         .set_some("imageConfig", (!config.is_empty()).then_some(config))
@@ -123,7 +130,8 @@ pub(super) fn read(body: &[u8]) -> Result<ImageReply, ApiError> {
             }
         }
         let finish = candidate.finish;
-        let filtered = finish.as_ref().is_some_and(|finish| finish.reason == FinishReason::ContentFilter);
+        let filtered =
+            finish.as_ref().is_some_and(|finish| finish.reason == FinishReason::ContentFilter);
         let excerpt: String = text.trim().chars().take(300).collect();
         made.push(match picture {
             Some(source) => GeneratedImage::Image { source, revised: None, size: None },

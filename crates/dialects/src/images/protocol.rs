@@ -1,6 +1,6 @@
 //! Request formats of image providers.
 
-use canon::{ImageFamily, ApiError, Lossy, WireFormat, ImageRequest};
+use canon::{ApiError, ImageFamily, ImageRequest, Lossy, WireFormat};
 
 use super::provider::{ImageAnswer, ImageProviderRequest};
 use super::{gpt, native, seedream, tasks, xai};

@@ -1,6 +1,6 @@
 //! Requests to image providers, and their answers.
 
-use canon::{ApiError, ImageReply, ErrorKind};
+use canon::{ApiError, ErrorKind, ImageReply};
 
 use crate::ProviderRequest;
 use crate::json::BodySegments;

@@ -1,7 +1,7 @@
 //! Reads an image request into canon, from JSON or from a form.
 
 use bytes::Bytes;
-use canon::{ImageDelivery, ImageSize, ApiError, ImageRequest, MediaSource};
+use canon::{ApiError, ImageDelivery, ImageRequest, ImageSize, MediaSource};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -10,9 +10,9 @@ use super::image_info::{decode, encode, image_info};
 use super::names::ORIGIN;
 use super::parsed_request::{AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest};
 use super::{multipart, rules};
-use crate::fields::{ObjectReader, JsonPath};
-use crate::json;
 use crate::checks::{self, invalid_field};
+use crate::fields::{JsonPath, ObjectReader};
+use crate::json;
 
 /// Numeric fields of a form, where all values are text.
 const NUMBER_FIELDS: [&str; 6] =
@@ -53,7 +53,13 @@ pub(super) fn json(body: &Bytes, edit: bool) -> Result<ParsedImageRequest, ApiEr
     // Images given by URL may have to be fetched first.
     let inline = |source: &MediaSource| matches!(source, MediaSource::Inline { .. });
     let is_gpt_body = is_gpt_body && picture.inputs.iter().chain(&picture.mask).all(inline);
-    Ok(ParsedImageRequest { picture, delivery: later, model_range, gateway_parts: Vec::new(), is_gpt_body })
+    Ok(ParsedImageRequest {
+        picture,
+        delivery: later,
+        model_range,
+        gateway_parts: Vec::new(),
+        is_gpt_body,
+    })
 }
 
 /// Reads a form body.
@@ -90,7 +96,13 @@ pub(super) fn form(body: &Bytes, boundary: &str) -> Result<ParsedImageRequest, A
         let most = checks::MAX_MODEL_BYTES;
         return Err(invalid_field("model", &format!("must have 1 to {most} bytes")));
     }
-    Ok(ParsedImageRequest { picture, delivery: later, model_range, gateway_parts, is_gpt_body: true })
+    Ok(ParsedImageRequest {
+        picture,
+        delivery: later,
+        model_range,
+        gateway_parts,
+        is_gpt_body: true,
+    })
 }
 
 /// Converts a form field to its type. A malformed value stays text, and its type check rejects it.
@@ -103,8 +115,8 @@ fn typed_value(name: &str, text: &str) -> Value {
 }
 
 fn uploaded(name: &str, bytes: &Bytes) -> Result<MediaSource, ApiError> {
-    let info =
-        image_info(bytes).ok_or_else(|| invalid_field(name, "must be a PNG, JPEG, WebP or GIF file"))?;
+    let info = image_info(bytes)
+        .ok_or_else(|| invalid_field(name, "must be a PNG, JPEG, WebP or GIF file"))?;
     Ok(MediaSource::Inline { mime: info.mime(), data: encode(bytes) })
 }
 

@@ -1,7 +1,7 @@
 //! Checks that lead to status 400 for all models. Limits of a single model are checked where the
 //! catalog is known.
 
-use canon::{ImageSize, ApiError, ImageRequest, MediaSource};
+use canon::{ApiError, ImageRequest, ImageSize, MediaSource};
 
 use super::aspect_ratio;
 use super::image_info::{self, ImageInfo};
@@ -46,7 +46,10 @@ pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
         return Err(invalid_field("prompt", "must not be empty"));
     }
     if picture.prompt.chars().count() > MAX_PROMPT_CHARS {
-        return Err(invalid_field("prompt", &format!("must have at most {MAX_PROMPT_CHARS} characters")));
+        return Err(invalid_field(
+            "prompt",
+            &format!("must have at most {MAX_PROMPT_CHARS} characters"),
+        ));
     }
     one_of("quality", picture.quality.as_deref(), &QUALITY_WORDS)?;
     one_of("output_format", picture.format.as_deref(), &["png", "jpeg", "webp"])?;
@@ -57,7 +60,10 @@ pub(super) fn check(picture: &ImageRequest) -> Result<(), ApiError> {
         return Err(invalid_field("output_compression", "must be from 0 to 100"));
     }
     if picture.partial_images.is_some_and(|partials| partials > MAX_PARTIAL_IMAGES) {
-        return Err(invalid_field("partial_images", &format!("must be from 0 to {MAX_PARTIAL_IMAGES}")));
+        return Err(invalid_field(
+            "partial_images",
+            &format!("must be from 0 to {MAX_PARTIAL_IMAGES}"),
+        ));
     }
     let transparent = picture.background.as_deref() == Some("transparent");
     if transparent && picture.format.as_deref() == Some("jpeg") {

@@ -1,7 +1,7 @@
 //! ByteDance Seedream. Input images are part of the generation request, sizes may be classes such
 //! as `2K`, and several images form a series.
 
-use canon::{ImageSize, ApiError, Losses, Lossy, ImageRequest, MediaSource};
+use canon::{ApiError, ImageRequest, ImageSize, Losses, Lossy, MediaSource};
 use serde_json::{Value, json};
 
 use super::names::{GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
@@ -33,7 +33,10 @@ pub(super) fn note_gpt_fields(picture: &ImageRequest, losses: &mut Losses) {
     losses.add_if(picture.safety_identifier.is_some(), "safety_identifier", NO_SUCH_FIELD);
 }
 
-pub(super) fn write(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+pub(super) fn write(
+    picture: &ImageRequest,
+    model: &str,
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = Losses::new();
     note_gpt_fields(picture, &mut losses);
     losses.add_if(picture.negative_prompt.is_some(), "negative_prompt", NO_SUCH_FIELD);

@@ -3,7 +3,9 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/images-streaming>.
 
-use canon::{ImageFamily, ApiError, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage};
+use canon::{
+    ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, MediaSource, Usage,
+};
 use serde_json::{Value, json};
 
 use super::image_info::base64_image_info;
@@ -12,7 +14,7 @@ use super::tasks;
 use super::write_reply::{ImageProperties, usage as write_usage};
 use crate::fields::ObjectWriter;
 use crate::sse::StreamFrame;
-use crate::{Dialect as _, ReplyMeter, StreamMeter, FrameAction};
+use crate::{Dialect as _, FrameAction, ReplyMeter, StreamMeter};
 
 /// Estimated tokens of a partial image, and of an image without reported usage.
 const PARTIAL_IMAGE_TOKENS: u64 = 100;
@@ -97,13 +99,15 @@ pub fn stream_meter(family: ImageFamily, picture: &ImageRequest, now: i64) -> Bo
             totals: ReplyMeter::default(),
             failed: None,
         }),
-        ImageFamily::Gpt | ImageFamily::Xai | ImageFamily::Dashscope | ImageFamily::Flux | ImageFamily::Predictions => {
-            Box::new(GptImageStreamMeter {
-                expected: picture.count.into(),
-                made: 0,
-                totals: ReplyMeter::default(),
-            })
-        }
+        ImageFamily::Gpt
+        | ImageFamily::Xai
+        | ImageFamily::Dashscope
+        | ImageFamily::Flux
+        | ImageFamily::Predictions => Box::new(GptImageStreamMeter {
+            expected: picture.count.into(),
+            made: 0,
+            totals: ReplyMeter::default(),
+        }),
     }
 }
 
@@ -235,7 +239,8 @@ impl SeedreamStreamMeter {
                     let reported = value.get("error").and_then(|error| error.get(name)?.as_str());
                     reported.unwrap_or_default().to_owned()
                 };
-                self.failed = Some(GeneratedImage::Failed { code: word("code"), say: word("message") });
+                self.failed =
+                    Some(GeneratedImage::Failed { code: word("code"), say: word("message") });
             }
             "completed" => {
                 let usage = value.get("usage").and_then(tasks::usage);
@@ -245,8 +250,11 @@ impl SeedreamStreamMeter {
                 self.done = true;
                 match &self.failed {
                     Some(GeneratedImage::Failed { code, say }) if self.made == 0 => {
-                        let trouble =
-                            if tasks::is_policy(code) { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
+                        let trouble = if tasks::is_policy(code) {
+                            ErrorKind::ContentPolicy
+                        } else {
+                            ErrorKind::InvalidRequest
+                        };
                         return Err(ApiError::new(trouble, say.clone()));
                     }
                     Some(_) | None => self.totals.is_finished = true,

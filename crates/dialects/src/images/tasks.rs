@@ -4,7 +4,8 @@
 //! error. The names are data ([`ReplyPointers`]); the states are read by one function.
 
 use canon::{
-    ImageSize, ImageFamily, ApiError, Losses, Lossy, GeneratedImage, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
+    ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageReply, ImageRequest, ImageSize, Losses,
+    Lossy, MediaSource, Usage,
 };
 use serde_json::{Value, json};
 
@@ -14,8 +15,8 @@ use super::names::{NO_SUCH_FIELD, ORIGIN};
 use super::provider::{ImageAnswer, ImageProviderRequest, unreadable};
 use super::seedream::{note_gpt_fields, uri};
 use crate::PassThrough as _;
-use crate::fields::ObjectWriter;
 use crate::checks::invalid_field;
+use crate::fields::ObjectWriter;
 
 /// JSON pointers (RFC 6901) into a reply.
 struct ReplyPointers {
@@ -217,7 +218,11 @@ fn read_image(item: &Value) -> Result<GeneratedImage, ApiError> {
         return Err(unreadable("an entry with neither an image nor an error"));
     };
     let (revised, size) = (text("revised_prompt"), text("size"));
-    Ok(GeneratedImage::Image { source, revised: revised.map(str::to_owned), size: size.map(str::to_owned) })
+    Ok(GeneratedImage::Image {
+        source,
+        revised: revised.map(str::to_owned),
+        size: size.map(str::to_owned),
+    })
 }
 
 /// Checks that base64 data is an image. Anything else is not forwarded as one.
@@ -278,14 +283,23 @@ pub(super) fn write_dashscope(
         .set("n", picture.count)
         .set_some("seed", picture.seed)
         .set_some("watermark", picture.watermark);
-    let body: Value =
-        ObjectWriter::new().set("model", model).set("input", input).set("parameters", parameters).into();
+    let body: Value = ObjectWriter::new()
+        .set("model", model)
+        .set("input", input)
+        .set("parameters", parameters)
+        .into();
     let path = "/api/v1/services/aigc/text2image/image-synthesis";
     let headers = &[("x-dashscope-async", "enable")];
-    Ok((vec![ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) }], losses.into_vec()))
+    Ok((
+        vec![ImageProviderRequest { headers, ..ImageProviderRequest::at(path, &body) }],
+        losses.into_vec(),
+    ))
 }
 
-pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+pub(super) fn write_flux(
+    picture: &ImageRequest,
+    model: &str,
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = common_losses(picture);
     losses.add_if(picture.negative_prompt.is_some(), "negative_prompt", NO_SUCH_FIELD);
     losses.add_if(picture.watermark.is_some(), "watermark", NO_SUCH_FIELD);
@@ -309,7 +323,9 @@ pub(super) fn write_flux(picture: &ImageRequest, model: &str) -> Result<Lossy<Ve
             if at == 0 { "input_image".to_owned() } else { format!("input_image_{}", at + 1) };
         let value = match source {
             MediaSource::Inline { data, .. } => data.clone(),
-            MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => uri(source)?,
+            MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => {
+                uri(source)?
+            }
         };
         body = body.set(&name, value);
     }

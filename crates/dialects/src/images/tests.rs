@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
-use canon::{ImageSize, ImageFamily, ApiError, GeneratedImage, MediaSource, ErrorKind};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageFamily, ImageSize, MediaSource};
 use serde_json::{Value, json};
 
 /// Header of a PNG with one pixel.
@@ -147,7 +147,9 @@ fn mask_must_fit_the_first_image() {
     let judge = |mask: &[u8]| {
         let body = ask(json!({ "images": [{ "image_url": uri(&png(8, 4, false)) }],
             "mask": { "image_url": uri(mask) } }));
-        read(&ImageRequestForm::JsonEdit, &body).map(|_| ()).map_err(|fault| fault.param().map(str::to_owned))
+        read(&ImageRequestForm::JsonEdit, &body)
+            .map(|_| ())
+            .map_err(|fault| fault.param().map(str::to_owned))
     };
     assert_eq!(judge(&png(8, 4, true)), Ok(()));
     assert_eq!(judge(&png(8, 4, false)), Err(Some("mask".to_owned())));
@@ -208,25 +210,31 @@ fn writes_the_request_of_every_family() {
             "response_format": "b64_json" })
     );
 
-    let (all, losses) = written(ImageProtocol::Images(ImageFamily::Xai), json!({ "size": "1536x1024" }));
+    let (all, losses) =
+        written(ImageProtocol::Images(ImageFamily::Xai), json!({ "size": "1536x1024" }));
     assert_eq!(losses, ["size"]);
     assert_eq!(body_of(&all[0])["aspect_ratio"], "3:2");
 
-    let (all, losses) =
-        written(ImageProtocol::Images(ImageFamily::Dashscope), json!({ "size": "512x768", "n": 2 }));
+    let (all, losses) = written(
+        ImageProtocol::Images(ImageFamily::Dashscope),
+        json!({ "size": "512x768", "n": 2 }),
+    );
     assert!(losses.is_empty());
     assert_eq!(body_of(&all[0])["parameters"], json!({ "size": "512*768", "n": 2 }));
     assert_eq!(all[0].headers, [("x-dashscope-async", "enable")]);
 
-    let (all, _) = written(ImageProtocol::Images(ImageFamily::Flux), json!({ "size": "512x768", "n": 2 }));
+    let (all, _) =
+        written(ImageProtocol::Images(ImageFamily::Flux), json!({ "size": "512x768", "n": 2 }));
     assert_eq!((all.len(), all[0].outgoing.path.as_str()), (2, "/v1/up"));
     assert_eq!(body_of(&all[1]), json!({ "prompt": "a cat", "width": 512, "height": 768 }));
 
-    let (all, _) = written(ImageProtocol::Images(ImageFamily::Predictions), json!({ "aspect_ratio": "16:9" }));
+    let (all, _) =
+        written(ImageProtocol::Images(ImageFamily::Predictions), json!({ "aspect_ratio": "16:9" }));
     assert_eq!(all[0].outgoing.path, "/v1/models/up/predictions");
     assert_eq!(body_of(&all[0])["input"], json!({ "prompt": "a cat", "aspect_ratio": "16:9" }));
 
-    let (all, losses) = written(ImageProtocol::Images(ImageFamily::Gpt), json!({ "image": uri, "n": 2 }));
+    let (all, losses) =
+        written(ImageProtocol::Images(ImageFamily::Gpt), json!({ "image": uri, "n": 2 }));
     assert!(losses.is_empty());
     let boundary = boundary(all[0].content_type.as_deref().unwrap()).unwrap().unwrap();
     let sent = Bytes::from(all[0].outgoing.body.to_vec());
@@ -237,7 +245,8 @@ fn writes_the_request_of_every_family() {
 
 #[test]
 fn reads_task_states() {
-    let read = |family, body: Value| ImageProtocol::Images(family).read(body.to_string().as_bytes());
+    let read =
+        |family, body: Value| ImageProtocol::Images(family).read(body.to_string().as_bytes());
     let later = |path: &str| Ok(ImageAnswer::Pending(path.to_owned()));
     assert_eq!(
         read(ImageFamily::Seedream, json!({ "id": "t1", "status": "pending" })),
@@ -260,7 +269,10 @@ fn reads_task_states() {
         later(url)
     );
     for id in ["../x", "..", "a b", "a?b", ""] {
-        assert!(read(ImageFamily::Seedream, json!({ "id": id, "status": "queued" })).is_err(), "{id}");
+        assert!(
+            read(ImageFamily::Seedream, json!({ "id": id, "status": "queued" })).is_err(),
+            "{id}"
+        );
     }
     let link = "https://x.example/a.png";
     let made = |answer: Result<ImageAnswer, ApiError>| match answer.unwrap() {
@@ -272,7 +284,8 @@ fn reads_task_states() {
         revised: None,
         size: None,
     };
-    let failed = GeneratedImage::Failed { code: "DataInspectionFailed".to_owned(), say: "no".to_owned() };
+    let failed =
+        GeneratedImage::Failed { code: "DataInspectionFailed".to_owned(), say: "no".to_owned() };
     let results = json!({ "output": { "task_status": "SUCCEEDED", "results":
         [{ "url": link }, { "code": "DataInspectionFailed", "message": "no" }] } });
     assert_eq!(made(read(ImageFamily::Dashscope, results)), [there.clone(), failed]);
@@ -282,16 +295,19 @@ fn reads_task_states() {
     assert_eq!(made(read(ImageFamily::Predictions, output)), [there]);
     let fault = read(ImageFamily::Flux, json!({ "status": "Content Moderated" })).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::ContentPolicy);
-    let fault = read(ImageFamily::Predictions, json!({ "status": "failed", "error": "x" })).unwrap_err();
+    let fault =
+        read(ImageFamily::Predictions, json!({ "status": "failed", "error": "x" })).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::Unavailable);
 }
 
 #[test]
 fn rejects_data_that_is_not_an_image() {
     let body = json!({ "data": [{ "b64_json": encode(b"<svg/>") }] });
-    let fault = ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    let fault =
+        ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::Unavailable);
     let body = json!({ "error": { "message": "no", "type": "invalid_request_error" } });
-    let fault = ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
+    let fault =
+        ImageProtocol::Images(ImageFamily::Gpt).read(body.to_string().as_bytes()).unwrap_err();
     assert_eq!(fault.kind(), ErrorKind::InvalidRequest);
 }

@@ -1,6 +1,6 @@
 //! Writes the reply to the caller.
 
-use canon::{GeneratedImage, ImageRequest, ImageReply, MediaSource, Usage};
+use canon::{GeneratedImage, ImageReply, ImageRequest, MediaSource, Usage};
 use serde_json::{Value, json};
 
 use super::image_info;
@@ -61,13 +61,20 @@ fn entry(made: &GeneratedImage) -> Value {
     match made {
         GeneratedImage::Image { source, revised, size } => {
             let object = match source {
-                MediaSource::Inline { data, .. } => ObjectWriter::new().set("b64_json", data.as_str()),
+                MediaSource::Inline { data, .. } => {
+                    ObjectWriter::new().set("b64_json", data.as_str())
+                }
                 MediaSource::Url { url, .. } => ObjectWriter::new().set("url", url.as_str()),
                 MediaSource::File { .. } | MediaSource::Text(_) => ObjectWriter::new(),
             };
-            object.set_some("revised_prompt", revised.as_deref()).set_some("size", size.as_deref()).into()
+            object
+                .set_some("revised_prompt", revised.as_deref())
+                .set_some("size", size.as_deref())
+                .into()
         }
-        GeneratedImage::Failed { code, say } => json!({ "error": { "code": code, "message": say } }),
+        GeneratedImage::Failed { code, say } => {
+            json!({ "error": { "code": code, "message": say } })
+        }
     }
 }
 

@@ -2,21 +2,24 @@
 //!
 //! See <https://docs.x.ai/docs/guides/image-generations>.
 
-use canon::{ApiError, Losses, Lossy, ImageRequest};
+use canon::{ApiError, ImageRequest, Losses, Lossy};
 use serde_json::{Value, json};
 
 use super::aspect_ratio;
 use super::names::{EDITS_PATH, GENERATIONS_PATH, NO_SUCH_FIELD, ORIGIN};
 use super::provider::ImageProviderRequest;
 use super::seedream::{note_gpt_fields, uri};
-use crate::fields::ObjectWriter;
 use crate::checks::invalid_field;
+use crate::fields::ObjectWriter;
 
 const XAI_RATIOS: [&str; 13] = [
     "1:1", "3:4", "4:3", "9:16", "16:9", "2:3", "3:2", "9:19.5", "19.5:9", "9:20", "20:9", "1:2",
     "2:1",
 ];
-pub(super) fn write(picture: &ImageRequest, model: &str) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
+pub(super) fn write(
+    picture: &ImageRequest,
+    model: &str,
+) -> Result<Lossy<Vec<ImageProviderRequest>>, ApiError> {
     let mut losses = Losses::new();
     note_gpt_fields(picture, &mut losses);
     for (lost, what) in [

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-use crate::upstream_error::{UpstreamError, map_upstream_error};
 use crate::fields::ObjectWriter;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 /// The error code that makes tool runners resend their whole history instead of the last turn of a
 /// thread.
@@ -108,10 +108,14 @@ fn message(fault: &ApiError) -> Cow<'_, str> {
 const fn kind(trouble: ErrorKind) -> (u16, &'static str) {
     const INVALID: &str = "invalid_request_error";
     match trouble {
-        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => (400, INVALID),
+        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => {
+            (400, INVALID)
+        }
         ErrorKind::Unauthenticated => (401, "authentication_error"),
         ErrorKind::Forbidden => (403, "permission_error"),
-        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => (404, "not_found_error"),
+        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => {
+            (404, "not_found_error")
+        }
         ErrorKind::MethodNotAllowed => (405, INVALID),
         ErrorKind::RequestTimeout => (408, INVALID),
         ErrorKind::Conflict => (409, INVALID),
@@ -147,7 +151,12 @@ mod tests {
         let cases = [
             (400, "invalid_request_error", "max_tokens: too large", ErrorKind::InvalidRequest),
             (400, "invalid_request_error", "prompt is too long: 9 > 8", ErrorKind::ContextTooLong),
-            (400, "invalid_request_error", "Your credit balance is too low", ErrorKind::Unavailable),
+            (
+                400,
+                "invalid_request_error",
+                "Your credit balance is too low",
+                ErrorKind::Unavailable,
+            ),
             (401, "authentication_error", "invalid x-api-key", ErrorKind::Unavailable),
             (413, "request_too_large", "too large", ErrorKind::BodyTooLarge),
             (429, "rate_limit_error", "slow down", ErrorKind::RateLimited),
@@ -160,7 +169,10 @@ mod tests {
             assert_eq!(fault.kind(), trouble, "{status} {message}");
             assert_eq!(
                 fault.blame() == Blame::Caller,
-                matches!(trouble, ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::BodyTooLarge)
+                matches!(
+                    trouble,
+                    ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::BodyTooLarge
+                )
             );
             let error = serde_json::json!({"type": kind, "message": message});
             assert_eq!(read_object(&error).kind(), trouble, "{message} in a stream");

@@ -102,5 +102,8 @@ fn removal_edit(text: &str, content: &RawValue, losses: &mut Losses) -> Option<B
         return None;
     }
     let inside = if kept.is_empty() { PLACEHOLDER_BLOCK.to_owned() } else { kept.join(",") };
-    Some(BodyEdit { range: range_of(text, content), replacement: Bytes::from(format!("[{inside}]")) })
+    Some(BodyEdit {
+        range: range_of(text, content),
+        replacement: Bytes::from(format!("[{inside}]")),
+    })
 }

@@ -31,8 +31,11 @@ mod write_stream;
 
 pub use names::BETA_HEADER;
 
-use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
-use canon::{ChatRequest, ApiError, Lossy, WireFormat, ChatReply};
+use crate::{
+    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
+    StreamWriter,
+};
+use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
 /// The messages format.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +64,11 @@ impl Dialect for MessagesDialect {
         read_request::read(body)
     }
 
-    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+    fn write_request(
+        &self,
+        chat: &ChatRequest,
+        lane: &LaneSettings<'_>,
+    ) -> Result<Lossy<ProviderRequest>, ApiError> {
         write_request::write(chat, lane)
     }
 
@@ -69,7 +76,12 @@ impl Dialect for MessagesDialect {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    fn write_reply(
+        &self,
+        reply: ChatReply,
+        chat: &ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 

@@ -15,20 +15,31 @@ use super::names::{BETA_HEADER, PATH};
 use super::thinking::MIN_BUDGET_TOKENS;
 use super::{MessagesDialect, fault, read_stream, rules, wire, write_stream};
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
+use crate::{
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    RequestTarget, StreamFrame, StreamMeter, text,
+};
 
 impl PassThrough for MessagesDialect {
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(body, target.interleaved_thinking)
     }
 
-    fn patch(&self, body: &Bytes, facts: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+    fn patch(
+        &self,
+        body: &Bytes,
+        facts: &RequestFacts,
+        lane: &LaneSettings<'_>,
+    ) -> ProviderRequest {
         let marks = &facts.patch_points;
         let mut edits = facts.edits.clone();
         if let Some(at) = &marks.model
             && facts.model != lane.model
         {
-            edits.push(BodyEdit { range: at.clone(), replacement: json::to_json_string(lane.model) });
+            edits.push(BodyEdit {
+                range: at.clone(),
+                replacement: json::to_json_string(lane.model),
+            });
         }
         if let (Some(limit), Some(at)) = (lane.max_payable_output, &marks.limit) {
             edits.push(BodyEdit { range: at.clone(), replacement: Bytes::from(limit.to_string()) });
@@ -211,8 +222,11 @@ impl StreamMeter for MessagesStreamMeter {
             Ok(event) => event,
             Err(e) => {
                 return FrameAction::Error(
-                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-                        .with_log_note(format!("unreadable messages event: {e}")),
+                    ApiError::new(
+                        ErrorKind::Interrupted,
+                        "the provider sent a piece that is not JSON",
+                    )
+                    .with_log_note(format!("unreadable messages event: {e}")),
                 );
             }
         };
@@ -239,7 +253,8 @@ impl StreamMeter for MessagesStreamMeter {
                     self.missing = object_end(data).map(|at| (at, guess));
                 }
                 self.count(event.usage.and_then(wire::MessagesUsage::of));
-                self.said.is_finished |= event.delta.is_some_and(|delta| delta.stop_reason.is_some());
+                self.said.is_finished |=
+                    event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             }
             Some("message_stop") => return FrameAction::Last,
             Some("error") => {

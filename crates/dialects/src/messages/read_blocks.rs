@@ -5,18 +5,21 @@
 //! format writes it again. A block without any equivalent becomes `PartKind::Foreign`.
 
 use canon::{
-    CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, ApiError, PartKind, Media, MediaKind, Part, WebSearch,
-    MediaSource, Thought, ToolCall, ToolResult,
+    ApiError, CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, Media, MediaKind,
+    MediaSource, Part, PartKind, Thought, ToolCall, ToolResult, WebSearch,
 };
 use serde_json::{Map, Value};
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
 use super::signatures::{self, BlockAuthor};
 use super::{tool_names, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Reads a turn's `content`: a string, or blocks.
-pub(super) fn content(fields: &mut ObjectReader<'_>, side: BlockAuthor) -> Result<Vec<Part>, ApiError> {
+pub(super) fn content(
+    fields: &mut ObjectReader<'_>,
+    side: BlockAuthor,
+) -> Result<Vec<Part>, ApiError> {
     let path = fields.path().key("content");
     match fields.take("content") {
         None => Ok(Vec::new()),
@@ -64,7 +67,8 @@ pub(super) fn read(value: Value, path: &JsonPath<'_>, side: BlockAuthor) -> Resu
 
 /// Keeps the whole block in the extras of the part.
 fn with_block(mut part: Part, block: Value) -> Part {
-    part.cache_breakpoint = block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
+    part.cache_breakpoint =
+        block.get("cache_control").filter(|mark| !mark.is_null()).map(wire::read_cache);
     part.extras.insert(ORIGIN, BLOCK_EXTRA, block);
     part
 }
@@ -138,7 +142,10 @@ fn document(value: Value, path: &JsonPath<'_>) -> Result<Part, ApiError> {
         if only_text {
             let source = MediaSource::Text(texts(inside));
             let title = value.get("title").and_then(Value::as_str).map(str::to_owned);
-            return Ok(with_block(Part::new(PartKind::Media(document_media(source, title))), value));
+            return Ok(with_block(
+                Part::new(PartKind::Media(document_media(source, title))),
+                value,
+            ));
         }
     }
     if !is_known_source(&value) {
@@ -164,9 +171,10 @@ fn source(fields: &mut ObjectReader<'_>) -> Result<MediaSource, ApiError> {
     let path = fields.path().key("source");
     let mut source = ObjectReader::of(fields.object("source")?.unwrap_or_default(), &path);
     Ok(match source.required("type")?.as_str() {
-        "base64" => {
-            MediaSource::Inline { mime: source.required("media_type")?, data: source.required("data")? }
-        }
+        "base64" => MediaSource::Inline {
+            mime: source.required("media_type")?,
+            data: source.required("data")?,
+        },
         "url" => MediaSource::Url { url: source.required("url")?, mime: None },
         "file" => MediaSource::File { origin: ORIGIN, id: source.required("file_id")? },
         _ => MediaSource::Text(source.required("data")?),

@@ -1,18 +1,19 @@
 //! Reads a provider's whole reply into canon.
 
-use canon::{ReplyCandidate, ExtraFields, ApiError, Finish, RawReason, ChatReply, ErrorKind};
+use canon::{ApiError, ChatReply, ErrorKind, ExtraFields, Finish, RawReason, ReplyCandidate};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::signatures::BlockAuthor;
 use super::{fault, read_blocks, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 use crate::service_tier::USAGE_EXTRA;
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
+    let mut fields =
+        ObjectReader::new(value, &JsonPath::Root).map_err(|e| unreadable(e.message()))?;
     if let Some(error) = fields.take("error") {
         return Err(fault::read_object(&error));
     }

@@ -1,12 +1,15 @@
 //! Reads a messages request into canon.
 
-use canon::{ChatRequest, ExtraFields, ApiError, ResponseFormat, RequestHints, Part, Role, SamplingOptions, JsonSchema, ConversationState, ServiceTier, Turn};
+use canon::{
+    ApiError, ChatRequest, ConversationState, ExtraFields, JsonSchema, Part, RequestHints,
+    ResponseFormat, Role, SamplingOptions, ServiceTier, Turn,
+};
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, ROLE_EXTRA};
 use super::signatures::{self, BlockAuthor};
 use super::{fault, read_blocks, thinking, tools, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 use crate::json;
 
 /// Reads a request. `rules` has checked it before; only types are checked here.
@@ -134,5 +137,8 @@ fn hints(fields: &mut ObjectReader<'_>) -> Result<(RequestHints, Option<Value>),
         (None, Some(Value::String(word))) if word == "fast" => (Some(ServiceTier::Fast), None),
         (tier, speed) => (tier, speed),
     };
-    Ok((RequestHints { user, metadata, service_tier: tier, cache_key: None, verbosity: None }, speed))
+    Ok((
+        RequestHints { user, metadata, service_tier: tier, cache_key: None, verbosity: None },
+        speed,
+    ))
 }

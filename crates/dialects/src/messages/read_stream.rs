@@ -4,7 +4,7 @@
 //! Text, thinking and calls grow as they arrive. Every other block is collected until it stops and
 //! then read as in a whole reply, so that a stream and a whole reply give the same parts.
 
-use canon::{Event, ApiError, PartDelta, PartStart, Part, PartIndex, ErrorKind};
+use canon::{ApiError, ErrorKind, Event, Part, PartDelta, PartIndex, PartStart};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -297,7 +297,10 @@ impl MessagesStreamReader {
             BlockState::Text { slot, length, citations } => {
                 let place = PartIndex::first(slot);
                 out.extend(citations.into_iter().map(|value| {
-                    Event::PartDelta(place, PartDelta::Citation(read_blocks::citation(value, length)))
+                    Event::PartDelta(
+                        place,
+                        PartDelta::Citation(read_blocks::citation(value, length)),
+                    )
                 }));
                 slot
             }
@@ -321,9 +324,9 @@ impl MessagesStreamReader {
                 let part =
                     read_blocks::read(Value::Object(value), &JsonPath::Root, BlockAuthor::Answer)
                         .map_err(|e| {
-                            ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
-                                .with_log_note(e.to_string())
-                        })?;
+                        ApiError::new(ErrorKind::Interrupted, "the provider sent a broken block")
+                            .with_log_note(e.to_string())
+                    })?;
                 let slot = self.slot();
                 let Part { kind, signature: seal, cache_breakpoint: cache, extras } = part;
                 let whole = Part { kind, signature: None, cache_breakpoint: cache, extras };

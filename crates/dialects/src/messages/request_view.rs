@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use super::names::GATEWAY_ID_PREFIX;
 use super::signatures;
-use crate::value_view::{self, ValueView};
 use crate::text;
+use crate::value_view::{self, ValueView};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]

@@ -14,9 +14,9 @@ use super::thinking::MIN_BUDGET_TOKENS;
 use super::tool_names::MAX_NAME_BYTES;
 use super::{gateway_blocks, wire};
 use crate::RequestFacts;
-use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::checks::{check_model, check_range, invalid_field};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json;
-use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_MESSAGES: usize = 100_000;
 const MAX_TOOLS: usize = 999;
@@ -38,10 +38,18 @@ pub(super) fn read_facts(body: &[u8], interleaved: bool) -> Result<RequestFacts,
 
 fn marks(text: &str, view: &MessagesRequestView<'_>) -> PatchPoints {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    PatchPoints { model: range(view.model), limit: range(view.max_tokens), ..PatchPoints::locate(text) }
+    PatchPoints {
+        model: range(view.model),
+        limit: range(view.max_tokens),
+        ..PatchPoints::locate(text)
+    }
 }
 
-fn check(view: &MessagesRequestView<'_>, marks: PatchPoints, interleaved: bool) -> Result<RequestFacts, ApiError> {
+fn check(
+    view: &MessagesRequestView<'_>,
+    marks: PatchPoints,
+    interleaved: bool,
+) -> Result<RequestFacts, ApiError> {
     let model = check_model(view.model)?;
     let limit = limit(view.max_tokens)?;
     messages(view)?;
@@ -87,8 +95,9 @@ fn searches(view: &MessagesRequestView<'_>) -> u64 {
     let tools = view.tools.iter().flatten();
     let search = tools
         .filter(|tool| tool.r#type.as_deref().is_some_and(|kind| kind.starts_with("web_search")));
-    let most = search
-        .map(|tool| tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(DEFAULT_MAX_SEARCHES));
+    let most = search.map(|tool| {
+        tool.max_uses.and_then(|most| most.get().parse().ok()).unwrap_or(DEFAULT_MAX_SEARCHES)
+    });
     most.fold(0, u64::saturating_add)
 }
 
@@ -102,7 +111,8 @@ fn limit(value: Option<&RawValue>) -> Result<u64, ApiError> {
 }
 
 fn messages(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
-    let messages = view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
+    let messages =
+        view.messages.as_ref().ok_or_else(|| invalid_field("messages", "is required"))?;
     if messages.count == 0 {
         return Err(invalid_field("messages", "must not be empty"));
     }
@@ -120,7 +130,10 @@ fn messages(view: &MessagesRequestView<'_>) -> Result<(), ApiError> {
 fn system(system: Option<&MessagesContentView<'_>>) -> Result<(), ApiError> {
     let Some(MessagesContentView::Blocks(blocks)) = system else { return Ok(()) };
     if blocks.count > MAX_SYSTEM_BLOCKS {
-        return Err(invalid_field("system", &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks")));
+        return Err(invalid_field(
+            "system",
+            &format!("must have at most {MAX_SYSTEM_BLOCKS} blocks"),
+        ));
     }
     if let Some((at, why)) = blocks.first_error {
         return Err(invalid_field(&format!("system[{at}]"), why));

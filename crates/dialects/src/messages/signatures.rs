@@ -24,7 +24,7 @@
 //! the others back when the history is read, and drops a signature whose part the client left out.
 //! Carriers never reach a provider.
 
-use canon::{PartKind, Media, MediaKind, Part, Signature, MediaSource, Thought};
+use canon::{Media, MediaKind, MediaSource, Part, PartKind, Signature, Thought};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
@@ -48,7 +48,8 @@ pub(super) fn is_wrapped(token: &str) -> bool {
 /// token.
 pub(super) fn is_carrier(token: &str) -> Option<bool> {
     let seal = envelope::unwrap(token, ORIGIN);
-    (seal != Signature::new(ORIGIN, token)).then(|| seal.origin_and_token().1.starts_with(SEPARATOR))
+    (seal != Signature::new(ORIGIN, token))
+        .then(|| seal.origin_and_token().1.starts_with(SEPARATOR))
 }
 
 /// The author of the blocks.
@@ -210,7 +211,7 @@ mod tests {
     use super::super::{read_blocks, write_reply_blocks};
     use super::*;
     use crate::fields::JsonPath;
-    use canon::{Losses, WireFormat, ToolCall};
+    use canon::{Losses, ToolCall, WireFormat};
 
     fn call(id: &str) -> Part {
         let (id, name) = (id.to_owned(), "f".to_owned());
@@ -249,7 +250,8 @@ mod tests {
 
     #[test]
     fn signature_finds_its_call_in_a_reordered_turn() {
-        let carried = carrier(&Signature::new(WireFormat::Native, "s"), &SignatureTarget::Call("two"));
+        let carried =
+            carrier(&Signature::new(WireFormat::Native, "s"), &SignatureTarget::Call("two"));
         let part = read_blocks::read(carried, &JsonPath::Root, BlockAuthor::History).unwrap();
         let restored = restore(vec![call("two"), call("one"), part]);
         assert_eq!(restored[0].signature, Some(Signature::new(WireFormat::Native, "s")));

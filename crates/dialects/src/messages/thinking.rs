@@ -54,7 +54,14 @@ pub(super) fn read(
     let budget = object.get("budget_tokens").and_then(Value::as_u64);
     let read = match word {
         "disabled" => {
-            return (ThinkingOptions { level: Some(EffortLevel::Off), display: show, ..ThinkingOptions::default() }, None);
+            return (
+                ThinkingOptions {
+                    level: Some(EffortLevel::Off),
+                    display: show,
+                    ..ThinkingOptions::default()
+                },
+                None,
+            );
         }
         "enabled" => ThinkingOptions { level: effort, budget, dynamic: false, display: show },
         _ => ThinkingOptions { level: effort, budget: None, dynamic: true, display: show },
@@ -68,7 +75,13 @@ pub(super) fn read(
 }
 
 /// The levels that this format knows.
-const EFFORTS: [EffortLevel; 5] = [EffortLevel::Low, EffortLevel::Medium, EffortLevel::High, EffortLevel::XHigh, EffortLevel::Max];
+const EFFORTS: [EffortLevel; 5] = [
+    EffortLevel::Low,
+    EffortLevel::Medium,
+    EffortLevel::High,
+    EffortLevel::XHigh,
+    EffortLevel::Max,
+];
 
 fn level(word: &str) -> Option<EffortLevel> {
     EffortLevel::parse(word).filter(|level| EFFORTS.contains(level))
@@ -138,7 +151,9 @@ pub(super) fn write(
     );
     let display = show.map(|show| match show {
         ThinkingDisplay::Hidden => "omitted",
-        ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed => "summarized",
+        ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed => {
+            "summarized"
+        }
     });
     let wants_budget = match generation {
         ThinkingSupport::Budget => true,
@@ -199,7 +214,12 @@ mod tests {
     ) -> (ThinkingRequest, Losses) {
         let mut losses = Losses::new();
         let room = ThinkingLimits { max_tokens, free, own_effort: false, lacks_thinking: false };
-        let lane = LaneSettings { model, max_payable_output: None, model_max_output: None, thinking_controls: None };
+        let lane = LaneSettings {
+            model,
+            max_payable_output: None,
+            model_max_output: None,
+            thinking_controls: None,
+        };
         (write(thinking, room, &ThinkingControls::for_lane(&lane), &mut losses), losses)
     }
 

@@ -1,14 +1,15 @@
 //! Reads and writes tools and the tool choice.
 
 use canon::{
-    ToolChoiceMode, ExtraFields, ApiError, FunctionTool, UserLocation, Losses, JsonSchema, WebSearchTool, Tool, ToolChoice,
+    ApiError, ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode,
+    UserLocation, WebSearchTool,
 };
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::{schema, tool_names, wire};
-use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
 const SEARCH_TOOL_TYPE: &str = "web_search_20250305";
 const CODE_TOOL_TYPE: &str = "code_execution_20250825";
@@ -101,7 +102,11 @@ pub(super) fn write(
         ToolChoiceMode::AnyOf { names, .. } => {
             Some(names.iter().map(String::as_str).collect::<HashSet<&str>>())
         }
-        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Required | ToolChoiceMode::Tool(_) => None,
+        ToolChoiceMode::Unset
+        | ToolChoiceMode::Auto
+        | ToolChoiceMode::Disabled
+        | ToolChoiceMode::Required
+        | ToolChoiceMode::Tool(_) => None,
     };
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
@@ -123,7 +128,9 @@ pub(super) fn write(
 fn own_name(tool: &Tool) -> Option<&str> {
     match tool {
         Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. } => Some(name),
-        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => None,
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => {
+            None
+        }
     }
 }
 
@@ -134,10 +141,13 @@ fn write_choice(
     losses: &mut Losses,
 ) -> Option<Value> {
     let forced = match choice {
-        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { required: true, .. } => true,
-        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::AnyOf { required: false, .. } => {
-            false
-        }
+        ToolChoiceMode::Required
+        | ToolChoiceMode::Tool(_)
+        | ToolChoiceMode::AnyOf { required: true, .. } => true,
+        ToolChoiceMode::Unset
+        | ToolChoiceMode::Auto
+        | ToolChoiceMode::Disabled
+        | ToolChoiceMode::AnyOf { required: false, .. } => false,
     };
     if forced && thinks {
         losses.add("choice", "the messages format cannot force a tool call while thinking is on");
@@ -145,11 +155,13 @@ fn write_choice(
     let kind = match choice {
         _ if forced && thinks => ObjectWriter::new().set("type", "auto"),
         ToolChoiceMode::Unset if parallel != Some(false) => return None,
-        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::AnyOf { required: false, .. } => {
-            ObjectWriter::new().set("type", "auto")
-        }
+        ToolChoiceMode::Unset
+        | ToolChoiceMode::Auto
+        | ToolChoiceMode::AnyOf { required: false, .. } => ObjectWriter::new().set("type", "auto"),
         ToolChoiceMode::Disabled => return Some(ObjectWriter::new().set("type", "none").into()),
-        ToolChoiceMode::Required | ToolChoiceMode::AnyOf { required: true, .. } => ObjectWriter::new().set("type", "any"),
+        ToolChoiceMode::Required | ToolChoiceMode::AnyOf { required: true, .. } => {
+            ObjectWriter::new().set("type", "any")
+        }
         ToolChoiceMode::Tool(name) => {
             ObjectWriter::new().set("type", "tool").set("name", tool_names::write(name).as_ref())
         }
@@ -167,7 +179,8 @@ fn write_tool(tool: &Tool, at: usize, losses: &mut Losses) -> Result<Option<Valu
                 "tools.grammar",
                 "the messages format has no grammars",
             );
-            let input = ObjectWriter::new().set("type", "string").set("description", "The tool's input.");
+            let input =
+                ObjectWriter::new().set("type", "string").set("description", "The tool's input.");
             let schema = ObjectWriter::new()
                 .set("type", "object")
                 .set("properties", ObjectWriter::new().set("input", input))
@@ -233,7 +246,8 @@ fn object_schema(schema: Value) -> Value {
 }
 
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
-    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
+        tool;
     wire::note_foreign(extras, "tools", losses);
     let near = location.as_ref().map(|location| {
         let UserLocation { country, region, city, timezone } = location;

@@ -3,7 +3,7 @@
 //! Stream events are parsed into borrowed structs, because there is one per token. Whole requests
 //! and replies are read field by field, so that unknown fields are kept.
 
-use canon::{CacheBreakpoint, ExtraFields, Losses, WireFormat, ServiceTier, Usage, FinishReason};
+use canon::{CacheBreakpoint, ExtraFields, FinishReason, Losses, ServiceTier, Usage, WireFormat};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -354,7 +354,10 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
         ServiceTier::Standard => Some("standard_only"),
         ServiceTier::Flex | ServiceTier::Fast => None,
         ServiceTier::Other(WireFormat::Messages, word) => Some(word),
-        ServiceTier::Other(WireFormat::Chat | WireFormat::Responses | WireFormat::Native | WireFormat::Images, _) => None,
+        ServiceTier::Other(
+            WireFormat::Chat | WireFormat::Responses | WireFormat::Native | WireFormat::Images,
+            _,
+        ) => None,
     }
 }
 
@@ -425,7 +428,8 @@ mod tests {
 
     #[test]
     fn cache_lifetime_is_rounded_up() {
-        let ttl = |ttl: &str| write_cache(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone();
+        let ttl =
+            |ttl: &str| write_cache(&CacheBreakpoint { ttl: Some(ttl.to_owned()) })["ttl"].clone();
         assert_eq!([ttl("5m"), ttl("30m"), ttl("1h"), ttl("300s")], ["5m", "1h", "1h", "5m"]);
     }
 }

@@ -1,6 +1,9 @@
 //! Writes a whole messages reply.
 
-use canon::{ReplyCandidate, ChatRequest, Finish, PartKind, Losses, Lossy, Part, ChatReply, ThinkingDisplay, FinishReason};
+use canon::{
+    ChatReply, ChatRequest, Finish, FinishReason, Losses, Lossy, Part, PartKind, ReplyCandidate,
+    ThinkingDisplay,
+};
 use serde_json::Value;
 
 use super::names::ORIGIN;
@@ -66,8 +69,11 @@ pub(super) fn finish_words(
     refused: bool,
     losses: &mut Losses,
 ) -> (Value, Value) {
-    let Some(Finish { reason: why, raw, stop_sequence: stop }) = finish else { return (Value::Null, Value::Null) };
-    let why = if refused && *why == FinishReason::Stop { &FinishReason::ContentFilter } else { why };
+    let Some(Finish { reason: why, raw, stop_sequence: stop }) = finish else {
+        return (Value::Null, Value::Null);
+    };
+    let why =
+        if refused && *why == FinishReason::Stop { &FinishReason::ContentFilter } else { why };
     let word = raw.for_format(ORIGIN).unwrap_or(wire::write_why(*why));
     losses.add_if(
         *why == FinishReason::Malformed,

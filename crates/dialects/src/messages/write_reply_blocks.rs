@@ -1,7 +1,8 @@
 //! Writes parts as the blocks of a reply.
 
 use canon::{
-    Citation, CodeExecution, CodeResult, PartKind, Losses, Media, MediaKind, Part, WebSearch, MediaSource, Thought,
+    Citation, CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part, PartKind,
+    Thought, WebSearch,
 };
 use serde_json::Value;
 
@@ -61,7 +62,13 @@ impl ReplyBlocks {
 
     /// Appends a part to the text of the last block, if it continues it. Returns true if it did.
     fn extend_text(&mut self, part: &Part, blocks: &mut [Value], losses: &mut Losses) -> bool {
-        let Part { kind: PartKind::Text { text, citations }, signature: seal, cache_breakpoint: _, extras } = part else {
+        let Part {
+            kind: PartKind::Text { text, citations },
+            signature: seal,
+            cache_breakpoint: _,
+            extras,
+        } = part
+        else {
             return false;
         };
         let Some(open_text) =
@@ -118,7 +125,9 @@ impl ReplyBlocks {
                     if let Some(seal) = seal {
                         out.push(signatures::carrier(seal, &SignatureTarget::Call(&call.id)));
                     }
-                    out.push(write_request_blocks::write_call(call).with_extras(extras, ORIGIN).into());
+                    out.push(
+                        write_request_blocks::write_call(call).with_extras(extras, ORIGIN).into(),
+                    );
                     return;
                 }
                 PartKind::Media(media) => out.extend(image_markdown(media, part, losses)),
@@ -126,7 +135,9 @@ impl ReplyBlocks {
                 PartKind::CodeResult(outcome) => out.push(self.outcome(outcome)),
                 PartKind::WebSearch(search) => self.search(search, out),
                 PartKind::Foreign { origin, value } if *origin == ORIGIN => out.push(value.clone()),
-                PartKind::ToolResult(_) | PartKind::Foreign { .. } => losses.add("reply.part", FOREIGN),
+                PartKind::ToolResult(_) | PartKind::Foreign { .. } => {
+                    losses.add("reply.part", FOREIGN)
+                }
             }
         }
         if let Some(seal) = seal {
@@ -221,7 +232,10 @@ fn text_block(text: &str, citations: &[Citation], part: &Part, losses: &mut Loss
     let cited: Vec<Value> =
         citations.iter().map(|citation| write_citation(citation, text, losses)).collect();
     let block = ObjectWriter::new().set("type", "text").set("text", text);
-    block.set_some("citations", (!cited.is_empty()).then_some(cited)).with_extras(&part.extras, ORIGIN).into()
+    block
+        .set_some("citations", (!cited.is_empty()).then_some(cited))
+        .with_extras(&part.extras, ORIGIN)
+        .into()
 }
 
 /// Writes a citation. The format has no positions in the text, because each cited span is a block
@@ -250,7 +264,9 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     let Thought { text, redacted } = thought;
     let token = part.signature.as_ref().map(signatures::write);
     let object = match (redacted, token) {
-        (true, Some(token)) => ObjectWriter::new().set("type", "redacted_thinking").set("data", token),
+        (true, Some(token)) => {
+            ObjectWriter::new().set("type", "redacted_thinking").set("data", token)
+        }
         (true, None) => {
             losses.add("thought", "redacted thinking without a signature has nothing to show");
             return None;
@@ -268,14 +284,19 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
 fn image_markdown(media: &Media, part: &Part, losses: &mut Losses) -> Option<Value> {
     let Media { kind, source, name, detail: _, clip: _ } = media;
     let url = match (kind, source) {
-        (MediaKind::Image, MediaSource::Inline { mime, data }) => format!("data:{mime};base64,{data}"),
+        (MediaKind::Image, MediaSource::Inline { mime, data }) => {
+            format!("data:{mime};base64,{data}")
+        }
         (MediaKind::Image, MediaSource::Url { url, mime: _ }) => url.clone(),
         (MediaKind::Document, MediaSource::Text(text)) => {
             return Some(text_block(text, &[], part, losses));
         }
         (
             MediaKind::Image | MediaKind::Audio | MediaKind::Video | MediaKind::Document,
-            MediaSource::Inline { .. } | MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_),
+            MediaSource::Inline { .. }
+            | MediaSource::Url { .. }
+            | MediaSource::File { .. }
+            | MediaSource::Text(_),
         ) => {
             losses.add("reply.media", "replies of the messages format hold only text");
             return None;

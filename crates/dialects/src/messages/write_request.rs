@@ -1,15 +1,15 @@
 //! Writes a messages request.
 
 use canon::{
-    ChatRequest, ApiError, ResponseFormat, RequestHints, PartKind, EffortLevel, Losses, Lossy, Modality, Part, Role, SamplingOptions, ConversationState,
-    ThinkingOptions, ServiceTier, Turn,
+    ApiError, ChatRequest, ConversationState, EffortLevel, Losses, Lossy, Modality, Part, PartKind,
+    RequestHints, ResponseFormat, Role, SamplingOptions, ServiceTier, ThinkingOptions, Turn,
 };
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, PATH, ROLE_EXTRA};
 use super::thinking::{self, ThinkingLimits, ThinkingRequest, ThinkingSupport};
 use super::{schema, tools, wire, write_request_blocks};
-use crate::fields::{ObjectWriter, JsonPath, number};
+use crate::fields::{JsonPath, ObjectWriter, number};
 use crate::json::BodySegments;
 use crate::thinking_controls::ThinkingControls;
 use crate::{LaneSettings, ProviderRequest};
@@ -18,7 +18,10 @@ use crate::{LaneSettings, ProviderRequest};
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
 /// Writes a request for a lane.
-pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+pub(super) fn write(
+    chat: &ChatRequest,
+    lane: &LaneSettings<'_>,
+) -> Result<Lossy<ProviderRequest>, ApiError> {
     let ChatRequest {
         model: _,
         turns,
@@ -71,8 +74,8 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy
     }
 
     let body = ObjectWriter::new().set("model", lane.model).set("max_tokens", asked.max_tokens);
-    let body =
-        body.set_some("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
+    let body = body
+        .set_some("system", (!system.is_empty()).then(|| write_request_blocks::content(system)));
     let body = body.set("messages", messages);
     let body = tools::write(body, tools, choice, asked.on, &mut losses)?;
     let body =
@@ -83,7 +86,10 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy
     let body = write_hints(body, hints, state, &mut losses);
     let body = body.set_some("stream", stream.then_some(true)).with_extras(extras, ORIGIN);
     let body = Value::from(body).to_string();
-    Ok((ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) }, losses.into_vec()))
+    Ok((
+        ProviderRequest { path: PATH.to_owned(), body: BodySegments::single(body) },
+        losses.into_vec(),
+    ))
 }
 
 /// Returns the thinking fields. The caller's own fields win over canon.
@@ -139,8 +145,9 @@ impl PendingMessage {
     fn into_value(self) -> Value {
         let Self { role, mut results, rest, extras } = self;
         results.extend(rest);
-        let message =
-            ObjectWriter::new().set("role", role).set("content", write_request_blocks::content(results));
+        let message = ObjectWriter::new()
+            .set("role", role)
+            .set("content", write_request_blocks::content(results));
         let mut fields = message.into_map();
         for (name, value) in extras {
             fields.entry(name).or_insert(value);
@@ -207,7 +214,11 @@ fn conversation(turns: &[Turn], losses: &mut Losses) -> Result<WrittenConversati
     Ok(WrittenConversation { system, messages })
 }
 
-fn blocks(parts: &[Part], path: &JsonPath<'_>, losses: &mut Losses) -> Result<Vec<Value>, ApiError> {
+fn blocks(
+    parts: &[Part],
+    path: &JsonPath<'_>,
+    losses: &mut Losses,
+) -> Result<Vec<Value>, ApiError> {
     let mut blocks = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         blocks.extend(write_request_blocks::write(part, &path.item(at), losses)?);
@@ -341,7 +352,12 @@ fn write_sampling(
         .set_some("stop_sequences", (!stop.is_empty()).then(|| stop.clone()))
 }
 
-fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+fn write_hints(
+    body: ObjectWriter,
+    hints: &RequestHints,
+    state: &ConversationState,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     const KEPT: &str = "the messages format stores no conversations";

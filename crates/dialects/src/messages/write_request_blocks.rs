@@ -1,8 +1,8 @@
 //! Writes parts as the blocks of a request.
 
 use canon::{
-    Citation, CodeExecution, CodeResult, ApiError, PartKind, Losses, Media, MediaKind, Part, MediaSource, Thought,
-    ToolCall, ToolResult,
+    ApiError, Citation, CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part,
+    PartKind, Thought, ToolCall, ToolResult,
 };
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use super::names::{
 };
 use super::{tool_names, wire};
 use crate::envelope;
-use crate::fields::{ObjectWriter, JsonPath};
+use crate::fields::{JsonPath, ObjectWriter};
 
 /// Writes one part. `None` if the part is empty, or left out and recorded as a loss.
 pub(super) fn write(
@@ -37,14 +37,19 @@ pub(super) fn write(
                 return Ok(None);
             }
             let cited = write_citations(citations, losses);
-            ObjectWriter::new().set("type", "text").set("text", text.as_str()).set_some("citations", cited)
+            ObjectWriter::new()
+                .set("type", "text")
+                .set("text", text.as_str())
+                .set_some("citations", cited)
         }
         PartKind::Refusal(text) | PartKind::CodeResult(CodeResult { output: text, .. })
             if text.is_empty() =>
         {
             return Ok(None);
         }
-        PartKind::Refusal(text) => ObjectWriter::new().set("type", "text").set("text", text.as_str()),
+        PartKind::Refusal(text) => {
+            ObjectWriter::new().set("type", "text").set("text", text.as_str())
+        }
         PartKind::CodeExecution(CodeExecution { language, code, .. }) => {
             ObjectWriter::new().set("type", "text").set("text", fenced(language, code))
         }
@@ -92,7 +97,10 @@ fn write_thought(thought: &Thought, part: &Part, losses: &mut Losses) -> Option<
     let object = if *redacted {
         ObjectWriter::new().set("type", "redacted_thinking").set("data", token)
     } else {
-        ObjectWriter::new().set("type", "thinking").set("thinking", text.as_str()).set("signature", token)
+        ObjectWriter::new()
+            .set("type", "thinking")
+            .set("thinking", text.as_str())
+            .set("signature", token)
     };
     Some(object.with_extras(&part.extras, ORIGIN).into())
 }
@@ -182,7 +190,11 @@ fn plain_text(block: &Value) -> Option<&str> {
     if is_text && fields.len() == 2 { fields.get("text").and_then(Value::as_str) } else { None }
 }
 
-fn write_media(media: &Media, path: &JsonPath<'_>, losses: &mut Losses) -> Result<ObjectWriter, ApiError> {
+fn write_media(
+    media: &Media,
+    path: &JsonPath<'_>,
+    losses: &mut Losses,
+) -> Result<ObjectWriter, ApiError> {
     let Media { kind, source, name, detail, clip } = media;
     losses.add_if(detail.is_some(), "media.detail", "the messages format has no such field");
     losses.add_if(clip.is_some(), "media.clip", "the messages format has no clips");
@@ -209,7 +221,9 @@ fn write_media(media: &Media, path: &JsonPath<'_>, losses: &mut Losses) -> Resul
         }
         MediaKind::Document => {
             let source = match source {
-                MediaSource::Inline { mime, data } if mime == "application/pdf" => base64(mime, data),
+                MediaSource::Inline { mime, data } if mime == "application/pdf" => {
+                    base64(mime, data)
+                }
                 MediaSource::Inline { mime, data } if is_text(mime) => {
                     let text = envelope::decode(data).and_then(|all| String::from_utf8(all).ok());
                     match text {

@@ -8,8 +8,8 @@
 //! whole answer.
 
 use canon::{
-    ChatRequest, Citation, Event, Finish, PartDelta, Loss, Losses, PartStart, WireFormat, Part, PartIndex, Signature, ThinkingDisplay,
-    Usage,
+    ChatRequest, Citation, Event, Finish, Loss, Losses, Part, PartDelta, PartIndex, PartStart,
+    Signature, ThinkingDisplay, Usage, WireFormat,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -137,7 +137,9 @@ impl MessagesStreamWriter {
         let Some(part) = self.parts.get_mut(&place.slot) else { return };
         match growth {
             PartDelta::Text(text) if text.is_empty() => return,
-            PartDelta::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => return,
+            PartDelta::Text(_) if self.hidden && matches!(part.what, GrowingKind::Thought) => {
+                return;
+            }
             PartDelta::Text(text) => part.waiting.push(text),
             PartDelta::Citation(citation) => part.citations.push(citation),
             PartDelta::Extra { origin: WireFormat::Messages, name, value } => {
@@ -206,7 +208,9 @@ impl StreamWriter for MessagesStreamWriter {
                 self.losses.add("candidates", "the messages format has a single candidate");
             }
             Event::PartStart(place, opening) => self.open(place, opening, out),
-            Event::PartDelta(place, growth) if place.candidate == 0 => self.grow(place, growth, out),
+            Event::PartDelta(place, growth) if place.candidate == 0 => {
+                self.grow(place, growth, out)
+            }
             Event::PartSignature(place, seal) if place.candidate == 0 => {
                 if let Some(part) = self.parts.get_mut(&place.slot) {
                     part.seal = Some(seal);
@@ -223,7 +227,8 @@ impl StreamWriter for MessagesStreamWriter {
                 self.asides.insert(name, value);
             }
             Event::Extra { origin, name, value, .. } => {
-                let tier = service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
+                let tier =
+                    service_tier::note_reply_field(origin, &name, &value, ORIGIN, &mut self.losses);
                 self.tier = tier.or(self.tier);
             }
             Event::Finish { candidate, finish } => {
@@ -276,7 +281,8 @@ pub(super) fn write_truncated(open: Option<u64>, usage: &Usage, out: &mut Vec<u8
     if let Some(index) = open {
         event("content_block_stop", ObjectWriter::new().set("index", index), out);
     }
-    let delta = ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
+    let delta =
+        ObjectWriter::new().set("stop_reason", "max_tokens").set("stop_sequence", Value::Null);
     let usage = wire::write_usage(usage, None, false);
     event("message_delta", ObjectWriter::new().set("delta", delta).set("usage", usage), out);
     write_stop(out);
@@ -378,13 +384,18 @@ impl BlockWriter<'_> {
             GrowingKind::Call { .. } => self.call(part),
             GrowingKind::Whole(whole) => {
                 if part.closed {
-                    let Part { kind, signature: seal, cache_breakpoint: cache, mut extras } = (**whole).clone();
+                    let Part { kind, signature: seal, cache_breakpoint: cache, mut extras } =
+                        (**whole).clone();
                     for (name, value) in std::mem::take(&mut part.extras) {
                         extras.insert(ORIGIN, &name, value);
                     }
                     let seal = part.seal.take().or(seal);
                     let mut written = Vec::new();
-                    blocks.write(&Part { kind, signature: seal, cache_breakpoint: cache, extras }, &mut written, self.losses);
+                    blocks.write(
+                        &Part { kind, signature: seal, cache_breakpoint: cache, extras },
+                        &mut written,
+                        self.losses,
+                    );
                     for block in written {
                         self.whole(block);
                     }

@@ -5,8 +5,8 @@ use canon::{ApiError, ErrorKind};
 use serde_json::Value;
 use std::time::Duration;
 
-use crate::upstream_error::{UpstreamError, map_upstream_error};
 use crate::fields::ObjectWriter;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 const DETAIL_TYPE_PREFIX: &str = "type.googleapis.com/google.rpc.";
 
@@ -96,7 +96,8 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 pub(super) fn write(fault: &ApiError) -> (u16, Vec<u8>) {
     let (status, code, reason) = status_and_code(fault.kind());
     let mut details: Vec<Value> = Vec::new();
-    let typed = |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
+    let typed =
+        |kind: &str| ObjectWriter::new().set("@type", format!("{DETAIL_TYPE_PREFIX}{kind}"));
     let reason = reason.map(str::to_owned).or_else(|| {
         let code = fault.code()?;
         Some(code.to_ascii_uppercase())
@@ -136,10 +137,14 @@ fn seconds(wait: Duration) -> String {
 const fn status_and_code(trouble: ErrorKind) -> (u16, &'static str, Option<&'static str>) {
     const INVALID: &str = "INVALID_ARGUMENT";
     match trouble {
-        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => (400, INVALID, None),
+        ErrorKind::InvalidRequest | ErrorKind::ContextTooLong | ErrorKind::ContentPolicy => {
+            (400, INVALID, None)
+        }
         ErrorKind::Unauthenticated => (401, "UNAUTHENTICATED", Some("API_KEY_INVALID")),
         ErrorKind::Forbidden => (403, "PERMISSION_DENIED", None),
-        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => (404, "NOT_FOUND", None),
+        ErrorKind::UnknownPath | ErrorKind::UnknownModel | ErrorKind::NotFound => {
+            (404, "NOT_FOUND", None)
+        }
         ErrorKind::MethodNotAllowed => (405, "UNIMPLEMENTED", None),
         ErrorKind::RequestTimeout => (408, "DEADLINE_EXCEEDED", None),
         ErrorKind::Conflict => (409, "ABORTED", None),
@@ -178,11 +183,14 @@ mod tests {
 
     #[test]
     fn retry_delay_and_reason_round_trip() {
-        let fault =
-            ApiError::new(ErrorKind::RateLimited, "slow down").with_retry_after(Duration::from_millis(1_500));
+        let fault = ApiError::new(ErrorKind::RateLimited, "slow down")
+            .with_retry_after(Duration::from_millis(1_500));
         let (status, body) = write(&fault);
         let again = read(status, &body);
-        assert_eq!((again.kind(), again.retry_after()), (ErrorKind::RateLimited, fault.retry_after()));
+        assert_eq!(
+            (again.kind(), again.retry_after()),
+            (ErrorKind::RateLimited, fault.retry_after())
+        );
         let (status, body) = write(&ApiError::new(ErrorKind::Unauthenticated, "no key"));
         assert_eq!(status, 401);
         assert!(String::from_utf8(body).unwrap().contains("API_KEY_INVALID"));

@@ -1,7 +1,7 @@
 //! Sources of a reply. The format lists them beside the text and gives their positions in bytes,
 //! <https://ai.google.dev/gemini-api/docs/google-search>.
 
-use canon::{Citation, ExtraFields, PartKind, Losses, Part, WebSearch};
+use canon::{Citation, ExtraFields, Losses, Part, PartKind, WebSearch};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -15,7 +15,11 @@ pub(super) fn search(grounding: &Value) -> Option<WebSearch> {
         .filter_map(source)
         .map(|(url, title)| (url, title.unwrap_or_default()))
         .collect();
-    (!queries.is_empty() || !found.is_empty()).then_some(WebSearch { id: None, queries, results: found })
+    (!queries.is_empty() || !found.is_empty()).then_some(WebSearch {
+        id: None,
+        queries,
+        results: found,
+    })
 }
 
 /// Counts the searches that were run.

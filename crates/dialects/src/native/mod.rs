@@ -45,8 +45,11 @@ mod tests;
 pub(crate) use proto_json::to_camel_case;
 pub(crate) use signatures::BYPASS_SIGNATURE;
 
-use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
-use canon::{ApiError, Lossy, WireFormat, ChatReply};
+use crate::{
+    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
+    StreamWriter,
+};
+use canon::{ApiError, ChatReply, Lossy, WireFormat};
 
 /// The native (Gemini) format.
 #[derive(Clone, Copy, Debug)]
@@ -58,14 +61,26 @@ impl Dialect for NativeDialect {
     }
 
     fn stop_support(&self) -> StopSupport {
-        StopSupport { max_stop_texts: wire::MAX_STOP_TEXTS, reports_stop_text: false, min_output_tokens: 1 }
+        StopSupport {
+            max_stop_texts: wire::MAX_STOP_TEXTS,
+            reports_stop_text: false,
+            min_output_tokens: 1,
+        }
     }
 
-    fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<canon::ChatRequest, ApiError> {
+    fn read_request(
+        &self,
+        target: &RequestTarget,
+        body: &[u8],
+    ) -> Result<canon::ChatRequest, ApiError> {
         read_request::read(target, body)
     }
 
-    fn write_request(&self, chat: &canon::ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+    fn write_request(
+        &self,
+        chat: &canon::ChatRequest,
+        lane: &LaneSettings<'_>,
+    ) -> Result<Lossy<ProviderRequest>, ApiError> {
         Ok(write_request::write(chat, lane))
     }
 
@@ -73,7 +88,12 @@ impl Dialect for NativeDialect {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    fn write_reply(
+        &self,
+        reply: ChatReply,
+        chat: &canon::ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 
@@ -81,7 +101,11 @@ impl Dialect for NativeDialect {
         Box::new(read_stream::NativeStreamReader::default())
     }
 
-    fn stream_writer(&self, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Box<dyn StreamWriter> {
+    fn stream_writer(
+        &self,
+        chat: &canon::ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Box<dyn StreamWriter> {
         Box::new(write_stream::NativeStreamWriter::new(chat, stamp))
     }
 

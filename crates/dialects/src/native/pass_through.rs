@@ -1,7 +1,7 @@
 //! Pass-through from native to native: patches the caller's bytes and meters the provider's chunks.
 
 use bytes::Bytes;
-use canon::{ExtraFields, ApiError, Losses, ErrorKind, Usage};
+use canon::{ApiError, ErrorKind, ExtraFields, Losses, Usage};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -14,14 +14,22 @@ use super::read_stream::is_end_marker;
 use super::{NativeDialect, fault, rules, wire};
 use crate::fields::ObjectWriter;
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction};
+use crate::{
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    RequestTarget, StreamFrame, StreamMeter,
+};
 
 impl PassThrough for NativeDialect {
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
         rules::read_facts(target, body)
     }
 
-    fn patch(&self, body: &Bytes, facts: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
+    fn patch(
+        &self,
+        body: &Bytes,
+        facts: &RequestFacts,
+        lane: &LaneSettings<'_>,
+    ) -> ProviderRequest {
         let marks = &facts.patch_points;
         let mut edits = Vec::with_capacity(facts.edits.len() + 2);
         if let Some(limit) = lane.max_payable_output {
@@ -30,10 +38,16 @@ impl PassThrough for NativeDialect {
         // The path names the model. A model in the body must agree with it.
         if let Some(at) = &marks.model {
             let name = lane.model.strip_prefix("models/").unwrap_or(lane.model);
-            edits.push(BodyEdit { range: at.clone(), replacement: json::to_json_string(&format!("models/{name}")) });
+            edits.push(BodyEdit {
+                range: at.clone(),
+                replacement: json::to_json_string(&format!("models/{name}")),
+            });
         }
         edits.extend(facts.edits.iter().cloned());
-        ProviderRequest { path: wire::path(lane.model, facts.stream), body: BodySegments::with_edits(body, edits) }
+        ProviderRequest {
+            path: wire::path(lane.model, facts.stream),
+            body: BodySegments::with_edits(body, edits),
+        }
     }
 
     fn meter_reply(&self, body: &[u8]) -> Result<ReplyMeter, ApiError> {
@@ -76,12 +90,17 @@ impl PassThrough for NativeDialect {
 fn limit_edit(body: &Bytes, facts: &RequestFacts, limit: u64) -> BodyEdit {
     let marks = &facts.patch_points;
     match &marks.limit {
-        Some(at) if !at.is_empty() => BodyEdit { range: at.clone(), replacement: limit.to_string().into() },
+        Some(at) if !at.is_empty() => {
+            BodyEdit { range: at.clone(), replacement: limit.to_string().into() }
+        }
         Some(at) => {
             let rest = body.get(at.start..).unwrap_or_default();
             let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'"');
             let comma = if more { "," } else { "" };
-            BodyEdit { range: at.clone(), replacement: format!("\"maxOutputTokens\":{limit}{comma}").into() }
+            BodyEdit {
+                range: at.clone(),
+                replacement: format!("\"maxOutputTokens\":{limit}{comma}").into(),
+            }
         }
         None => {
             let comma = if marks.is_empty_object { "" } else { "," };
@@ -220,8 +239,11 @@ impl StreamMeter for NativeStreamMeter {
             Ok(chunk) => chunk,
             Err(e) => {
                 return FrameAction::Error(
-                    ApiError::new(ErrorKind::Interrupted, "the provider sent a piece that is not JSON")
-                        .with_log_note(format!("unreadable native piece: {e}")),
+                    ApiError::new(
+                        ErrorKind::Interrupted,
+                        "the provider sent a piece that is not JSON",
+                    )
+                    .with_log_note(format!("unreadable native piece: {e}")),
                 );
             }
         };

@@ -6,13 +6,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use canon::{ExtraFields, ApiError};
+use canon::{ApiError, ExtraFields};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use crate::envelope;
-use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
 /// Prefixes of extras that belong to nested objects, longer prefixes first.
 const SCOPES: [&str; 10] = [
@@ -57,7 +57,10 @@ pub(super) fn camel_keys(map: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Starts reading an object. Any other value is an error.
-pub(super) fn fields<'p>(value: Value, path: &'p JsonPath<'p>) -> Result<ObjectReader<'p>, ApiError> {
+pub(super) fn fields<'p>(
+    value: Value,
+    path: &'p JsonPath<'p>,
+) -> Result<ObjectReader<'p>, ApiError> {
     match value {
         Value::Object(map) => Ok(ObjectReader::of(camel_keys(map), path)),
         _ => Err(path.fault(format!("`{path}` must be an object"))),

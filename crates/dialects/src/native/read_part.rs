@@ -1,15 +1,15 @@
 //! Reads one part of a turn or a reply into canon.
 
 use canon::{
-    VideoClip, CodeExecution, CodeResult, ImageDetail, ExtraFields, ApiError, PartKind, Media, MediaKind, Part, MediaSource, Thought,
-    ToolCall, ToolResult,
+    ApiError, CodeExecution, CodeResult, ExtraFields, ImageDetail, Media, MediaKind, MediaSource,
+    Part, PartKind, Thought, ToolCall, ToolResult, VideoClip,
 };
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::proto_json::{self, fields};
 use super::{signatures, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// A part together with the thought its signature stood for.
 pub(super) struct ReadPart {
@@ -222,7 +222,11 @@ fn call(
     Ok(PartKind::ToolCall(ToolCall { id, name, arguments, custom: false }))
 }
 
-fn result(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<PartKind, ApiError> {
+fn result(
+    value: Value,
+    path: &JsonPath<'_>,
+    extras: &mut ExtraFields,
+) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let call = inner.string("id")?.unwrap_or_default();
     let name = inner.string("name")?;
@@ -239,7 +243,13 @@ fn result(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result
         parts.extend(read.part);
     }
     proto_json::keep(extras, "functionResponse", inner);
-    Ok(PartKind::ToolResult(ToolResult { call_id: call, name, parts, object: Some(object), is_error: failed }))
+    Ok(PartKind::ToolResult(ToolResult {
+        call_id: call,
+        name,
+        parts,
+        object: Some(object),
+        is_error: failed,
+    }))
 }
 
 fn code(value: Value, path: &JsonPath<'_>) -> Result<PartKind, ApiError> {
@@ -253,7 +263,11 @@ fn code(value: Value, path: &JsonPath<'_>) -> Result<PartKind, ApiError> {
     }))
 }
 
-fn outcome(value: Value, path: &JsonPath<'_>, extras: &mut ExtraFields) -> Result<PartKind, ApiError> {
+fn outcome(
+    value: Value,
+    path: &JsonPath<'_>,
+    extras: &mut ExtraFields,
+) -> Result<PartKind, ApiError> {
     let mut inner = fields(value, path)?;
     let word = proto_json::word(&mut inner, "outcome")?.unwrap_or_default();
     let failed = word != "OUTCOME_OK";

@@ -1,14 +1,15 @@
 //! Reads a provider's whole reply into canon.
 
 use canon::{
-    ReplyCandidate, ExtraFields, ApiError, Finish, PartKind, Logprob, Part, RawReason, ChatReply, TokenLogprob, ErrorKind, FinishReason,
+    ApiError, ChatReply, ErrorKind, ExtraFields, Finish, FinishReason, Logprob, Part, PartKind,
+    RawReason, ReplyCandidate, TokenLogprob,
 };
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::proto_json::fields;
 use super::{fault, grounding, proto_json, read_part, timestamp, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Reads a reply. An error object in place of a reply is returned as that error.
 pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
@@ -38,7 +39,8 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
             if candidates.is_empty()
                 && let Some(finish) = blocked(&feedback)
             {
-                candidates.push(ReplyCandidate { finish: Some(finish), ..ReplyCandidate::default() });
+                candidates
+                    .push(ReplyCandidate { finish: Some(finish), ..ReplyCandidate::default() });
             }
             extras.insert(ORIGIN, "promptFeedback", feedback);
         }
@@ -100,14 +102,15 @@ fn candidate(value: Value, at: usize, id: Option<&str>) -> Result<(ReplyCandidat
             push_merged(&mut parts, part);
         }
     }
-    let finish = side
-        .finish
-        .as_ref()
-        .map(|word| Finish::new(wire::read_why(word, calls > 0), RawReason::new(ORIGIN, word.as_str())));
+    let finish = side.finish.as_ref().map(|word| {
+        Finish::new(wire::read_why(word, calls > 0), RawReason::new(ORIGIN, word.as_str()))
+    });
     if let Some(PartKind::Text { text, citations }) = cited_text(&mut parts) {
         *citations = grounding::citations(&side.grounding, &side.cited, text);
     }
-    parts.extend(grounding::search(&side.grounding).map(|found| Part::new(PartKind::WebSearch(found))));
+    parts.extend(
+        grounding::search(&side.grounding).map(|found| Part::new(PartKind::WebSearch(found))),
+    );
     let searches = grounding::searches(&side.grounding);
     let logprobs = side.logprobs.as_ref().map(logprobs).unwrap_or_default();
     let mut extras = fields.extras(ORIGIN);

@@ -1,8 +1,9 @@
 //! Reads a native request into canon.
 
 use canon::{
-    ImageShape, ExtraFields, ApiError, ResponseFormat, RequestHints, PartKind, Part, Role, SamplingOptions, JsonSchema, Signature, ThinkingDisplay, ConversationState,
-    ThinkingOptions, ToolResult, Turn,
+    ApiError, ConversationState, ExtraFields, ImageShape, JsonSchema, Part, PartKind, RequestHints,
+    ResponseFormat, Role, SamplingOptions, Signature, ThinkingDisplay, ThinkingOptions, ToolResult,
+    Turn,
 };
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA};
 use super::proto_json::{self, fields};
 use super::{read_part, read_tools, schema, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 use crate::{RequestTarget, json};
 
 /// Reads a request. `rules` has checked it before; only types are checked here.
@@ -76,7 +77,8 @@ fn canvas(config: &mut ObjectReader<'_>) -> Result<ImageShape, ApiError> {
     let path = JsonPath::Root.key("generationConfig");
     let path = path.key("imageConfig");
     let mut inner = fields(value, &path)?;
-    let canvas = ImageShape { aspect_ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
+    let canvas =
+        ImageShape { aspect_ratio: inner.string("aspectRatio")?, size: inner.string("imageSize")? };
     let rest = inner.remaining();
     if !rest.is_empty() {
         config.put_back("imageConfig", Value::Object(rest));
@@ -198,8 +200,9 @@ fn join_foreign_thought(part: &mut Part, before: &mut Vec<Part>) {
     if !foreign {
         return;
     }
-    let others =
-        before.iter().rposition(|one| one.signature.is_some() || !matches!(one.kind, PartKind::Thought(_)));
+    let others = before
+        .iter()
+        .rposition(|one| one.signature.is_some() || !matches!(one.kind, PartKind::Thought(_)));
     let mut all = String::new();
     // Joined once: inserting each piece at the front would move the text every time.
     for piece in before.drain(others.map_or(0, |at| at + 1)..) {
@@ -280,11 +283,15 @@ fn thinking(config: Option<Value>, extras: &mut ExtraFields) -> Result<ThinkingO
         level: level.as_deref().and_then(wire::read_level),
         budget: budget.and_then(|n| u64::try_from(n).ok()),
         dynamic: budget.is_some_and(|n| n < 0),
-        display: show.map(|show| if show { ThinkingDisplay::Auto } else { ThinkingDisplay::Hidden }),
+        display: show
+            .map(|show| if show { ThinkingDisplay::Auto } else { ThinkingDisplay::Hidden }),
     })
 }
 
-fn format(config: &mut ObjectReader<'_>, extras: &mut ExtraFields) -> Result<ResponseFormat, ApiError> {
+fn format(
+    config: &mut ObjectReader<'_>,
+    extras: &mut ExtraFields,
+) -> Result<ResponseFormat, ApiError> {
     let mime = config.string("responseMimeType")?;
     let own = config.take("responseSchema");
     let shape = config.take("responseJsonSchema").map(JsonSchema::new).or(own.map(schema::read));
@@ -295,7 +302,9 @@ fn format(config: &mut ObjectReader<'_>, extras: &mut ExtraFields) -> Result<Res
         extras.insert(ORIGIN, "generationConfig.responseMimeType", Value::from(mime.as_str()));
     }
     Ok(match (shape, mime.as_deref()) {
-        (Some(schema), _) => ResponseFormat::Schema { name: None, description: None, schema, strict: None },
+        (Some(schema), _) => {
+            ResponseFormat::Schema { name: None, description: None, schema, strict: None }
+        }
         (None, Some("application/json")) => ResponseFormat::Json,
         (None, _) => ResponseFormat::Text,
     })

@@ -4,7 +4,10 @@
 //! and every part with a signature, is a part of its own. The text that sources refer to stays open
 //! until its candidate ends, because the sources come last.
 
-use canon::{Event, ApiError, Finish, PartDelta, PartKind, PartStart, Part, PartIndex, RawReason, Signature, ErrorKind, Usage};
+use canon::{
+    ApiError, ErrorKind, Event, Finish, Part, PartDelta, PartIndex, PartKind, PartStart, RawReason,
+    Signature, Usage,
+};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -232,7 +235,12 @@ impl CandidateState {
         }
     }
 
-    fn part(&mut self, value: Value, id: Option<&str>, out: &mut Vec<Event>) -> Result<(), ApiError> {
+    fn part(
+        &mut self,
+        value: Value,
+        id: Option<&str>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
         let call = value
             .get("functionCall")
             .or_else(|| value.get("function_call"))
@@ -409,7 +417,12 @@ impl CandidateState {
 }
 
 /// Emits the extras and the signature of a part.
-fn attach(place: PartIndex, extras: &canon::ExtraFields, seal: Option<Signature>, out: &mut Vec<Event>) {
+fn attach(
+    place: PartIndex,
+    extras: &canon::ExtraFields,
+    seal: Option<Signature>,
+    out: &mut Vec<Event>,
+) {
     for (name, value) in extras.for_format(ORIGIN).into_iter().flatten() {
         let (name, value) = (name.clone(), value.clone());
         out.push(Event::PartDelta(place, PartDelta::Extra { origin: ORIGIN, name, value }));

@@ -1,12 +1,15 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{ToolChoiceMode, ExtraFields, ApiError, FunctionTool, JsonSchema, WebSearchTool, Tool, ToolChoice};
+use canon::{
+    ApiError, ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoice, ToolChoiceMode,
+    WebSearchTool,
+};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
 use super::proto_json::{self, fields};
 use super::schema;
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Returns the provider's name of a tool that the service specification calls by another name.
 pub(super) fn own_name(name: &str) -> Option<&'static str> {
@@ -30,7 +33,12 @@ pub(super) fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
     Ok(tools)
 }
 
-fn tool(name: &str, value: Value, path: &JsonPath<'_>, tools: &mut Vec<Tool>) -> Result<(), ApiError> {
+fn tool(
+    name: &str,
+    value: Value,
+    path: &JsonPath<'_>,
+    tools: &mut Vec<Tool>,
+) -> Result<(), ApiError> {
     let at = path.key(name);
     match name {
         "functionDeclarations" => {
@@ -46,7 +54,11 @@ fn tool(name: &str, value: Value, path: &JsonPath<'_>, tools: &mut Vec<Tool>) ->
             let mut inner = fields(value, &at)?;
             let blocked = proto_json::strings(&mut inner, "excludeDomains")?;
             let extras = inner.extras(ORIGIN);
-            tools.push(Tool::WebSearch(WebSearchTool { blocked_domains: blocked, extras, ..WebSearchTool::default() }));
+            tools.push(Tool::WebSearch(WebSearchTool {
+                blocked_domains: blocked,
+                extras,
+                ..WebSearchTool::default()
+            }));
         }
         "codeExecution" => tools.push(Tool::CodeExecution(fields(value, &at)?.extras(ORIGIN))),
         "urlContext" => tools.push(Tool::UrlFetch(fields(value, &at)?.extras(ORIGIN))),
@@ -81,7 +93,10 @@ fn shape(inner: &mut ObjectReader<'_>, own: &str, json: &str) -> Option<JsonSche
 }
 
 /// Reads the tool choice. Settings that canon cannot express are kept in extras.
-pub(super) fn choice(config: Option<Value>, extras: &mut ExtraFields) -> Result<ToolChoice, ApiError> {
+pub(super) fn choice(
+    config: Option<Value>,
+    extras: &mut ExtraFields,
+) -> Result<ToolChoice, ApiError> {
     let Some(config) = config else { return Ok(ToolChoice::default()) };
     let path = JsonPath::Root.key("toolConfig");
     let mut config = fields(config, &path)?;
@@ -102,7 +117,9 @@ pub(super) fn choice(config: Option<Value>, extras: &mut ExtraFields) -> Result<
             [one] => ToolChoiceMode::Tool(one.clone()),
             _ => ToolChoiceMode::AnyOf { names: names.clone(), required: true },
         },
-        "VALIDATED" if !names.is_empty() => ToolChoiceMode::AnyOf { names: names.clone(), required: false },
+        "VALIDATED" if !names.is_empty() => {
+            ToolChoiceMode::AnyOf { names: names.clone(), required: false }
+        }
         "VALIDATED" => {
             extras.insert(ORIGIN, &format!("{SCOPE}.mode"), Value::from(mode.as_str()));
             ToolChoiceMode::Auto
@@ -110,7 +127,8 @@ pub(super) fn choice(config: Option<Value>, extras: &mut ExtraFields) -> Result<
         _ => ToolChoiceMode::Unset,
     };
     // The list has a meaning only in modes that obey it; in other modes it is kept for this format.
-    let ignored = matches!(choice, ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Unset);
+    let ignored =
+        matches!(choice, ToolChoiceMode::Auto | ToolChoiceMode::Disabled | ToolChoiceMode::Unset);
     if ignored && !names.is_empty() {
         extras.insert(ORIGIN, &format!("{SCOPE}.allowedFunctionNames"), Value::from(names));
     }

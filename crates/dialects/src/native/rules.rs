@@ -18,9 +18,9 @@ use super::request_view::{
     NativeContentView, NativeContentsView, NativeFunctionView, NativeRequestView, NativeToolView,
 };
 use super::{signatures, wire};
-use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::checks::{MAX_MODEL_BYTES, check_range, invalid_field};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json::{self, BodyEdit};
-use crate::checks::{MAX_MODEL_BYTES, invalid_field, check_range};
 use crate::{RequestFacts, RequestTarget};
 
 const MAX_CONTENTS: usize = 10_000;
@@ -101,7 +101,10 @@ fn section<'a, T: Deserialize<'a>>(raw: &'a RawValue, at: &str) -> Result<T, Api
 fn model(target: &RequestTarget) -> Result<String, ApiError> {
     let model = target.model.as_deref().unwrap_or_default();
     if model.is_empty() || model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
-        return Err(invalid_field("model", &format!("must have 1 to {MAX_MODEL_BYTES} plain characters")));
+        return Err(invalid_field(
+            "model",
+            &format!("must have 1 to {MAX_MODEL_BYTES} plain characters"),
+        ));
     }
     Ok(model.to_owned())
 }
@@ -133,7 +136,10 @@ fn contents(
         let token = odd.then(|| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()).flatten();
         if let Some(other) = token.and_then(|token| signatures::for_upstream(&token)) {
             losses.add_if(other == signatures::BYPASS_SIGNATURE, "part.seal", FOREIGN_SIGNATURE);
-            edits.push(BodyEdit { range: json::range_of(text, raw), replacement: json::to_json_string(&other) });
+            edits.push(BodyEdit {
+                range: json::range_of(text, raw),
+                replacement: json::to_json_string(&other),
+            });
         }
     }
     Ok(())
@@ -163,7 +169,11 @@ struct OfferedTools {
     searches: bool,
 }
 
-fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<BodyEdit>) -> Result<OfferedTools, ApiError> {
+fn tools(
+    text: &str,
+    raw: Option<&RawValue>,
+    edits: &mut Vec<BodyEdit>,
+) -> Result<OfferedTools, ApiError> {
     let Some(raw) = raw else { return Ok(OfferedTools::default()) };
     let OneOrMany(tools) = section::<OneOrMany<NativeToolView<'_>>>(raw, "tools")?;
     if tools.len() > MAX_TOOLS {
@@ -197,7 +207,10 @@ fn tools(text: &str, raw: Option<&RawValue>, edits: &mut Vec<BodyEdit>) -> Resul
             }
         }
         for (key, own) in &tool.renamed {
-            edits.push(BodyEdit { range: json::range_of(text, key), replacement: json::to_json_string(own) });
+            edits.push(BodyEdit {
+                range: json::range_of(text, key),
+                replacement: json::to_json_string(own),
+            });
         }
     }
     Ok(OfferedTools { has_functions, searches })
@@ -245,10 +258,16 @@ fn tool_config(raw: Option<&RawValue>, has_functions: bool) -> Result<(), ApiErr
         check_word(&format!("{AT}.mode"), calling.mode.as_deref(), &modes[..4], &modes)?;
         let any = calling.mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ANY"));
         if any && !has_functions {
-            return Err(invalid_field(&format!("{AT}.mode"), "needs `functionDeclarations` to call"));
+            return Err(invalid_field(
+                &format!("{AT}.mode"),
+                "needs `functionDeclarations` to call",
+            ));
         }
         if calling.allowed_function_names.into_iter().flatten().any(|name| name.empty) {
-            return Err(invalid_field(&format!("{AT}.allowedFunctionNames"), "must not hold empty names"));
+            return Err(invalid_field(
+                &format!("{AT}.allowedFunctionNames"),
+                "must not hold empty names",
+            ));
         }
     }
     if let Some(ObjectOnly(RetrievalConfigView { lat_lng: Some(ObjectOnly(spot)) })) =
@@ -309,7 +328,8 @@ fn safety(raw: Option<&RawValue>) -> Result<(), ApiError> {
         let category = category.ok_or_else(|| invalid_field(&path("category"), "is required"))?;
         check_word(&path("category"), Some(category), &LISTED_CATEGORIES, &categories)?;
         let threshold = setting.threshold.as_deref();
-        let threshold = threshold.ok_or_else(|| invalid_field(&path("threshold"), "is required"))?;
+        let threshold =
+            threshold.ok_or_else(|| invalid_field(&path("threshold"), "is required"))?;
         check_word(&path("threshold"), Some(threshold), &THRESHOLDS[..5], &THRESHOLDS)?;
         let category = category.to_ascii_uppercase();
         if seen.contains(&category) {

@@ -14,7 +14,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use canon::{PartKind, Part, Signature, Thought};
+use canon::{Part, PartKind, Signature, Thought};
 
 use super::names::ORIGIN;
 use crate::envelope;
@@ -95,7 +95,8 @@ pub(super) fn for_upstream(token: &str) -> Option<String> {
 
 /// Returns a thought without text.
 pub(super) fn bare_thought(seal: Signature, redacted: bool) -> Part {
-    Part::new(PartKind::Thought(Thought { text: String::new(), redacted })).with_signature(Some(seal))
+    Part::new(PartKind::Thought(Thought { text: String::new(), redacted }))
+        .with_signature(Some(seal))
 }
 
 #[cfg(test)]

@@ -4,11 +4,15 @@ mod rules;
 
 use super::names::{JSON_ARRAY_EXTRA, ORIGIN};
 use super::{NativeDialect, signatures};
-use crate::{SseDecoder, Dialect, StreamFrame, LaneSettings, PassThrough, ReplyStamp, RequestTarget, FrameAction};
+use crate::{
+    Dialect, FrameAction, LaneSettings, PassThrough, ReplyStamp, RequestTarget, SseDecoder,
+    StreamFrame,
+};
 use bytes::Bytes;
 use canon::{
-    ChatRequest, Event, ReplyBuilder, EventGrammar, PartDelta, PartKind, PartStart, WireFormat, Part, PartIndex, ChatReply, Role, Signature,
-    ThinkingDisplay, Thought, ToolCall, Turn, FinishReason, into_events,
+    ChatReply, ChatRequest, Event, EventGrammar, FinishReason, Part, PartDelta, PartIndex,
+    PartKind, PartStart, ReplyBuilder, Role, Signature, ThinkingDisplay, Thought, ToolCall, Turn,
+    WireFormat, into_events,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -33,7 +37,12 @@ fn target(stream: bool) -> RequestTarget {
 }
 
 fn lane() -> LaneSettings<'static> {
-    LaneSettings { model: "gemini-x-1", max_payable_output: None, model_max_output: None, thinking_controls: None }
+    LaneSettings {
+        model: "gemini-x-1",
+        max_payable_output: None,
+        model_max_output: None,
+        thinking_controls: None,
+    }
 }
 
 fn stamp() -> ReplyStamp {
@@ -98,7 +107,9 @@ fn joined(mut reply: ChatReply) -> ChatReply {
         for part in std::mem::take(&mut candidate.parts) {
             match (parts.last_mut(), &part.kind) {
                 (
-                    Some(Part { kind: PartKind::Text { text, citations }, signature: seal, .. }),
+                    Some(Part {
+                        kind: PartKind::Text { text, citations }, signature: seal, ..
+                    }),
                     PartKind::Text { text: more, citations: others },
                 ) => {
                     text.push_str(more);
@@ -228,7 +239,9 @@ fn meter_counts_and_repeats_every_chunk() {
         let said = NativeDialect.meter_reply(&whole).unwrap();
         for array in [false, true] {
             let body = br#"{"generationConfig":{"candidateCount":1}}"#;
-            let mut facts = NativeDialect.read_facts(&RequestTarget { json_array: array, ..target(true) }, body).unwrap();
+            let mut facts = NativeDialect
+                .read_facts(&RequestTarget { json_array: array, ..target(true) }, body)
+                .unwrap();
             facts.candidates = if name == "two_answers" { 2 } else { 1 };
             let mut sniffer = NativeDialect.stream_meter(&facts);
             let mut out = Vec::new();
@@ -299,7 +312,12 @@ fn foreign_answer() -> ChatReply {
     };
     let call = |id: &str| {
         let (id, name) = (id.to_owned(), "f".to_owned());
-        Part::new(PartKind::ToolCall(ToolCall { id, name, arguments: "{}".to_owned(), custom: false }))
+        Part::new(PartKind::ToolCall(ToolCall {
+            id,
+            name,
+            arguments: "{}".to_owned(),
+            custom: false,
+        }))
     };
     let parts = vec![
         thought("Let me think.", false, "one"),
@@ -308,8 +326,12 @@ fn foreign_answer() -> ChatReply {
         call("toolu_1"),
         call("toolu_2"),
     ];
-    let finish = canon::Finish::new(FinishReason::ToolCalls, canon::RawReason::new(WireFormat::Messages, "tool_use"));
-    let candidate = canon::ReplyCandidate { parts, finish: Some(finish), ..canon::ReplyCandidate::default() };
+    let finish = canon::Finish::new(
+        FinishReason::ToolCalls,
+        canon::RawReason::new(WireFormat::Messages, "tool_use"),
+    );
+    let candidate =
+        canon::ReplyCandidate { parts, finish: Some(finish), ..canon::ReplyCandidate::default() };
     ChatReply { candidates: vec![candidate], ..ChatReply::default() }
 }
 
@@ -374,8 +396,13 @@ fn foreign_history_is_adapted_and_losses_are_noted() {
     turns.push(Turn::new(Role::Assistant, foreign_answer().candidates.remove(0).parts));
     let result = |call: &str, text: &str, failed| {
         let parts = vec![Part::text(text)];
-        let result =
-            canon::ToolResult { call_id: call.to_owned(), name: None, parts, object: None, is_error: failed };
+        let result = canon::ToolResult {
+            call_id: call.to_owned(),
+            name: None,
+            parts,
+            object: None,
+            is_error: failed,
+        };
         Turn::new(Role::User, vec![Part::new(PartKind::ToolResult(result))])
     };
     turns.push(result("toolu_2", "{\"a\":1}", false));
@@ -457,7 +484,10 @@ fn signature_is_read_in_either_alphabet() {
 fn invalid_arguments_end_the_reply_as_malformed() {
     let place = PartIndex::first(0);
     let opening = PartStart::ToolCall { id: "c".to_owned(), name: "f".to_owned(), custom: false };
-    let finish = canon::Finish::new(FinishReason::ToolCalls, canon::RawReason::new(WireFormat::Chat, "tool_calls"));
+    let finish = canon::Finish::new(
+        FinishReason::ToolCalls,
+        canon::RawReason::new(WireFormat::Chat, "tool_calls"),
+    );
     let events = [
         Event::Start { id: None, model: None, created: None },
         Event::PartStart(place, opening),

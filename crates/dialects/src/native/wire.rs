@@ -1,6 +1,6 @@
 //! Enum values, token counts, paths and made-up call ids of the native format.
 
-use canon::{EffortLevel, Losses, Modality, ServiceTier, Usage, FinishReason};
+use canon::{EffortLevel, FinishReason, Losses, Modality, ServiceTier, Usage};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
@@ -247,7 +247,9 @@ fn details(all: u64, audio: u64, image: u64) -> Vec<Value> {
     [("TEXT", text), ("AUDIO", audio), ("IMAGE", image)]
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(word, count)| ObjectWriter::new().set("modality", word).set("tokenCount", count).into())
+        .map(|(word, count)| {
+            ObjectWriter::new().set("modality", word).set("tokenCount", count).into()
+        })
         .collect()
 }
 
@@ -296,7 +298,10 @@ pub(super) fn read_why(word: &str, calls: bool) -> FinishReason {
 /// Returns the finish reason to write.
 pub(super) const fn write_why(why: FinishReason) -> &'static str {
     match why {
-        FinishReason::Stop | FinishReason::StopSequence | FinishReason::ToolCalls | FinishReason::Paused => "STOP",
+        FinishReason::Stop
+        | FinishReason::StopSequence
+        | FinishReason::ToolCalls
+        | FinishReason::Paused => "STOP",
         FinishReason::Length => "MAX_TOKENS",
         FinishReason::ContentFilter | FinishReason::PromptBlocked => "SAFETY",
         FinishReason::Malformed => "MALFORMED_FUNCTION_CALL",

@@ -3,8 +3,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
-    VideoClip, CodeExecution, CodeResult, ImageDetail, ExtraFields, PartKind, Losses, Media, Part, MediaSource, Thought, ToolCall,
-    ToolResult,
+    CodeExecution, CodeResult, ExtraFields, ImageDetail, Losses, Media, MediaSource, Part,
+    PartKind, Thought, ToolCall, ToolResult, VideoClip,
 };
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -27,7 +27,9 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
             ObjectWriter::new().set("text", text.as_str()).set("thought", true)
         }
         PartKind::Media(media) => media_object(media, extras, close, losses)?,
-        PartKind::ToolCall(call) => ObjectWriter::new().set("functionCall", write_call(call, extras)),
+        PartKind::ToolCall(call) => {
+            ObjectWriter::new().set("functionCall", write_call(call, extras))
+        }
         PartKind::CodeExecution(CodeExecution { id, language, code }) => {
             let python = language.eq_ignore_ascii_case("python");
             losses.add_if(
@@ -51,9 +53,9 @@ pub(super) fn payload(part: &Part, close: bool, losses: &mut Losses) -> Option<O
                 .set("output", output.as_str());
             ObjectWriter::new().set("codeExecutionResult", inner)
         }
-        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => {
-            map.iter().fold(ObjectWriter::new(), |object, (name, value)| object.set(name, value.clone()))
-        }
+        PartKind::Foreign { origin, value: Value::Object(map) } if *origin == ORIGIN => map
+            .iter()
+            .fold(ObjectWriter::new(), |object, (name, value)| object.set(name, value.clone())),
         PartKind::Foreign { .. } => {
             losses.add("part", "a part only another format has");
             return None;
@@ -81,7 +83,8 @@ fn media_object(
     losses.add_if(name.is_some(), "media.name", "the native format has no media names");
     let object = match source {
         MediaSource::Inline { mime, data } => {
-            let inner = ObjectWriter::new().set("mimeType", mime.as_str()).set("data", data.as_str());
+            let inner =
+                ObjectWriter::new().set("mimeType", mime.as_str()).set("data", data.as_str());
             ObjectWriter::new().set("inlineData", proto_json::restore(inner, extras, "inlineData"))
         }
         MediaSource::Url { url, mime } => {
@@ -163,9 +166,9 @@ pub(super) fn write_result(
         .filter_map(|part| payload(part, close, losses))
         .map(Value::from)
         .collect();
-    let other = parts
-        .iter()
-        .any(|part| !matches!(part.kind, PartKind::Media(_) | PartKind::Text { .. } | PartKind::Refusal(_)));
+    let other = parts.iter().any(|part| {
+        !matches!(part.kind, PartKind::Media(_) | PartKind::Text { .. } | PartKind::Refusal(_))
+    });
     losses.add_if(other, "tool_result.parts", "a native result holds only an object and media");
     let inner = ObjectWriter::new()
         .set_some("id", wire::provider_id(call))

@@ -1,8 +1,8 @@
 //! Writes a whole native reply.
 
 use canon::{
-    ReplyCandidate, ExtraFields, Finish, PartKind, Logprob, Losses, Lossy, Part, ChatReply, Signature, ThinkingDisplay, Thought,
-    TokenLogprob, ToolCall, Usage, FinishReason,
+    ChatReply, ExtraFields, Finish, FinishReason, Logprob, Losses, Lossy, Part, PartKind,
+    ReplyCandidate, Signature, ThinkingDisplay, Thought, TokenLogprob, ToolCall, Usage,
 };
 use serde_json::Value;
 
@@ -13,7 +13,11 @@ use crate::fields::{ObjectWriter, number};
 use crate::service_tier;
 
 /// Writes a reply to the caller of `chat`.
-pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+pub(super) fn write(
+    reply: ChatReply,
+    chat: &canon::ChatRequest,
+    stamp: &ReplyStamp,
+) -> Lossy<Vec<u8>> {
     let ChatReply { id: _, model, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
@@ -52,13 +56,17 @@ pub(super) fn note_uncounted_searches(usage: &Usage, candidates: &[Value], losse
 
 /// Returns true if the caller asked to see the thinking.
 pub(super) fn shows_thinking(chat: &canon::ChatRequest) -> bool {
-    matches!(chat.thinking.display, Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed))
+    matches!(
+        chat.thinking.display,
+        Some(ThinkingDisplay::Auto | ThinkingDisplay::Concise | ThinkingDisplay::Detailed)
+    )
 }
 
 /// Returns the reason why the prompt was blocked; `None` if there is output.
 fn block_reason(candidate: &ReplyCandidate) -> Option<String> {
     let finish = candidate.finish.as_ref()?;
-    (finish.reason == FinishReason::PromptBlocked && candidate.parts.is_empty()).then(|| block_word(finish))
+    (finish.reason == FinishReason::PromptBlocked && candidate.parts.is_empty())
+        .then(|| block_word(finish))
 }
 
 /// Returns the block reason to write.
@@ -66,7 +74,11 @@ pub(super) fn block_word(finish: &Finish) -> String {
     finish.raw.for_format(ORIGIN).unwrap_or("OTHER").to_owned()
 }
 
-fn write_candidate(candidate: ReplyCandidate, chat: &canon::ChatRequest, losses: &mut Losses) -> Value {
+fn write_candidate(
+    candidate: ReplyCandidate,
+    chat: &canon::ChatRequest,
+    losses: &mut Losses,
+) -> Value {
     let ReplyCandidate { index, parts, finish, logprobs, extras } = candidate;
     let mut pending = PendingSignatures::new(shows_thinking(chat));
     let mut written: Vec<Value> = Vec::new();
@@ -220,7 +232,9 @@ impl PendingSignatures {
                     Vec::new()
                 }
             }
-            PartKind::Text { text, .. } if text.is_empty() && part.signature.is_none() => Vec::new(),
+            PartKind::Text { text, .. } if text.is_empty() && part.signature.is_none() => {
+                Vec::new()
+            }
             PartKind::Text { .. } | PartKind::ToolCall(_) => {
                 let (mut objects, last) = match &part.kind {
                     PartKind::ToolCall(_) => self.for_call(),
@@ -244,7 +258,9 @@ impl PendingSignatures {
             | PartKind::ToolResult(_)
             | PartKind::CodeExecution(_)
             | PartKind::CodeResult(_)
-            | PartKind::Foreign { .. } => write_part::reply_part(part, losses).into_iter().collect(),
+            | PartKind::Foreign { .. } => {
+                write_part::reply_part(part, losses).into_iter().collect()
+            }
         }
     }
 }

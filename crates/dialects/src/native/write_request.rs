@@ -1,8 +1,8 @@
 //! Writes a native request.
 
 use canon::{
-    ExtraFields, ResponseFormat, RequestHints, PartKind, EffortLevel, Losses, Lossy, Part, Role, SamplingOptions, ThinkingDisplay, ConversationState, ThinkingOptions,
-    Turn,
+    ConversationState, EffortLevel, ExtraFields, Losses, Lossy, Part, PartKind, RequestHints,
+    ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, Turn,
 };
 use serde_json::Value;
 use std::borrow::Cow;
@@ -76,7 +76,11 @@ struct TurnGroup<'a> {
 }
 
 /// Writes the system instruction and alternating turns.
-fn conversation(turns: &[Turn], lane: &LaneSettings<'_>, losses: &mut Losses) -> (Vec<Value>, Vec<Value>) {
+fn conversation(
+    turns: &[Turn],
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> (Vec<Value>, Vec<Value>) {
     let mut system: Vec<Value> = Vec::new();
     let mut groups: Vec<TurnGroup<'_>> = Vec::new();
     for turn in turns {
@@ -94,7 +98,9 @@ fn conversation(turns: &[Turn], lane: &LaneSettings<'_>, losses: &mut Losses) ->
                 // Instructions before the first model turn move into the system instruction.
                 if !groups.iter().any(|group| group.model) {
                     let texts = texts.into_iter().filter(|text| !text.is_empty());
-                    system.extend(texts.map(|text| Value::from(ObjectWriter::new().set("text", text))));
+                    system.extend(
+                        texts.map(|text| Value::from(ObjectWriter::new().set("text", text))),
+                    );
                     continue;
                 }
                 // The format takes instructions only in front, so a later one becomes text.
@@ -111,14 +117,19 @@ fn conversation(turns: &[Turn], lane: &LaneSettings<'_>, losses: &mut Losses) ->
     }
     // A conversation of instructions alone still asks for a reply.
     if groups.is_empty() && !system.is_empty() {
-        let content = ObjectWriter::new().set("role", "user").set("parts", std::mem::take(&mut system));
+        let content =
+            ObjectWriter::new().set("role", "user").set("parts", std::mem::take(&mut system));
         return (system, vec![content.into()]);
     }
     let contents = write_groups(groups, lane, losses);
     (system, contents)
 }
 
-fn write_groups(groups: Vec<TurnGroup<'_>>, lane: &LaneSettings<'_>, losses: &mut Losses) -> Vec<Value> {
+fn write_groups(
+    groups: Vec<TurnGroup<'_>>,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> Vec<Value> {
     // Models with thinking levels also take a media resolution per part.
     let close = !ThinkingControls::for_lane(lane).levels.is_empty();
     let calls: Vec<(String, String)> = groups
@@ -234,7 +245,11 @@ fn write_part(
     Some(object.set_some("thoughtSignature", token))
 }
 
-fn write_sampling(sampling: &SamplingOptions, lane: &LaneSettings<'_>, losses: &mut Losses) -> ObjectWriter {
+fn write_sampling(
+    sampling: &SamplingOptions,
+    lane: &LaneSettings<'_>,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let SamplingOptions {
         temperature,
         top_p,
@@ -339,7 +354,8 @@ fn write_effort(
 }
 
 /// The levels that this format knows.
-const LEVELS: [EffortLevel; 4] = [EffortLevel::Minimal, EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
+const LEVELS: [EffortLevel; 4] =
+    [EffortLevel::Minimal, EffortLevel::Low, EffortLevel::Medium, EffortLevel::High];
 
 const fn level_word(level: EffortLevel) -> &'static str {
     match level {
@@ -350,7 +366,12 @@ const fn level_word(level: EffortLevel) -> &'static str {
     }
 }
 
-fn write_format(config: ObjectWriter, format: &ResponseFormat, extras: &ExtraFields, losses: &mut Losses) -> ObjectWriter {
+fn write_format(
+    config: ObjectWriter,
+    format: &ResponseFormat,
+    extras: &ExtraFields,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let kept = extras.get(ORIGIN, "generationConfig.responseMimeType").and_then(Value::as_str);
     let mime = kept.unwrap_or("application/json");
     match format {
@@ -391,7 +412,12 @@ fn with_title(schema: &Value, name: Option<&str>, description: Option<&str>) -> 
     schema
 }
 
-fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+fn write_hints(
+    body: ObjectWriter,
+    hints: &RequestHints,
+    state: &ConversationState,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     // The format never stores replies. Its `store` field is too new to rely on.

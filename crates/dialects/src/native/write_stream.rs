@@ -5,8 +5,8 @@
 //! and the last whole part are held back until it is known whether more output follows.
 
 use canon::{
-    Event, ExtraFields, Finish, PartDelta, PartKind, Logprob, Loss, Losses, PartStart, Part, PartIndex, Signature,
-    Thought, Usage,
+    Event, ExtraFields, Finish, Logprob, Loss, Losses, Part, PartDelta, PartIndex, PartKind,
+    PartStart, Signature, Thought, Usage,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -131,8 +131,10 @@ impl NativeStreamWriter {
     }
 
     fn write_chunk(&mut self, candidate: u32, part: ObjectWriter, out: &mut Vec<u8>) {
-        let content = ObjectWriter::new().set("parts", vec![Value::from(part)]).set("role", "model");
-        let candidate: Value = ObjectWriter::new().set("content", content).set("index", candidate).into();
+        let content =
+            ObjectWriter::new().set("parts", vec![Value::from(part)]).set("role", "model");
+        let candidate: Value =
+            ObjectWriter::new().set("content", content).set("index", candidate).into();
         self.send(ObjectWriter::new().set("candidates", vec![candidate]), out);
     }
 
@@ -263,7 +265,13 @@ impl NativeStreamWriter {
     }
 
     /// Puts a signature on the held-back end of its part, or on a carrier after it.
-    fn attach_signature(&mut self, place: PartIndex, token: String, thought: bool, out: &mut Vec<u8>) {
+    fn attach_signature(
+        &mut self,
+        place: PartIndex,
+        token: String,
+        thought: bool,
+        out: &mut Vec<u8>,
+    ) {
         match &mut self.progress(place.candidate).held {
             Some(HeldPart::Text { place: own, token: none @ None, .. }) if *own == place => {
                 *none = Some(token);
@@ -366,7 +374,8 @@ impl NativeStreamWriter {
                 && silent
             {
                 let word = block_word(finish);
-                self.feedback.get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
+                self.feedback
+                    .get_or_insert_with(|| ObjectWriter::new().set("blockReason", word).into());
                 continue;
             }
             let parts: Vec<Value> =

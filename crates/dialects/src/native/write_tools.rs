@@ -1,6 +1,8 @@
 //! Writes tools and the tool choice.
 
-use canon::{ToolChoiceMode, ExtraFields, FunctionTool, Losses, JsonSchema, WebSearchTool, Tool, ToolChoice};
+use canon::{
+    ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
+};
 use serde_json::Value;
 
 use super::names::ORIGIN;
@@ -46,8 +48,9 @@ fn function(tool: &FunctionTool, losses: &mut Losses) -> Value {
     losses.add_if(*deferred, "tools.deferred", "the native format cannot defer tools");
     losses.add_if(cache.is_some(), "tools.cache", "the native format has no cache breakpoints");
     note_foreign_fields(extras, ORIGIN, "tools", losses);
-    let object =
-        ObjectWriter::new().set("name", name.as_str()).set_some("description", description.as_deref());
+    let object = ObjectWriter::new()
+        .set("name", name.as_str())
+        .set_some("description", description.as_deref());
     let object = shape(object, parameters.as_ref(), "parameters", "parametersJsonSchema");
     let object = shape(object, result.as_ref(), "response", "responseJsonSchema");
     object.with_extras(extras, ORIGIN).into()
@@ -79,7 +82,8 @@ fn custom(name: &str, description: Option<&str>) -> Value {
 }
 
 fn search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
-    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
+        tool;
     losses.add_if(
         !allowed.is_empty(),
         "tools.search.allowed",
@@ -116,7 +120,9 @@ pub(super) fn write_choice(
     let callable = tools.iter().any(|tool| matches!(tool, Tool::Function(_) | Tool::Custom { .. }));
     let mode = |word: &str| ObjectWriter::new().set("mode", word);
     let calling = match choice {
-        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { .. } if !callable => {
+        ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { .. }
+            if !callable =>
+        {
             losses.add("choice", "the native format can only force function calls");
             ObjectWriter::new()
         }
@@ -137,8 +143,8 @@ pub(super) fn write_choice(
     };
     let calling =
         proto_json::restore(calling, extras, "toolConfig.functionCallingConfig").into_map();
-    let config =
-        ObjectWriter::new().set_some("functionCallingConfig", (!calling.is_empty()).then_some(calling));
+    let config = ObjectWriter::new()
+        .set_some("functionCallingConfig", (!calling.is_empty()).then_some(calling));
     let config = proto_json::restore(config, extras, "toolConfig").into_map();
     (!config.is_empty()).then_some(Value::Object(config))
 }

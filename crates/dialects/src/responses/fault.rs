@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::response_object::{self, ResponseEcho, ResponseState};
 use super::sse::write_event;
 use crate::Dialect as _;
-use crate::upstream_error::{UpstreamError, map_upstream_error};
 use crate::fields::ObjectWriter;
+use crate::upstream_error::{UpstreamError, map_upstream_error};
 
 /// Reads the error of a failed response or of an `error` event, nested or flat.
 pub(super) fn read(error: &Value) -> ApiError {

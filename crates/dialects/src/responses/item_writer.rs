@@ -4,7 +4,8 @@
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
 use canon::{
-    ChatRequest, Citation, PartDelta, PartKind, Logprob, Losses, PartStart, Part, Signature, Thought, ToolCall,
+    ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, PartStart, Signature,
+    Thought, ToolCall,
 };
 use serde_json::Value;
 use std::fmt::Arguments;
@@ -476,8 +477,11 @@ impl ItemWriter {
         }
         // The id was sent before the signature was known. A signature of this format is bound to
         // another id, so it goes into an envelope too.
-        let item =
-            ObjectWriter::new().set("type", "reasoning").set("id", id).set("summary", summary).set_some(
+        let item = ObjectWriter::new()
+            .set("type", "reasoning")
+            .set("id", id)
+            .set("summary", summary)
+            .set_some(
                 "encrypted_content",
                 signature
                     .map(|signature| signatures::thought_signature(signature, thought.redacted)),

@@ -35,8 +35,11 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-use crate::{Dialect, StopSupport, LaneSettings, ProviderRequest, StreamReader, ReplyStamp, RequestTarget, StreamWriter};
-use canon::{ChatRequest, ApiError, Lossy, WireFormat, ChatReply};
+use crate::{
+    Dialect, LaneSettings, ProviderRequest, ReplyStamp, RequestTarget, StopSupport, StreamReader,
+    StreamWriter,
+};
+use canon::{ApiError, ChatReply, ChatRequest, Lossy, WireFormat};
 
 /// The responses format.
 #[derive(Clone, Copy, Debug)]
@@ -48,14 +51,22 @@ impl Dialect for ResponsesDialect {
     }
 
     fn stop_support(&self) -> StopSupport {
-        StopSupport { max_stop_texts: 0, reports_stop_text: false, min_output_tokens: names::MIN_OUTPUT_TOKENS }
+        StopSupport {
+            max_stop_texts: 0,
+            reports_stop_text: false,
+            min_output_tokens: names::MIN_OUTPUT_TOKENS,
+        }
     }
 
     fn read_request(&self, _target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {
         read_request::read(body)
     }
 
-    fn write_request(&self, chat: &ChatRequest, lane: &LaneSettings<'_>) -> Result<Lossy<ProviderRequest>, ApiError> {
+    fn write_request(
+        &self,
+        chat: &ChatRequest,
+        lane: &LaneSettings<'_>,
+    ) -> Result<Lossy<ProviderRequest>, ApiError> {
         Ok(write_request::write(chat, lane))
     }
 
@@ -63,7 +74,12 @@ impl Dialect for ResponsesDialect {
         read_reply::read(body)
     }
 
-    fn write_reply(&self, reply: ChatReply, chat: &ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+    fn write_reply(
+        &self,
+        reply: ChatReply,
+        chat: &ChatRequest,
+        stamp: &ReplyStamp,
+    ) -> Lossy<Vec<u8>> {
         write_reply::write(reply, chat, stamp)
     }
 

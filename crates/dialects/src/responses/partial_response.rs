@@ -83,7 +83,8 @@ impl PartialResponse {
             item.insert("status".to_owned(), "incomplete".into());
             item.insert("content".to_owned(), vec![part].into());
             let item = Value::Object(item);
-            let done = ObjectWriter::new().set("output_index", index.clone()).set("item", item.clone());
+            let done =
+                ObjectWriter::new().set("output_index", index.clone()).set("item", item.clone());
             send("response.output_item.done", done);
             output.push(item);
         }

@@ -15,7 +15,10 @@ use super::partial_response::PartialResponse;
 use super::response_object::ResponseEcho;
 use super::{ResponsesDialect, fault, rules, wire};
 use crate::json::{self, BodyEdit, BodySegments};
-use crate::{StreamFrame, LaneSettings, ProviderRequest, PassThrough, RequestFacts, ReplyMeter, StreamMeter, RequestTarget, FrameAction, text};
+use crate::{
+    FrameAction, LaneSettings, PassThrough, ProviderRequest, ReplyMeter, RequestFacts,
+    RequestTarget, StreamFrame, StreamMeter, text,
+};
 
 /// First sequence number of the events the gateway appends. The last number of the provider is
 /// unknown where they are written. SDKs only require increasing numbers, and no stream gets this
@@ -36,7 +39,8 @@ impl PassThrough for ResponsesDialect {
     fn patch(&self, body: &Bytes, peek: &RequestFacts, lane: &LaneSettings<'_>) -> ProviderRequest {
         let marks = &peek.patch_points;
         let mut edits = peek.edits.clone();
-        let replace = |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
+        let replace =
+            |at: &std::ops::Range<usize>, with| BodyEdit { range: at.clone(), replacement: with };
         if let Some(at) = &marks.model
             && peek.model != lane.model
         {
@@ -174,8 +178,11 @@ impl StreamMeter for ResponsesStreamMeter {
             Ok(last) => last,
             Err(why) => {
                 return FrameAction::Error(
-                    ApiError::new(ErrorKind::Interrupted, "the provider's last event cannot be read")
-                        .with_log_note(format!("unreadable responses event: {why}")),
+                    ApiError::new(
+                        ErrorKind::Interrupted,
+                        "the provider's last event cannot be read",
+                    )
+                    .with_log_note(format!("unreadable responses event: {why}")),
                 );
             }
         };

@@ -1,8 +1,9 @@
 //! Reads items and their parts, as found in requests and responses.
 
 use canon::{
-    CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, ApiError, PartKind, Logprob, Media, MediaKind, Part,
-    Role, WebSearch, MediaSource, TokenLogprob, ToolCall, ToolResult, Turn,
+    ApiError, CacheBreakpoint, Citation, CodeExecution, CodeResult, ExtraFields, Logprob, Media,
+    MediaKind, MediaSource, Part, PartKind, Role, TokenLogprob, ToolCall, ToolResult, Turn,
+    WebSearch,
 };
 use serde_json::{Map, Value};
 
@@ -11,7 +12,7 @@ use super::names::{
 };
 use super::signatures::{self, ItemSender, ReasoningContent};
 use super::{tool_names, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Returns the unread fields of an item, without `id` and the usual `status`. The service accepts
 /// items without an id, and the finish reason covers the status.
@@ -65,7 +66,11 @@ impl ItemReader {
     }
 
     /// Reads one item.
-    pub(super) fn read(&mut self, value: Value, path: &JsonPath<'_>) -> Result<ResponseItem, ApiError> {
+    pub(super) fn read(
+        &mut self,
+        value: Value,
+        path: &JsonPath<'_>,
+    ) -> Result<ResponseItem, ApiError> {
         let kind = match value.get("type").and_then(Value::as_str) {
             Some(kind) => kind.to_owned(),
             None if value.get("role").is_some() => "message".to_owned(),
@@ -100,7 +105,9 @@ impl ItemReader {
                 self.result(ObjectReader::new(value, path)?, true).map(ResponseItem::CallerItem)
             }
             "web_search_call" => search(ObjectReader::new(value, path)?).map(model_item),
-            "code_interpreter_call" => code(ObjectReader::new(value, path)?).map(ResponseItem::ModelItem),
+            "code_interpreter_call" => {
+                code(ObjectReader::new(value, path)?).map(ResponseItem::ModelItem)
+            }
             "image_generation_call" if value.get("result").is_some_and(Value::is_string) => {
                 generated_image(ObjectReader::new(value, path)?).map(model_item)
             }
@@ -137,7 +144,11 @@ impl ItemReader {
     }
 
     /// Reads a text or a list of parts.
-    fn content(&mut self, fields: &mut ObjectReader<'_>, name: &str) -> Result<Vec<Part>, ApiError> {
+    fn content(
+        &mut self,
+        fields: &mut ObjectReader<'_>,
+        name: &str,
+    ) -> Result<Vec<Part>, ApiError> {
         let path = fields.path().key(name);
         match fields.take(name) {
             None => Ok(Vec::new()),
@@ -195,8 +206,8 @@ impl ItemReader {
         let call = fields.string("call_id")?.unwrap_or_default();
         let parts = self.content(&mut fields, "output")?;
         let result = ToolResult { call_id: call, name: None, parts, object: None, is_error: false };
-        let mut part =
-            Part::new(PartKind::ToolResult(result)).with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
+        let mut part = Part::new(PartKind::ToolResult(result))
+            .with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
         if custom {
             part.extras.insert(ORIGIN, CUSTOM_RESULT_EXTRA, Value::Bool(true));
         }
@@ -271,7 +282,9 @@ fn file(fields: &mut ObjectReader<'_>) -> Result<PartKind, ApiError> {
             MediaKind::Image | MediaKind::Document => MediaKind::Document,
             other => other,
         },
-        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => MediaKind::Document,
+        MediaSource::Url { .. } | MediaSource::File { .. } | MediaSource::Text(_) => {
+            MediaKind::Document
+        }
     };
     Ok(PartKind::Media(Media { kind, source, name, detail, clip: None }))
 }
@@ -330,7 +343,8 @@ fn search(mut fields: ObjectReader<'_>) -> Result<Part, ApiError> {
         .flatten()
         .filter_map(|source| Some((source.get("url")?.as_str()?.to_owned(), String::new())))
         .collect();
-    Ok(Part::new(PartKind::WebSearch(WebSearch { id, queries, results: found })).with_extras(extras))
+    Ok(Part::new(PartKind::WebSearch(WebSearch { id, queries, results: found }))
+        .with_extras(extras))
 }
 
 fn code(mut fields: ObjectReader<'_>) -> Result<Vec<Part>, ApiError> {
@@ -367,7 +381,8 @@ fn generated_image(mut fields: ObjectReader<'_>) -> Result<Part, ApiError> {
     let media = Media { kind: MediaKind::Image, source, name: None, detail: None, clip: None };
     // The service recognises its own generated images by their id.
     let id = fields.take("id");
-    let mut part = Part::new(PartKind::Media(media)).with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
+    let mut part = Part::new(PartKind::Media(media))
+        .with_extras(ExtraFields::from_fields(ORIGIN, unread_fields(fields)));
     if let Some(id) = id {
         part.extras.insert(ORIGIN, "id", id);
     }
@@ -383,7 +398,10 @@ pub(super) fn citations(annotations: Vec<Value>) -> Vec<Citation> {
 pub(super) fn citation(annotation: Value) -> Option<Citation> {
     let Value::Object(mut fields) = annotation else { return None };
     if fields.get("type").and_then(Value::as_str) != Some("url_citation") {
-        return Some(Citation { extras: ExtraFields::from_fields(ORIGIN, fields), ..Citation::default() });
+        return Some(Citation {
+            extras: ExtraFields::from_fields(ORIGIN, fields),
+            ..Citation::default()
+        });
     }
     fields.shift_remove("type");
     let mut text = |name: &str| match fields.shift_remove(name) {
@@ -395,7 +413,13 @@ pub(super) fn citation(annotation: Value) -> Option<Citation> {
         fields.shift_remove(name).and_then(|n| n.as_u64()).and_then(|n| usize::try_from(n).ok())
     };
     let span = at("start_index").zip(at("end_index"));
-    Some(Citation { url, title, quote: None, span, extras: ExtraFields::from_fields(ORIGIN, fields) })
+    Some(Citation {
+        url,
+        title,
+        quote: None,
+        span,
+        extras: ExtraFields::from_fields(ORIGIN, fields),
+    })
 }
 
 /// Log probabilities of the tokens.

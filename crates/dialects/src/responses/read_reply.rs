@@ -1,13 +1,16 @@
 //! Reads a whole response into canon.
 
-use canon::{ReplyCandidate, ExtraFields, ApiError, Finish, PartKind, Part, RawReason, ChatReply, Usage, FinishReason};
+use canon::{
+    ApiError, ChatReply, ExtraFields, Finish, FinishReason, Part, PartKind, RawReason,
+    ReplyCandidate, Usage,
+};
 use serde_json::Value;
 
 use super::names::ORIGIN;
 use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::{fault, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 
 /// Fields that repeat the request, or that are read elsewhere.
 const ECHOED_FIELDS: [&str; 36] = [
@@ -57,7 +60,8 @@ pub(super) fn read(body: &[u8]) -> Result<ChatReply, ApiError> {
     let mut items = ItemReader::new(ItemSender::Provider);
     let mut parts = Vec::new();
     for item in whole.output {
-        let item = items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        let item =
+            items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
         parts.extend(parts_of(item));
     }
     let calls = parts.iter().any(|part| matches!(part.kind, PartKind::ToolCall(_)));
@@ -93,7 +97,8 @@ pub(super) struct ResponseFields {
 impl ResponseFields {
     /// Reads the fields of a response.
     pub(super) fn read(value: Value) -> Result<Self, ApiError> {
-        let mut fields = ObjectReader::new(value, &JsonPath::Root).map_err(|e| fault::unreadable(e.message()))?;
+        let mut fields = ObjectReader::new(value, &JsonPath::Root)
+            .map_err(|e| fault::unreadable(e.message()))?;
         if let Some(error) = fields.take("error") {
             return Err(fault::read(&error));
         }
@@ -129,8 +134,9 @@ impl ResponseFields {
                 extras: ExtraFields::new(),
             })
         };
-        let mut whole = read(&mut fields)
-            .map_err(|e| if e.log_note().is_some() { e } else { fault::unreadable(&e.to_string()) })?;
+        let mut whole = read(&mut fields).map_err(|e| {
+            if e.log_note().is_some() { e } else { fault::unreadable(&e.to_string()) }
+        })?;
         let mut rest = fields.remaining();
         rest.retain(|name, value| {
             let usual = name == "service_tier" && (value == "default" || value == "auto");

@@ -1,8 +1,9 @@
 //! Reads a responses request into canon.
 
 use canon::{
-    ChatRequest, ExtraFields, ApiError, ResponseFormat, RequestHints, PartKind, Part, Role, SamplingOptions, JsonSchema, Signature, ConversationState, ThinkingOptions,
-    Tool, ToolChoice, Turn,
+    ApiError, ChatRequest, ConversationState, ExtraFields, JsonSchema, Part, PartKind,
+    RequestHints, ResponseFormat, Role, SamplingOptions, Signature, ThinkingOptions, Tool,
+    ToolChoice, Turn,
 };
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,7 +16,7 @@ use super::read_items::{ItemReader, ResponseItem};
 use super::signatures::ItemSender;
 use super::tool_names::ToolNames;
 use super::{read_tools, wire};
-use crate::fields::{ObjectReader, JsonPath};
+use crate::fields::{JsonPath, ObjectReader};
 use crate::json;
 
 /// Reads a request. `rules` has checked it before; this reader only checks types.
@@ -48,7 +49,8 @@ pub(super) fn read(body: &[u8]) -> Result<ChatRequest, ApiError> {
 
     let parallel = fields.flag("parallel_tool_calls")?;
     let given = fields.take("tool_choice");
-    let (choice, whole) = given.as_ref().map_or((canon::ToolChoiceMode::Unset, true), read_tools::choice);
+    let (choice, whole) =
+        given.as_ref().map_or((canon::ToolChoiceMode::Unset, true), read_tools::choice);
     let mut include = fields.strings("include")?.unwrap_or_default();
     let sampling = sampling(&mut fields, include.iter().any(|word| word == INCLUDE_LOGPROBS))?;
     include.retain(|word| word != INCLUDE_LOGPROBS && word != INCLUDE_ENCRYPTED_REASONING);
@@ -114,7 +116,9 @@ fn sampling(fields: &mut ObjectReader<'_>, included: bool) -> Result<SamplingOpt
     })
 }
 
-fn thinking(reasoning: Map<String, Value>) -> Result<(ThinkingOptions, Map<String, Value>), ApiError> {
+fn thinking(
+    reasoning: Map<String, Value>,
+) -> Result<(ThinkingOptions, Map<String, Value>), ApiError> {
     let path = JsonPath::Root.key("reasoning");
     let mut fields = ObjectReader::of(reasoning, &path);
     let level = fields.string("effort")?.as_deref().and_then(canon::EffortLevel::parse);
@@ -234,7 +238,8 @@ impl TurnBuilder {
             }
             ResponseItem::ModelItem(mut parts) => {
                 let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-                let thought = matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. }));
+                let thought =
+                    matches!(parts.first(), Some(Part { kind: PartKind::Thought(_), .. }));
                 if !thought {
                     self.sign_next(parts.first_mut());
                 }
@@ -291,7 +296,11 @@ impl TurnBuilder {
     fn flush_signature(&mut self) {
         if let Some(signature) = self.next_signature.take() {
             let fresh = matches!(self.last, LastItem::Break | LastItem::CallerItem);
-            self.extend(Role::Assistant, fresh, vec![Part::text("").with_signature(Some(signature))]);
+            self.extend(
+                Role::Assistant,
+                fresh,
+                vec![Part::text("").with_signature(Some(signature))],
+            );
             self.last = LastItem::ModelItem;
         }
     }

@@ -5,7 +5,10 @@
 //! therefore yields the same reply as a whole response, and a server that sends no deltas works
 //! too.
 
-use canon::{Citation, Event, ExtraFields, ApiError, PartDelta, PartKind, PartStart, Part, PartIndex, Thought, ErrorKind};
+use canon::{
+    ApiError, Citation, ErrorKind, Event, ExtraFields, Part, PartDelta, PartIndex, PartKind,
+    PartStart, Thought,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -221,7 +224,12 @@ impl ResponsesStreamReader {
         place
     }
 
-    fn update_part(&mut self, index: u32, place: PartIndex, change: impl FnOnce(&mut StreamedPart)) {
+    fn update_part(
+        &mut self,
+        index: u32,
+        place: PartIndex,
+        change: impl FnOnce(&mut StreamedPart),
+    ) {
         let item = self.items.iter_mut().find(|item| item.index == index);
         let part_state = item.and_then(|item| {
             item.parts.iter_mut().find(|part_state| part_state.slot == place.slot)
@@ -260,9 +268,15 @@ impl ResponsesStreamReader {
     }
 
     /// Reads a finished item: adds anything missing and closes its parts.
-    fn finish_item(&mut self, index: u32, item: Value, out: &mut Vec<Event>) -> Result<(), ApiError> {
+    fn finish_item(
+        &mut self,
+        index: u32,
+        item: Value,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
         let mut items = ItemReader::new(ItemSender::Provider);
-        let item = items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
+        let item =
+            items.read(item, &JsonPath::Root).map_err(|e| fault::unreadable(&e.to_string()))?;
         let mut logprobs = items.logprobs;
         for (at, part) in (0_u32..).zip(parts_of(item)) {
             self.calls |= matches!(part.kind, PartKind::ToolCall(_));
@@ -360,7 +374,12 @@ fn add_missing(part_state: &StreamedPart, part: Part, out: &mut Vec<Event>) {
 }
 
 /// Opens and closes a part without deltas.
-fn write_whole_part(place: PartIndex, part: Part, logprobs: Vec<canon::Logprob>, out: &mut Vec<Event>) {
+fn write_whole_part(
+    place: PartIndex,
+    part: Part,
+    logprobs: Vec<canon::Logprob>,
+    out: &mut Vec<Event>,
+) {
     let Part { kind, signature, cache_breakpoint: cache, extras } = part;
     let mut grown = Vec::new();
     let opening = match kind {
@@ -388,7 +407,8 @@ fn write_whole_part(place: PartIndex, part: Part, logprobs: Vec<canon::Logprob>,
         | PartKind::CodeResult(_)
         | PartKind::WebSearch(_)
         | PartKind::Foreign { .. }) => {
-            let whole = Part { kind, signature: None, cache_breakpoint: cache, extras: extras.clone() };
+            let whole =
+                Part { kind, signature: None, cache_breakpoint: cache, extras: extras.clone() };
             out.push(Event::PartStart(place, PartStart::Complete(Box::new(whole))));
             out.extend(signature.map(|signature| Event::PartSignature(place, signature)));
             out.push(Event::PartEnd(place));

@@ -1,11 +1,14 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{ToolChoiceMode, ExtraFields, ApiError, FunctionTool, UserLocation, JsonSchema, WebSearchTool, Tool};
+use canon::{
+    ApiError, ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, UserLocation,
+    WebSearchTool,
+};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
 use super::{read_items, tool_names};
-use crate::fields::{ObjectReader, ObjectWriter, JsonPath};
+use crate::fields::{JsonPath, ObjectReader, ObjectWriter};
 
 /// Reads a list of tools. Namespaces are flattened. `added` is the position of the list in the
 /// conversation, if it is there.
@@ -156,7 +159,15 @@ fn search(fields: &mut ObjectReader<'_>) -> Result<(WebSearchTool, Map<String, V
             timezone: text("timezone"),
         }
     });
-    Ok((WebSearchTool { allowed_domains: allowed, blocked_domains: Vec::new(), location, extras: ExtraFields::new() }, filters))
+    Ok((
+        WebSearchTool {
+            allowed_domains: allowed,
+            blocked_domains: Vec::new(),
+            location,
+            extras: ExtraFields::new(),
+        },
+        filters,
+    ))
 }
 
 /// Reads the tool choice. The flag is true if canon can express all of it.

@@ -1,6 +1,6 @@
 //! Pieces of a response that whole replies and streams share: ids, calls, and the end.
 
-use canon::{Finish, ToolCall, FinishReason};
+use canon::{Finish, FinishReason, ToolCall};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,12 +31,15 @@ impl ResponseEnd {
             return Self { status: "incomplete", cut: true, ..Self::default() };
         };
         match why {
-            FinishReason::Stop | FinishReason::StopSequence | FinishReason::ToolCalls | FinishReason::Paused => {
-                Self { status: "completed", ..Self::default() }
-            }
+            FinishReason::Stop
+            | FinishReason::StopSequence
+            | FinishReason::ToolCalls
+            | FinishReason::Paused => Self { status: "completed", ..Self::default() },
             FinishReason::Length => incomplete("max_output_tokens"),
             // A blocked prompt is reported as filtered: clients retry a response that "failed".
-            FinishReason::ContentFilter | FinishReason::PromptBlocked => incomplete("content_filter"),
+            FinishReason::ContentFilter | FinishReason::PromptBlocked => {
+                incomplete("content_filter")
+            }
             FinishReason::Malformed => {
                 let message = "the model produced malformed output, please retry";
                 let error = ObjectWriter::new().set("code", "server_error").set("message", message);

@@ -6,8 +6,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use crate::value_view::{self, AnyObject, ValueView};
 use crate::text;
+use crate::value_view::{self, AnyObject, ValueView};
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the body must be a JSON object")]

@@ -2,7 +2,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses/object>.
 
-use canon::{ChatRequest, ApiError, Losses, ErrorKind, Usage};
+use canon::{ApiError, ChatRequest, ErrorKind, Losses, Usage};
 use serde_json::{Map, Value};
 
 use super::names::ORIGIN;
@@ -72,8 +72,11 @@ impl ResponseEcho {
                 Some(Value::Object(fields)) => fields,
                 _ => Map::new(),
             };
-        text_config.entry("format").or_insert_with(|| ObjectWriter::new().set("type", "text").into());
-        let tier = hints.service_tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
+        text_config
+            .entry("format")
+            .or_insert_with(|| ObjectWriter::new().set("type", "text").into());
+        let tier =
+            hints.service_tier.as_ref().and_then(wire::write_tier).filter(|word| *word != "auto");
         let fields = ObjectWriter::new()
             .set("id", format!("resp_{}", stamp.id))
             .set("object", "response")

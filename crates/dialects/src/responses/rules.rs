@@ -16,9 +16,9 @@ use super::names::MIN_OUTPUT_TOKENS;
 use super::request_view::{InputView, ResponsesRequestView, ResponsesToolView};
 use super::{signatures, tool_names, wire};
 use crate::RequestFacts;
-use crate::dialect::{PatchPoints, DEFAULT_MAX_SEARCHES};
+use crate::checks::{check_model, check_range, invalid_field};
+use crate::dialect::{DEFAULT_MAX_SEARCHES, PatchPoints};
 use crate::json::{self, BodyEdit};
-use crate::checks::{check_model, invalid_field, check_range};
 
 const MAX_ITEMS: usize = 10_000;
 const MAX_METADATA_ENTRIES: usize = 16;
@@ -52,7 +52,11 @@ pub(super) fn read_facts(body: &[u8]) -> Result<RequestFacts, ApiError> {
 
 fn patch_points(text: &str, view: &ResponsesRequestView<'_>) -> PatchPoints {
     let range = |value: Option<&RawValue>| value.map(|value| json::range_of(text, value));
-    PatchPoints { model: range(view.model), limit: range(view.max_output_tokens), ..PatchPoints::locate(text) }
+    PatchPoints {
+        model: range(view.model),
+        limit: range(view.max_output_tokens),
+        ..PatchPoints::locate(text)
+    }
 }
 
 fn check(view: &ResponsesRequestView<'_>, marks: PatchPoints) -> Result<RequestFacts, ApiError> {
@@ -121,7 +125,10 @@ fn check_numbers(view: &ResponsesRequestView<'_>) -> Result<(), ApiError> {
         return Err(invalid_field("top_logprobs", "must be between 0 and 20"));
     }
     if view.max_tool_calls.is_some_and(|n| !(1..=MAX_TOOL_CALLS).contains(&n)) {
-        return Err(invalid_field("max_tool_calls", &format!("must be between 1 and {MAX_TOOL_CALLS}")));
+        return Err(invalid_field(
+            "max_tool_calls",
+            &format!("must be between 1 and {MAX_TOOL_CALLS}"),
+        ));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@
 //! All but `prev` and `code` stand right before their item. These items are for the gateway only.
 //! They are removed on the way to a provider of this format, in pass-through as well.
 
-use canon::{PartKind, WireFormat, Part, Signature, Thought};
+use canon::{Part, PartKind, Signature, Thought, WireFormat};
 use serde_json::{Map, Value};
 
 use super::names::{FOREIGN_SIGNATURE, FOREIGN_THOUGHT, ORIGIN};

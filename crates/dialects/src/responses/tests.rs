@@ -2,15 +2,19 @@
 
 use bytes::Bytes;
 use canon::{
-    ReplyCandidate, ChatRequest, Event, Finish, ReplyBuilder, EventGrammar, PartKind, PartStart, WireFormat, Part, PartIndex, RawReason, ChatReply,
-    Role, SamplingOptions, Signature, Thought, Tool, ToolCall, Turn, Usage, FinishReason, into_events,
+    ChatReply, ChatRequest, Event, EventGrammar, Finish, FinishReason, Part, PartIndex, PartKind,
+    PartStart, RawReason, ReplyBuilder, ReplyCandidate, Role, SamplingOptions, Signature, Thought,
+    Tool, ToolCall, Turn, Usage, WireFormat, into_events,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 use super::ResponsesDialect;
 use super::names::{INCLUDE_ENCRYPTED_REASONING, ORIGIN};
-use crate::{SseDecoder, Dialect, StreamFrame, LaneSettings, PassThrough, ReplyStamp, RequestTarget, FrameAction};
+use crate::{
+    Dialect, FrameAction, LaneSettings, PassThrough, ReplyStamp, RequestTarget, SseDecoder,
+    StreamFrame,
+};
 
 fn fixtures(ending: &str) -> Vec<(String, Vec<u8>)> {
     let folder =
@@ -32,7 +36,12 @@ fn read(body: &[u8]) -> ChatRequest {
 }
 
 fn lane(model: &str) -> LaneSettings<'_> {
-    LaneSettings { model, max_payable_output: None, model_max_output: None, thinking_controls: None }
+    LaneSettings {
+        model,
+        max_payable_output: None,
+        model_max_output: None,
+        thinking_controls: None,
+    }
 }
 
 fn stamp() -> ReplyStamp {
@@ -100,8 +109,12 @@ fn pass_through_changes_only_the_model() {
         let body = Bytes::from(body);
         let same = ResponsesDialect.patch(&body, &peek, &lane(&peek.model));
         assert_eq!(same.body.to_vec(), body, "{name}");
-        let limited =
-            LaneSettings { model: "other \"x\"", max_payable_output: Some(99), model_max_output: None, thinking_controls: None };
+        let limited = LaneSettings {
+            model: "other \"x\"",
+            max_payable_output: Some(99),
+            model_max_output: None,
+            thinking_controls: None,
+        };
         let patched = ResponsesDialect.patch(&body, &peek, &limited).body.to_vec();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();
         expected["model"] = json!("other \"x\"");
@@ -304,7 +317,8 @@ fn signatures_return_from_streams_and_whole_replies() {
     for (id, token) in
         [("call_1", native("c2lnMQ==")), ("call_2", None), ("call_3", native("c2lnMw=="))]
     {
-        let found = back.iter().find(|part| matches!(&part.kind, PartKind::ToolCall(c) if c.id == id));
+        let found =
+            back.iter().find(|part| matches!(&part.kind, PartKind::ToolCall(c) if c.id == id));
         assert_eq!(found.unwrap().signature, token, "{id}");
     }
 }
@@ -345,10 +359,13 @@ fn writes_every_part_kind_in_order() {
         queries: vec!["rust".to_owned()],
         results: vec![("https://example.org".to_owned(), "E".to_owned())],
     };
-    let code = canon::CodeExecution { id: None, language: "python".to_owned(), code: "1+1".to_owned() };
+    let code =
+        canon::CodeExecution { id: None, language: "python".to_owned(), code: "1+1".to_owned() };
     let outcome = canon::CodeResult { id: None, output: "2".to_owned(), is_error: false };
-    let source =
-        canon::MediaSource::Inline { mime: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
+    let source = canon::MediaSource::Inline {
+        mime: "image/png".to_owned(),
+        data: "iVBORw0KGgo=".to_owned(),
+    };
     let image = canon::Media {
         kind: canon::MediaKind::Image,
         source,
@@ -368,7 +385,8 @@ fn writes_every_part_kind_in_order() {
         Part::text(" More."),
         Part::new(PartKind::CodeExecution(code)),
         Part::new(PartKind::CodeResult(outcome)),
-        Part::new(PartKind::Media(image)).with_signature(Some(Signature::new(WireFormat::Native, "aW1n"))),
+        Part::new(PartKind::Media(image))
+            .with_signature(Some(Signature::new(WireFormat::Native, "aW1n"))),
         Part::new(PartKind::Refusal("No.".to_owned())),
         call("call_1", "agents__spawn", ""),
         call("call_2", "write_sql", "{\"input\":\"SELECT\"}"),
@@ -453,7 +471,11 @@ fn empty_and_failed_streams_have_their_events() {
     let begin = Event::Start { id: None, model: None, created: None };
     let out = written(
         &chat,
-        vec![begin, Event::PartStart(PartIndex::first(0), PartStart::Text), Event::Error(fault.clone())],
+        vec![
+            begin,
+            Event::PartStart(PartIndex::first(0), PartStart::Text),
+            Event::Error(fault.clone()),
+        ],
     );
     let events = data(&out);
     let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
@@ -490,7 +512,8 @@ fn names_losses_of_other_formats() {
         name: "f".to_owned(),
         ..canon::FunctionTool::default()
     })];
-    let chat = ChatRequest { model: "m".to_owned(), turns, tools, sampling, ..ChatRequest::default() };
+    let chat =
+        ChatRequest { model: "m".to_owned(), turns, tools, sampling, ..ChatRequest::default() };
     let (outgoing, losses) = ResponsesDialect.write_request(&chat, &lane("up")).unwrap();
     let lost: Vec<&str> = losses.iter().map(|loss| loss.path.as_str()).collect();
     assert_eq!(

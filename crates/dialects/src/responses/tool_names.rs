@@ -43,7 +43,10 @@ impl ToolNames {
                     names.custom.insert(name.clone());
                     (name, extras)
                 }
-                Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => continue,
+                Tool::WebSearch(_)
+                | Tool::CodeExecution(_)
+                | Tool::UrlFetch(_)
+                | Tool::Foreign { .. } => continue,
             };
             if let Some(space) = namespace_of(extras) {
                 names.namespaced.entry(name.clone()).or_insert_with(|| space.to_owned());

@@ -1,6 +1,6 @@
 //! Writes whole parts to a stream, as if they had arrived in deltas.
 
-use canon::{PartDelta, PartKind, Losses, Part, Thought, ToolCall};
+use canon::{Losses, Part, PartDelta, PartKind, Thought, ToolCall};
 use serde_json::Value;
 
 use super::item_writer::{ItemWriter, OpenItem};

@@ -5,7 +5,7 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
-use canon::{ImageDetail, WireFormat, ThinkingDisplay, ServiceTier, Usage, FinishReason};
+use canon::{FinishReason, ImageDetail, ServiceTier, ThinkingDisplay, Usage, WireFormat};
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -66,7 +66,8 @@ pub(super) struct FinalResponse<'a> {
 impl FinalResponse<'_> {
     /// Service tier, if reported.
     pub(super) fn tier(&self) -> Option<ServiceTier> {
-        json::string_value(self.service_tier).map(|word| service_tier::read_tier(WireFormat::Responses, &word))
+        json::string_value(self.service_tier)
+            .map(|word| service_tier::read_tier(WireFormat::Responses, &word))
     }
 
     /// Usage, if reported.
@@ -252,6 +253,8 @@ pub(super) fn write_tier(tier: &ServiceTier) -> Option<&str> {
         ServiceTier::Priority => Some("priority"),
         ServiceTier::Fast => Some("fast"),
         ServiceTier::Other(WireFormat::Chat | WireFormat::Responses, word) => Some(word),
-        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => None,
+        ServiceTier::Other(WireFormat::Messages | WireFormat::Native | WireFormat::Images, _) => {
+            None
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Writes turns of canon as request items.
 
 use canon::{
-    CacheBreakpoint, CodeExecution, CodeResult, PartKind, Losses, Media, MediaKind, Part, Role, WebSearch, MediaSource, Tool,
-    ToolCall, ToolResult, Turn,
+    CacheBreakpoint, CodeExecution, CodeResult, Losses, Media, MediaKind, MediaSource, Part,
+    PartKind, Role, Tool, ToolCall, ToolResult, Turn, WebSearch,
 };
 use serde_json::{Map, Value};
 
@@ -88,7 +88,10 @@ impl<'a> ItemListWriter<'a> {
 
     fn message(&mut self, role: &str, parts: &[Part], extras: &canon::ExtraFields) {
         let content = self.content(parts.iter());
-        let item = ObjectWriter::new().set("role", role).set("content", content).with_extras(extras, ORIGIN);
+        let item = ObjectWriter::new()
+            .set("role", role)
+            .set("content", content)
+            .with_extras(extras, ORIGIN);
         self.items.push(item.into());
     }
 
@@ -124,7 +127,8 @@ impl<'a> ItemListWriter<'a> {
     /// A single plain text becomes a string, anything else a list of parts.
     fn content<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) -> Value {
         let parts: Vec<&Part> = parts.collect();
-        if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] = parts.as_slice()
+        if let [Part { kind: PartKind::Text { text, .. }, cache_breakpoint: None, extras, .. }] =
+            parts.as_slice()
             && extras.for_format(ORIGIN).is_none()
         {
             return Value::from(text.as_str());
@@ -139,7 +143,9 @@ impl<'a> ItemListWriter<'a> {
             PartKind::Text { text: words, .. } | PartKind::Refusal(words) => text(words),
             PartKind::Media(media) => self.media(media)?,
             PartKind::Foreign { origin, value } if *origin == ORIGIN => return Some(value.clone()),
-            PartKind::CodeExecution(code) => text(&write_output::code_block(&code.language, &code.code)),
+            PartKind::CodeExecution(code) => {
+                text(&write_output::code_block(&code.language, &code.code))
+            }
             PartKind::CodeResult(outcome) => text(&write_output::code_block("", &outcome.output)),
             PartKind::Foreign { .. } => {
                 self.losses.add("part", "a part only the caller's format has");
@@ -158,7 +164,12 @@ impl<'a> ItemListWriter<'a> {
             }
         };
         let mark = part.cache_breakpoint.as_ref().map(write_cache);
-        Some(object.set_some("prompt_cache_breakpoint", mark).with_extras(&part.extras, ORIGIN).into())
+        Some(
+            object
+                .set_some("prompt_cache_breakpoint", mark)
+                .with_extras(&part.extras, ORIGIN)
+                .into(),
+        )
     }
 
     fn media(&mut self, media: &Media) -> Option<ObjectWriter> {
@@ -176,7 +187,8 @@ impl<'a> ItemListWriter<'a> {
             MediaKind::Image | MediaKind::Document => {}
         }
         let image = *kind == MediaKind::Image;
-        let object = ObjectWriter::new().set("type", if image { "input_image" } else { "input_file" });
+        let object =
+            ObjectWriter::new().set("type", if image { "input_image" } else { "input_file" });
         let object = match source {
             MediaSource::Inline { mime, data } => {
                 let uri = format!("data:{mime};base64,{data}");
@@ -205,7 +217,9 @@ impl<'a> ItemListWriter<'a> {
                 return None;
             }
             MediaSource::Text(text) => {
-                return Some(ObjectWriter::new().set("type", "input_text").set("text", text.as_str()));
+                return Some(
+                    ObjectWriter::new().set("type", "input_text").set("text", text.as_str()),
+                );
             }
         };
         let detail = detail.map(wire::write_detail);
@@ -433,7 +447,9 @@ impl PendingAssistantMessage {
             Some(text) => object.set("content", text),
             None => object.set("content", parts),
         };
-        to.items.push(object.with_extras(&canon::ExtraFields::from_fields(ORIGIN, fields), ORIGIN).into());
+        to.items.push(
+            object.with_extras(&canon::ExtraFields::from_fields(ORIGIN, fields), ORIGIN).into(),
+        );
     }
 }
 

@@ -2,8 +2,8 @@
 //! a provider's own items.
 
 use canon::{
-    Citation, CodeExecution, CodeResult, Logprob, Losses, Media, MediaKind, Part, WebSearch, MediaSource,
-    TokenLogprob,
+    Citation, CodeExecution, CodeResult, Logprob, Losses, Media, MediaKind, MediaSource, Part,
+    TokenLogprob, WebSearch,
 };
 use serde_json::Value;
 
@@ -65,7 +65,8 @@ pub(super) fn annotation(citation: &Citation, length: usize, losses: &mut Losses
 pub(super) fn logprobs(list: &[Logprob], delta: bool) -> Value {
     let chance = |chance: &TokenLogprob| {
         let TokenLogprob { token, id: _, logprob, bytes } = chance;
-        let object = ObjectWriter::new().set("token", token.as_str()).set("logprob", number(*logprob));
+        let object =
+            ObjectWriter::new().set("token", token.as_str()).set("logprob", number(*logprob));
         if delta {
             return object;
         }
@@ -151,7 +152,8 @@ pub(super) fn code_item(
 }
 
 fn outputs(part: &Part) -> (Value, bool) {
-    let canon::PartKind::CodeResult(CodeResult { id: _, output, is_error: failed }) = &part.kind else {
+    let canon::PartKind::CodeResult(CodeResult { id: _, output, is_error: failed }) = &part.kind
+    else {
         return (Value::Null, false);
     };
     let outputs = match part.extras.get(ORIGIN, "outputs") {
@@ -167,7 +169,9 @@ fn outputs(part: &Part) -> (Value, bool) {
 /// Writes an `image_generation_call` item. `None` if the image is not inline.
 pub(super) fn image_item(part: &Part, media: &Media, id: Option<String>) -> Option<ObjectWriter> {
     let Media { kind, source, name: _, detail: _, clip: _ } = media;
-    let (MediaKind::Image, MediaSource::Inline { mime, data }) = (kind, source) else { return None };
+    let (MediaKind::Image, MediaSource::Inline { mime, data }) = (kind, source) else {
+        return None;
+    };
     let format = match mime.strip_prefix("image/").unwrap_or("png") {
         "jpg" => "jpeg",
         "svg+xml" => "svg",

@@ -1,6 +1,6 @@
 //! Writes a whole response from canon.
 
-use canon::{ReplyCandidate, PartKind, Logprob, Losses, Lossy, Part, ChatReply, ToolCall};
+use canon::{ChatReply, Logprob, Losses, Lossy, Part, PartKind, ReplyCandidate, ToolCall};
 use serde_json::{Map, Value};
 
 use super::names::{MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN};
@@ -12,7 +12,11 @@ use crate::ReplyStamp;
 use crate::service_tier::{self, TIER_FIELD};
 
 /// Writes a reply to the given request.
-pub(super) fn write(reply: ChatReply, chat: &canon::ChatRequest, stamp: &ReplyStamp) -> Lossy<Vec<u8>> {
+pub(super) fn write(
+    reply: ChatReply,
+    chat: &canon::ChatRequest,
+    stamp: &ReplyStamp,
+) -> Lossy<Vec<u8>> {
     let ChatReply { id: _, model: _, created, candidates, usage, extras } = reply;
     let mut losses = Losses::new();
     let tier = service_tier::note_reply_extras(&extras, ORIGIN, &mut losses);
@@ -87,7 +91,10 @@ impl OutputWriter<'_> {
                 continue;
             }
             let outcome = parts.next_if(|next| {
-                matches!((&part.kind, &next.kind), (PartKind::CodeExecution(_), PartKind::CodeResult(_)))
+                matches!(
+                    (&part.kind, &next.kind),
+                    (PartKind::CodeExecution(_), PartKind::CodeResult(_))
+                )
             });
             // The signature of a part that cannot be written is dropped with it.
             if let Some(item) = self.own_item(part, outcome) {
@@ -222,7 +229,9 @@ impl OutputWriter<'_> {
         };
         let id = self.ids.next("msg");
         let message = message_item(&id, parts);
-        self.items.push(message.with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept), ORIGIN).into());
+        self.items.push(
+            message.with_extras(&canon::ExtraFields::from_fields(ORIGIN, kept), ORIGIN).into(),
+        );
     }
 
     fn finish(mut self) -> Vec<Value> {

@@ -6,8 +6,8 @@
 //! See <https://platform.openai.com/docs/api-reference/responses/create>.
 
 use canon::{
-    ChatRequest, ResponseFormat, RequestHints, EffortLevel, Losses, Lossy, Modality, Role, SamplingOptions, ThinkingDisplay, ConversationState, ThinkingOptions,
-    ToolChoice, Turn,
+    ChatRequest, ConversationState, EffortLevel, Losses, Lossy, Modality, RequestHints,
+    ResponseFormat, Role, SamplingOptions, ThinkingDisplay, ThinkingOptions, ToolChoice, Turn,
 };
 use serde_json::Value;
 
@@ -84,7 +84,8 @@ pub(super) fn write(chat: &ChatRequest, lane: &LaneSettings<'_>) -> Lossy<Provid
     let body = write_sampling(body, sampling, lane, &mut losses);
     let ThinkingOptions { level: _, budget: _, dynamic: _, display: show } = *thinking;
     let wish = thinking.effective_level();
-    let level = wish.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
+    let level =
+        wish.and_then(|level| ThinkingControls::for_lane(lane).effort_level(level, &mut losses));
     let body = body
         .set_some("reasoning", write_thinking(level, show, extras))
         .set_some("text", write_text(format, hints.verbosity.as_deref(), extras));
@@ -112,7 +113,11 @@ pub(super) fn instructions_of(turn: &Turn) -> Option<&str> {
     let Turn { role, parts, name, extras } = turn;
     let plain = *role == Role::System && name.is_none() && extras.for_format(ORIGIN).is_none();
     match parts.as_slice() {
-        [part] if plain && part.cache_breakpoint.is_none() && part.extras.for_format(ORIGIN).is_none() => {
+        [part]
+            if plain
+                && part.cache_breakpoint.is_none()
+                && part.extras.for_format(ORIGIN).is_none() =>
+        {
             part.as_text()
         }
         _ => None,
@@ -149,7 +154,8 @@ fn write_sampling(
         "the responses format has a single candidate",
     );
     losses.add_if(
-        lane.max_payable_output.is_none() && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
+        lane.max_payable_output.is_none()
+            && max_output.is_some_and(|limit| limit < MIN_OUTPUT_TOKENS),
         "sampling.max_output",
         "the responses format takes no limit below 16 tokens, so 16 is sent",
     );
@@ -214,7 +220,12 @@ fn write_include(sampling: &SamplingOptions, extras: &canon::ExtraFields) -> Val
     Value::Array(include)
 }
 
-fn write_hints(body: ObjectWriter, hints: &RequestHints, state: &ConversationState, losses: &mut Losses) -> ObjectWriter {
+fn write_hints(
+    body: ObjectWriter,
+    hints: &RequestHints,
+    state: &ConversationState,
+    losses: &mut Losses,
+) -> ObjectWriter {
     let RequestHints { user, metadata, service_tier: tier, cache_key, verbosity: _ } = hints;
     let ConversationState { store, previous_response: previous, background } = state;
     let written = tier.as_ref().and_then(wire::write_tier);

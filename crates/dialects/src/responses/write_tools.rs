@@ -1,6 +1,9 @@
 //! Writes tools and the tool choice, for requests and for the echo of a request.
 
-use canon::{ToolChoiceMode, ExtraFields, FunctionTool, UserLocation, Losses, WebSearchTool, Tool, ToolChoice};
+use canon::{
+    ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, UserLocation,
+    WebSearchTool,
+};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
@@ -61,7 +64,10 @@ pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
                 let fields = mark.get("item").and_then(Value::as_object).cloned();
                 let item = ObjectWriter::new()
                     .set("type", "additional_tools")
-                    .with_extras(&ExtraFields::from_fields(ORIGIN, fields.unwrap_or_default()), ORIGIN)
+                    .with_extras(
+                        &ExtraFields::from_fields(ORIGIN, fields.unwrap_or_default()),
+                        ORIGIN,
+                    )
                     .set("tools", list);
                 declared.added.push((usize::try_from(turn).unwrap_or(0), item.into()));
             }
@@ -106,7 +112,8 @@ fn write_tool<'a>(tool: &'a Tool, losses: &mut Losses) -> Option<(Value, Option<
         }
         Tool::WebSearch(tool) => (write_search(tool, losses), Some(&tool.extras)),
         Tool::CodeExecution(extras) => {
-            let tool = ObjectWriter::new().set("type", "code_interpreter").with_extras(extras, ORIGIN);
+            let tool =
+                ObjectWriter::new().set("type", "code_interpreter").with_extras(extras, ORIGIN);
             let container = ObjectWriter::new().set("type", "auto");
             let tool = match extras.get(ORIGIN, "container") {
                 Some(_) => tool,
@@ -183,16 +190,19 @@ fn write_function(tool: &FunctionTool, losses: &mut Losses) -> Value {
 }
 
 fn write_search(tool: &WebSearchTool, losses: &mut Losses) -> Value {
-    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } = tool;
+    let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
+        tool;
     losses.add_if(
         !blocked.is_empty(),
         "tools.search.blocked",
         "a search here can be limited to domains, but cannot exclude any",
     );
-    let filters =
-        ObjectWriter::new().set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
+    let filters = ObjectWriter::new()
+        .set_some("allowed_domains", (!allowed.is_empty()).then(|| allowed.clone()));
     let kept = extras.get(ORIGIN, "filters").and_then(Value::as_object).cloned();
-    let filters = filters.with_extras(&ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN).into_map();
+    let filters = filters
+        .with_extras(&ExtraFields::from_fields(ORIGIN, kept.unwrap_or_default()), ORIGIN)
+        .into_map();
     let location = location.as_ref().map(|near| {
         let UserLocation { country, region, city, timezone } = near;
         ObjectWriter::new()

@@ -4,10 +4,10 @@ use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::{
-    ChatRequest, Event, ExtraFields, ReplyBuilder, EventGrammar, PartKind, Loss, WireFormat, Part, ChatReply, SamplingOptions, ThinkingDisplay, MediaSource,
-    ThinkingOptions, Thought,
+    ChatReply, ChatRequest, Event, EventGrammar, ExtraFields, Loss, MediaSource, Part, PartKind,
+    ReplyBuilder, SamplingOptions, ThinkingDisplay, ThinkingOptions, Thought, WireFormat,
 };
-use dialects::{SseDecoder, Dialect, StreamFrame, LaneSettings, ReplyStamp, RequestTarget};
+use dialects::{Dialect, LaneSettings, ReplyStamp, RequestTarget, SseDecoder, StreamFrame};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,12 @@ pub(crate) fn target() -> RequestTarget {
 }
 
 /// A lane for requests that came from another format.
-pub(crate) const LANE: LaneSettings<'static> =
-    LaneSettings { model: "m", max_payable_output: None, model_max_output: Some(8192), thinking_controls: None };
+pub(crate) const LANE: LaneSettings<'static> = LaneSettings {
+    model: "m",
+    max_payable_output: None,
+    model_max_output: Some(8192),
+    thinking_controls: None,
+};
 
 pub(crate) fn stamp() -> ReplyStamp {
     ReplyStamp { id: "stamp".to_owned(), created: 1_790_000_000 }
@@ -92,7 +96,10 @@ pub(crate) fn full_request() -> ChatRequest {
     extras.insert(WireFormat::Chat, "stream_options", json!({"include_usage": true}));
     ChatRequest {
         model: "house-large".to_owned(),
-        thinking: ThinkingOptions { display: Some(ThinkingDisplay::Auto), ..ThinkingOptions::default() },
+        thinking: ThinkingOptions {
+            display: Some(ThinkingDisplay::Auto),
+            ..ThinkingOptions::default()
+        },
         sampling: SamplingOptions { logprobs: Some(2), ..SamplingOptions::default() },
         stream: true,
         extras,
@@ -179,7 +186,10 @@ pub(crate) fn joined(mut reply: ChatReply) -> ChatReply {
                 continue;
             };
             match (&mut last.kind, part.kind) {
-                (PartKind::Text { text, citations }, PartKind::Text { text: more, citations: others }) => {
+                (
+                    PartKind::Text { text, citations },
+                    PartKind::Text { text: more, citations: others },
+                ) => {
                     text.push_str(&more);
                     citations.extend(others);
                     last.signature = part.signature.or(last.signature.take());
@@ -227,7 +237,8 @@ pub(crate) fn texts(parts: &[Part], said: &mut String) {
                     let text = STANDARD.decode(data).unwrap_or_default();
                     said.push_str(&String::from_utf8_lossy(&text));
                 }
-                MediaSource::Inline { .. } | MediaSource::Url { .. } | MediaSource::File { .. } => {}
+                MediaSource::Inline { .. } | MediaSource::Url { .. } | MediaSource::File { .. } => {
+                }
             },
             PartKind::Thought(_)
             | PartKind::ToolCall(_)

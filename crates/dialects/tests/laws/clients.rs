@@ -21,7 +21,9 @@ pub(crate) fn from_whole(format: WireFormat, body: &[u8]) -> Vec<Vec<Value>> {
     let body: Value = serde_json::from_slice(body).unwrap();
     match format {
         WireFormat::Chat => vec![vec![body["choices"][0]["message"].clone()]],
-        WireFormat::Messages => vec![vec![json!({"role": "assistant", "content": body["content"]})]],
+        WireFormat::Messages => {
+            vec![vec![json!({"role": "assistant", "content": body["content"]})]]
+        }
         WireFormat::Responses => vec![list(&body["output"]).to_vec()],
         WireFormat::Native => {
             let content = body["candidates"][0]["content"].clone();

@@ -4,14 +4,22 @@
 
 use ::bytes::Bytes;
 use canon::{ChatRequest, EventGrammar, into_events};
-use dialects::{SseDecoder, Dialect, StreamFrame, LaneSettings, RequestFacts, ReplyStamp, RequestTarget, FrameAction};
+use dialects::{
+    Dialect, FrameAction, LaneSettings, ReplyStamp, RequestFacts, RequestTarget, SseDecoder,
+    StreamFrame,
+};
 
 fn target() -> RequestTarget {
     RequestTarget { model: Some("m".to_owned()), stream: true, ..RequestTarget::default() }
 }
 
 fn lane() -> LaneSettings<'static> {
-    LaneSettings { model: "m", max_payable_output: Some(99), model_max_output: Some(8192), thinking_controls: None }
+    LaneSettings {
+        model: "m",
+        max_payable_output: Some(99),
+        model_max_output: Some(8192),
+        thinking_controls: None,
+    }
 }
 
 fn stamp() -> ReplyStamp {
@@ -72,9 +80,11 @@ pub(crate) fn answer(dialect: &dyn Dialect, body: &[u8]) {
 /// Runs a stream through its meter and into a stream of every format.
 pub(crate) fn stream(dialect: &dyn Dialect, bytes: &[u8]) {
     let mut reader = dialect.stream_reader();
-    let mut sniffer = dialect.stream_meter(&RequestFacts { candidates: 1, ..RequestFacts::default() });
-    let mut writers: Vec<_> =
-        dialects::all().map(|caller| caller.stream_writer(&ChatRequest::default(), &stamp())).collect();
+    let mut sniffer =
+        dialect.stream_meter(&RequestFacts { candidates: 1, ..RequestFacts::default() });
+    let mut writers: Vec<_> = dialects::all()
+        .map(|caller| caller.stream_writer(&ChatRequest::default(), &stamp()))
+        .collect();
     let (mut events, mut out) = (Vec::new(), Vec::new());
     let mut grammar = EventGrammar::default();
     let mut watched = true;

@@ -1,8 +1,8 @@
 //! Properties of a single format.
 
 use ::bytes::Bytes;
-use canon::{CodeExecution, CodeResult, ExtraFields, PartKind, ChatReply, WebSearch, into_events};
-use dialects::{LaneSettings, RequestFacts, ReplyStamp, FrameAction};
+use canon::{ChatReply, CodeExecution, CodeResult, ExtraFields, PartKind, WebSearch, into_events};
+use dialects::{FrameAction, LaneSettings, ReplyStamp, RequestFacts};
 
 use crate::cases::{
     answers, assert_grammar, events, fold, frames, full_request, joined, requests, stamp,
@@ -19,7 +19,12 @@ fn request_round_trips_without_loss() {
         for (name, body) in requests(dialect) {
             let case = format!("{}/{name}", dialect.origin());
             let chat = dialect.read_request(&target(), &body).expect(&case);
-            let lane = LaneSettings { model: &chat.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
+            let lane = LaneSettings {
+                model: &chat.model,
+                max_payable_output: None,
+                model_max_output: None,
+                thinking_controls: None,
+            };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
             assert_eq!(losses, [], "{case}");
             let written = out.body.to_vec();
@@ -43,7 +48,12 @@ fn pass_through_keeps_the_callers_bytes() {
             }
             let peek = peek.unwrap_or_else(|e| panic!("{case}: {e}"));
             assert!(peek.losses.is_empty(), "{case}: {:?}", peek.losses);
-            let lane = LaneSettings { model: &peek.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
+            let lane = LaneSettings {
+                model: &peek.model,
+                max_payable_output: None,
+                model_max_output: None,
+                thinking_controls: None,
+            };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");
         }

@@ -1,8 +1,8 @@
 //! Properties of every ordered pair of formats, the caller's and the provider's. The golden lists,
 //! one file per pair, hold the losses in both directions.
 
-use canon::{ChatRequest, ExtraFields, PartKind, Loss, WireFormat, ChatReply, Tool, into_events};
-use dialects::{StopEnforcer, Dialect};
+use canon::{ChatReply, ChatRequest, ExtraFields, Loss, PartKind, Tool, WireFormat, into_events};
+use dialects::{Dialect, StopEnforcer};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -31,7 +31,12 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
     for (case, body) in requests(from) {
         let mut chat = from.read_request(&target(), &body).unwrap();
         // Settings that the gateway enforces itself are not lost.
-        let _ = StopEnforcer::take_from(&mut chat, None, from.stop_support(), (to.origin(), to.stop_support()));
+        let _ = StopEnforcer::take_from(
+            &mut chat,
+            None,
+            from.stop_support(),
+            (to.origin(), to.stop_support()),
+        );
         let losses = match to.write_request(&chat, &LANE) {
             Ok((_, losses)) => losses,
             Err(fault) => vec![Loss::new(REFUSED, fault.message())],
@@ -49,7 +54,12 @@ pub(crate) fn lost(from: &dyn Dialect, to: &dyn Dialect) -> Vec<LossLine> {
 fn note(way: &'static str, case: &str, losses: Vec<Loss>, lines: &mut Vec<LossLine>) {
     let mut found: Vec<LossLine> = losses
         .into_iter()
-        .map(|Loss { path: what, reason: why, .. }| LossLine { way, case: case.to_owned(), what, why })
+        .map(|Loss { path: what, reason: why, .. }| LossLine {
+            way,
+            case: case.to_owned(),
+            what,
+            why,
+        })
         .collect();
     found.sort();
     lines.extend(found);

@@ -1,8 +1,8 @@
 //! Generated conversations through every pair of formats: no panic, and no text is lost.
 
 use canon::{
-    ChatRequest, FunctionTool, PartKind, Media, MediaKind, WireFormat, Part, Role, JsonSchema, Signature, MediaSource, Thought,
-    Tool, ToolCall, ToolResult, Turn,
+    ChatRequest, FunctionTool, JsonSchema, Media, MediaKind, MediaSource, Part, PartKind, Role,
+    Signature, Thought, Tool, ToolCall, ToolResult, Turn, WireFormat,
 };
 use dialects::LaneSettings;
 use proptest::prelude::*;
@@ -73,7 +73,8 @@ fn chat() -> impl Strategy<Value = ChatRequest> {
                 let call = ToolCall { id: id.clone(), name, arguments, custom: false };
                 said.push(Part::new(PartKind::ToolCall(call)));
                 let parts = vec![Part::text(text)];
-                let result = ToolResult { call_id: id, name: None, parts, object: None, is_error: failed };
+                let result =
+                    ToolResult { call_id: id, name: None, parts, object: None, is_error: failed };
                 results.push(Part::new(PartKind::ToolResult(result)));
             }
             if said.is_empty() {

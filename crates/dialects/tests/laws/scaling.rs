@@ -226,7 +226,12 @@ fn shapes() -> Vec<Shape> {
 
 /// Reads a body and writes it in every format. Refusing it is fine; taking long is not.
 fn cost(from: &dyn Dialect, body: &[u8]) -> (Duration, Option<String>) {
-    let lane = LaneSettings { model: "up", max_payable_output: None, model_max_output: Some(100), thinking_controls: None };
+    let lane = LaneSettings {
+        model: "up",
+        max_payable_output: None,
+        model_max_output: Some(100),
+        thinking_controls: None,
+    };
     let begun = Work::begin();
     let refused = from.read_facts(&target(), body).err().map(|fault| fault.to_string());
     if let Ok(chat) = from.read_request(&target(), body) {

@@ -8,7 +8,7 @@
 use ::bytes::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use canon::{ChatRequest, Event, PartKind, WireFormat, Role, into_events};
+use canon::{ChatRequest, Event, PartKind, Role, WireFormat, into_events};
 use dialects::signature_cache::{self, CachedSignatures};
 use dialects::{Dialect, LaneSettings};
 use serde_json::Value;
@@ -102,7 +102,11 @@ fn in_parts(parts: &Value) -> Vec<SignedPart> {
 }
 
 /// Returns the same reply with new signatures.
-fn with_new_signatures(format: WireFormat, answer: &Answer, nonce: &str) -> (Answer, Vec<SignedPart>) {
+fn with_new_signatures(
+    format: WireFormat,
+    answer: &Answer,
+    nonce: &str,
+) -> (Answer, Vec<SignedPart>) {
     let (mut whole, mut stream) = (
         String::from_utf8(answer.whole.clone()).unwrap(),
         String::from_utf8(answer.stream.clone()).unwrap(),
@@ -159,7 +163,11 @@ fn read_next_request(caller: &dyn Dialect, history: &[Value], case: &str) -> Cha
 }
 
 /// Returns the signatures that the gateway keeps of the reply, by key.
-fn kept(caller: WireFormat, provider: &dyn Dialect, answer: &Answer) -> Vec<(String, CachedSignatures)> {
+fn kept(
+    caller: WireFormat,
+    provider: &dyn Dialect,
+    answer: &Answer,
+) -> Vec<(String, CachedSignatures)> {
     let reply = provider.read_reply(&answer.whole).unwrap();
     let mut all = Vec::new();
     signature_cache::collect_signatures(&reply.candidates[0].parts, caller, |name, kept| {
@@ -364,9 +372,14 @@ fn pass_through_reports_what_it_removes() {
             for (how, history, _) in histories(caller, provider, &answer, &full_request()) {
                 let case = format!("{}: {} {how}", caller.origin(), answer.name);
                 let body = Bytes::from(next_request(caller.origin(), &history));
-                let peek = caller.read_facts(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
-                let lane =
-                    LaneSettings { model: &peek.model, max_payable_output: None, model_max_output: None, thinking_controls: None };
+                let peek =
+                    caller.read_facts(&target(), &body).unwrap_or_else(|e| panic!("{case}: {e}"));
+                let lane = LaneSettings {
+                    model: &peek.model,
+                    max_payable_output: None,
+                    model_max_output: None,
+                    thinking_controls: None,
+                };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);
                 // A translation into the same format drops the same content.

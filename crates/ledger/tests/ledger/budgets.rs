@@ -2,7 +2,8 @@
 
 use canon::Money;
 use ledger::{
-    OpenCalls, Budget, Clock as _, LedgerEntry, HoldRecord, MemoryDisk, OverBudget, BudgetPeriod, KeyBalance, TestClock, HoldTicket,
+    Budget, BudgetPeriod, Clock as _, HoldRecord, HoldTicket, KeyBalance, LedgerEntry, MemoryDisk,
+    OpenCalls, OverBudget, TestClock,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,7 +55,8 @@ fn book(at: i64) -> (Arc<TestClock>, Arc<OpenCalls>) {
 fn a_call_is_charged_in_the_period_in_which_it_was_admitted() {
     let (clock, book) = book(EVENING);
     let balance = KeyBalance::new("k", None, Money::ZERO);
-    let budget = Budget::new(Money::from_nanos(100), BudgetPeriod::Day, Money::from_nanos(20), clock.now());
+    let budget =
+        Budget::new(Money::from_nanos(100), BudgetPeriod::Day, Money::from_nanos(20), clock.now());
     let (all, least) = (Money::from_nanos(60), Money::from_nanos(60));
     let from = (&book, &balance, &*budget);
     let over_midnight = hold(from, clock.now(), 1, all, least).unwrap();
@@ -78,10 +80,18 @@ fn the_smaller_of_balance_and_budget_decides_and_no_reservation_stays() {
     let balance = KeyBalance::new("k", None, Money::ZERO);
     let budget = Budget::new(Money::from_nanos(40), BudgetPeriod::Month, Money::ZERO, clock.now());
     let money = || budget.status(clock.now()).money;
-    let lowered =
-        hold((&book, &balance, &budget), clock.now(), 1, Money::from_nanos(60), Money::from_nanos(10))
-            .unwrap();
-    assert_eq!((lowered.amount(), balance.status().held), (Money::from_nanos(40), Money::from_nanos(40)));
+    let lowered = hold(
+        (&book, &balance, &budget),
+        clock.now(),
+        1,
+        Money::from_nanos(60),
+        Money::from_nanos(10),
+    )
+    .unwrap();
+    assert_eq!(
+        (lowered.amount(), balance.status().held),
+        (Money::from_nanos(40), Money::from_nanos(40))
+    );
     assert!(budget.reserve(clock.now(), Money::from_nanos(60), Money::from_nanos(10)).is_err());
     drop(lowered);
     assert_eq!((balance.status().held, money().held), (Money::ZERO, Money::ZERO));
@@ -104,7 +114,8 @@ fn concurrent_calls_never_exceed_a_budget() {
     const CALLERS: u32 = 16;
     let (clock, book) = book(EVENING);
     let balance = KeyBalance::new("k", None, Money::ZERO);
-    let budget = Budget::new(Money::from_nanos(1_000), BudgetPeriod::Week, Money::ZERO, clock.now());
+    let budget =
+        Budget::new(Money::from_nanos(1_000), BudgetPeriod::Week, Money::ZERO, clock.now());
     let admitted = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {

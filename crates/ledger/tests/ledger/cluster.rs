@@ -2,8 +2,8 @@
 
 use canon::{Money, Usage};
 use ledger::{
-    OpenCalls, Disk, LedgerEntry, HoldRecord, LeaseToken, LeaseUse, MemoryDisk, Micros, CallOutcome, CallProgress, KeyBalance,
-    HoldRefusal, LeaseClient, TestClock, HoldTicket,
+    CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, Micros, OpenCalls, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use canon::{Money, Usage};
 use ledger::{
-    OpenCalls, Disk, HoldError, MemoryDisk, CallOutcome, CallProgress, KeyBalance, HoldRefusal, LeaseClient, TestClock, HoldTicket,
+    CallOutcome, CallProgress, Disk, HoldError, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
+    MemoryDisk, OpenCalls, TestClock,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -173,7 +174,11 @@ fn recovery_without_faults_finds_the_charged_amounts() {
         .collect();
     assert_eq!(
         costs,
-        [("r1", 30, CallOutcome::Done), ("r2", 40, CallOutcome::Recovered), ("r3", 0, CallOutcome::Recovered)]
+        [
+            ("r1", 30, CallOutcome::Done),
+            ("r2", 40, CallOutcome::Recovered),
+            ("r3", 0, CallOutcome::Recovered)
+        ]
     );
     assert_eq!((opened.found.interrupted, opened.found.torn, opened.segments.len()), (2, 0, 1));
 }
@@ -185,8 +190,12 @@ fn the_operator_absorbs_cost_beyond_the_hold() {
     let node =
         TestNode::open(&clock, Arc::new(MemoryDisk::default()), &MemoryStore::new(&[Some(100)]));
     let balance = KeyBalance::new("k0", cap, Money::ZERO);
-    let holding =
-        node.client.hold(&balance, Arc::new(held("r1", "k0")), Money::from_nanos(100), Money::from_nanos(1));
+    let holding = node.client.hold(
+        &balance,
+        Arc::new(held("r1", "k0")),
+        Money::from_nanos(100),
+        Money::from_nanos(1),
+    );
     run(holding).unwrap().settle(entry("r1", "k0", 130));
     let settled = node.book.find_unposted("r1").unwrap();
     assert_eq!((settled.cost.as_nanos(), settled.absorbed.as_nanos()), (100, 30));

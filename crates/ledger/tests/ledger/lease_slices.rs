@@ -1,7 +1,7 @@
 //! Division of a cap into leases: nearly all of it can be spent, on any nodes.
 
 use canon::Money;
-use ledger::{LeaseRequest, Node, HoldRefusal, lease_slice};
+use ledger::{HoldRefusal, LeaseRequest, Node, lease_slice};
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, entry, held, run};
@@ -41,7 +41,10 @@ fn slices_shrink_with_the_money_left() {
     let cut =
         |left, wanted| lease_slice(&ahead, Money::from_nanos(left), 2, wanted).map(Money::as_nanos);
     assert_eq!([cut(1_000, false), cut(1_000, true), cut(99, false)], [Some(250), None, None]);
-    assert_eq!(lease_slice(&ask(10, 0), Money::from_nanos(1_000), 3, false), Some(Money::from_nanos(10)));
+    assert_eq!(
+        lease_slice(&ask(10, 0), Money::from_nanos(1_000), 3, false),
+        Some(Money::from_nanos(10))
+    );
 }
 
 /// Sends calls to random nodes until one is refused. Returns the used part of the cap in

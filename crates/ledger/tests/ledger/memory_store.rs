@@ -3,9 +3,9 @@
 
 use canon::Money;
 use ledger::{
-    ALIVE_WINDOW, LeaseStoreError, ClosedCounts, LedgerEntry, HeartbeatReply, HeartbeatReport, KeyStatus,
-    LEASE_DURATION, LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseToken,
-    Micros, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
+    ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
+    LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseStoreError,
+    LeaseToken, LedgerEntry, Micros, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -309,13 +309,12 @@ impl MemoryStore {
             .holds
             .values()
             .filter(|(node, call)| {
-                self.nodes
-                    .get(node)
-                    .is_none_or(|(_, seen)| *seen < self.now - LEASE_DURATION.get() - LEASE_GRACE.get())
-                    && !self
-                        .leases
-                        .iter()
-                        .any(|(token, row)| call.held.lease == Some(*token) && !row.closed)
+                self.nodes.get(node).is_none_or(|(_, seen)| {
+                    *seen < self.now - LEASE_DURATION.get() - LEASE_GRACE.get()
+                }) && !self
+                    .leases
+                    .iter()
+                    .any(|(token, row)| call.held.lease == Some(*token) && !row.closed)
             })
             .map(|(_, call)| call.clone())
             .collect();
@@ -475,7 +474,11 @@ impl LeaseStore for StoreLine {
         }
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
+    async fn key_status(
+        &self,
+        key_id: &str,
+        node: &Node,
+    ) -> Result<Option<KeyStatus>, LeaseStoreError> {
         let store = self.store.lock();
         let held =
             store.holds.values().filter(|(id, call)| *id != node.id && call.held.key_id == key_id);

@@ -1,20 +1,22 @@
-//! `portunus check`: is this configuration good?
+//! `portunus check`: validates the configuration.
 
 use serde_json::json;
 use std::process::ExitCode;
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 
 pub(super) fn check(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     if common.json {
-        print_line(&json!({
-            "ok": true,
-            "models": config.catalog.len(),
-            "providers": config.providers.iter().map(|p| &p.name).collect::<Vec<_>>(),
-            "warnings": config.warnings,
-        })
-        .to_string());
+        print_line(
+            &json!({
+                "ok": true,
+                "models": config.catalog.len(),
+                "providers": config.providers.iter().map(|p| &p.name).collect::<Vec<_>>(),
+                "warnings": config.warnings,
+            })
+            .to_string(),
+        );
         return Ok(ExitCode::SUCCESS);
     }
     for warning in &config.warnings {

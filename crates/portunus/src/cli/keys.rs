@@ -1,153 +1,154 @@
-//! `portunus keys`: make, list, change, revoke and rotate API keys. A running gateway learns within a
-//! second.
+//! `portunus keys`: create, list, change, revoke and rotate API keys. A running gateway applies
+//! changes within a second.
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
-use ledger::{Clock, BudgetPeriod, SystemClock};
+use ledger::{BudgetPeriod, Clock, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::{AccountTerms, BudgetTerms, KeyScope, RateLimits, KeyOwner, AccountRole, Store};
+use store::{AccountRole, AccountTerms, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
 use tokio_util::task::TaskTracker;
 
-use super::{CommonArgs, print_line};
-use admin::{AccountAdmin, Actor, KeyChange, KeyDraft, ReadVersion, IssuedKey};
+use super::common::{CommonArgs, print_line};
+use admin::{AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion};
 
-use crate::app::{open_store, owner_or_create, key_pepper};
-use access::keys::{KeyCache, key_json, budget_json, key_state};
+use crate::app::{key_pepper, open_store, owner_or_create};
+use access::keys::{KeyCache, budget_json, key_json, key_state};
 use access::limits::SharedLimits;
 use config::IpRange;
 use config::parse_duration;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
-    /// Make a key; its value is shown once
+    /// Create a key; its value is shown once
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Create {
-        /// What it is for
+        /// Name of the key
         #[arg(long)]
         name: String,
-        /// `call` for models, or `admin` for /api/admin and /metrics; an admin key makes no calls
-        #[arg(long, value_name = "SCOPE", default_value = "call", value_parser = scope)]
+        /// `call` for models, or `admin` for /api/admin and /metrics; an admin key cannot make
+        /// calls
+        #[arg(long, value_name = "SCOPE", default_value = "call", value_parser = parse_scope)]
         scope: KeyScope,
-        /// Without a spending cap
+        /// No spending cap
         #[arg(long)]
         unlimited: bool,
-        /// The most it may spend, in USD; a key for calls needs this or --unlimited
+        /// Spending cap in USD; a key for calls needs this or --unlimited
         #[arg(long, value_name = "USD")]
         cap: Option<canon::Money>,
-        /// Only these models
+        /// Allow only these models
         #[arg(long, value_delimiter = ',', value_name = "A,B")]
         models: Vec<String>,
-        /// How long it lives, such as 30d; an admin key lives 30d if not given
+        /// Lifetime, such as 30d; the default is unlimited, or 30d for an admin key
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
-        /// The account or team it belongs to; the owner's, if not given
+        /// Account or team that owns the key; the default is the gateway's owner
         #[arg(long, value_name = "NAME")]
         account: Option<String>,
         #[command(flatten)]
         terms: KeyLimitArgs,
     },
-    /// Change what a key may do; what is not named stays as it is
+    /// Change a key; options that are not given stay unchanged
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Set {
-        /// The key's id
+        /// Id of the key
         id: String,
-        /// What it is for
+        /// Name of the key
         #[arg(long)]
         name: Option<String>,
-        /// Without a spending cap
+        /// No spending cap
         #[arg(long)]
         unlimited: bool,
-        /// The most it may spend, in USD
+        /// Spending cap in USD
         #[arg(long, value_name = "USD")]
         cap: Option<canon::Money>,
-        /// Only these models, or `all`
+        /// Allow only these models, or `all`
         #[arg(long, value_delimiter = ',', value_name = "A,B")]
         models: Vec<String>,
-        /// How long it lives from now, such as 30d, or `never`
+        /// Lifetime from now, such as 30d, or `never`
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
         #[command(flatten)]
         terms: KeyLimitArgs,
     },
-    /// Show or change what all keys of an account or a team together may do
+    /// Show or change the shared limits of all keys of an account or team
     #[command(group(ArgGroup::new("money").args(["unlimited", "cap"])))]
     Account {
-        /// The name of the account or team; without one, all are shown
+        /// Name of the account or team; without it, all are listed
         name: Option<String>,
-        /// Without a spending cap
+        /// No spending cap
         #[arg(long)]
         unlimited: bool,
-        /// The most they may spend, in USD
+        /// Spending cap in USD
         #[arg(long, value_name = "USD")]
         cap: Option<canon::Money>,
-        /// The most they may spend in every day, week or month (UTC), or `none`
-        #[arg(long, value_name = "USD/day", value_parser = budget)]
+        /// Spending limit per day, week or month (UTC), or `none`
+        #[arg(long, value_name = "USD/day", value_parser = parse_budget)]
         budget: Option<BudgetArg>,
         #[command(flatten)]
         pace: RateLimitArgs,
     },
     /// List all keys
     List,
-    /// End a key at once
+    /// Revoke a key at once
     Revoke {
-        /// The key's id
+        /// Id of the key
         id: String,
     },
-    /// Give a key a new value; the old one works on for a while
+    /// Replace the value of a key; the old value works on for a while
     Rotate {
-        /// The key's id
+        /// Id of the key
         id: String,
-        /// How long the old value works on
+        /// Time the old value works on
         #[arg(long, value_name = "TIME", default_value = "24h")]
         overlap: String,
     },
 }
 
-/// How fast, each with `none` for no limit.
+/// Rate limits; `none` removes one.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct RateLimitArgs {
     /// Requests per minute, or `none`
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     rpm: Option<LimitArg>,
     /// Tokens per minute, or `none`
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     tpm: Option<LimitArg>,
-    /// Calls at the same time, or `none`
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Concurrent calls, or `none`
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
     concurrency: Option<LimitArg>,
 }
 
-/// What a key may do besides spending in all.
+/// Limits of a key besides its spending cap.
 #[derive(Clone, Debug, Args)]
 pub(super) struct KeyLimitArgs {
     #[command(flatten)]
     pace: RateLimitArgs,
-    /// Only from these addresses and networks, such as 10.0.0.0/8, or `none` for anywhere
-    #[arg(long, value_delimiter = ',', value_name = "A,B", value_parser = place)]
+    /// Allow only these addresses and networks, such as 10.0.0.0/8, or `none` for all
+    #[arg(long, value_delimiter = ',', value_name = "A,B", value_parser = parse_network)]
     ips: Vec<String>,
-    /// The most it may spend in every day, week or month (UTC), or `none`
-    #[arg(long, value_name = "USD/day", value_parser = budget)]
+    /// Spending limit per day, week or month (UTC), or `none`
+    #[arg(long, value_name = "USD/day", value_parser = parse_budget)]
     budget: Option<BudgetArg>,
 }
 
-/// A limit, or none.
+/// A limit, or `none`.
 #[derive(Clone, Copy, Debug)]
 struct LimitArg(Option<u32>);
 
-/// A budget, or none.
+/// A budget, or `none`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BudgetArg(Option<BudgetTerms>);
 
 const NONE_WORD: &str = "none";
 const ADMIN_KEY_CANNOT_SPEND: &str = "an admin key cannot spend: leave out --cap and --unlimited";
 
-fn scope(text: &str) -> Result<KeyScope, String> {
+fn parse_scope(text: &str) -> Result<KeyScope, String> {
     KeyScope::by_word(text).ok_or_else(|| "write `call` or `admin`".to_owned())
 }
 
-fn limit(text: &str) -> Result<LimitArg, String> {
+fn parse_limit(text: &str) -> Result<LimitArg, String> {
     match text.parse() {
         _ if text == NONE_WORD => Ok(LimitArg(None)),
         Ok(number) if number > 0 => Ok(LimitArg(Some(number))),
@@ -155,36 +156,36 @@ fn limit(text: &str) -> Result<LimitArg, String> {
     }
 }
 
-fn place(text: &str) -> Result<String, String> {
+fn parse_network(text: &str) -> Result<String, String> {
     if text != NONE_WORD {
         IpRange::parse(text)?;
     }
     Ok(text.trim().to_owned())
 }
 
-fn budget(text: &str) -> Result<BudgetArg, String> {
+fn parse_budget(text: &str) -> Result<BudgetArg, String> {
     if text == NONE_WORD {
         return Ok(BudgetArg(None));
     }
     let wrong =
         || "write an amount and a period, such as 5.00/day, 20/week or 100/month".to_owned();
-    let (most, period) = text.split_once('/').ok_or_else(wrong)?;
-    let most: canon::Money = most.parse().map_err(|_| wrong())?;
+    let (amount, period) = text.split_once('/').ok_or_else(wrong)?;
+    let amount: canon::Money = amount.parse().map_err(|_| wrong())?;
     let period = BudgetPeriod::by_word(period).ok_or_else(wrong)?;
-    if most.is_negative() {
+    if amount.is_negative() {
         return Err("must not be below zero".to_owned());
     }
-    Ok(BudgetArg(Some(BudgetTerms { limit: most, period })))
+    Ok(BudgetArg(Some(BudgetTerms { limit: amount, period })))
 }
 
 impl RateLimitArgs {
-    /// Changes what is named.
+    /// Changes the limits that were given.
     fn apply(self, limits: &mut RateLimits) {
         let Self { rpm, tpm, concurrency } = self;
-        for (wanted, own) in
+        for (given, own) in
             [(rpm, &mut limits.rpm), (tpm, &mut limits.tpm), (concurrency, &mut limits.concurrency)]
         {
-            if let Some(LimitArg(limit)) = wanted {
+            if let Some(LimitArg(limit)) = given {
                 *own = limit;
             }
         }
@@ -192,7 +193,8 @@ impl RateLimitArgs {
 }
 
 pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Result<ExitCode> {
-    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command {
+    if let KeysCommand::Create { scope: KeyScope::Call, unlimited: false, cap: None, .. } = command
+    {
         let say = "a key for calls needs --cap <USD> or --unlimited";
         let wrong = super::CliArguments::command().error(ErrorKind::MissingRequiredArgument, say);
         let _ = wrong.print();
@@ -212,13 +214,19 @@ pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Re
     let outcome = run_command(common, &admin, command).await;
     admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
-        // Running gateways hear of it at once instead of within a second.
-        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?.publish_key_change().await;
+        // Announces the change, so that running gateways apply it at once.
+        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?
+            .publish_key_change()
+            .await;
     }
     outcome
 }
 
-async fn run_command(common: &CommonArgs, admin: &AccountAdmin, command: KeysCommand) -> anyhow::Result<ExitCode> {
+async fn run_command(
+    common: &CommonArgs,
+    admin: &AccountAdmin,
+    command: KeysCommand,
+) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Create { name, scope, unlimited, cap, models, expires, account, terms } => {
             require_not_negative(cap)?;
@@ -292,12 +300,15 @@ async fn set_key(
     if common.json {
         print_line(&key_json(&record, SystemClock.now()).to_string());
     } else {
-        print_line(&format!("The key {} is changed; running gateways know within seconds.", record.id));
+        print_line(&format!(
+            "The key {} is changed; running gateways apply it within seconds.",
+            record.id
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be changed of an account.
+/// Change of an account's limits.
 struct AccountChange {
     unlimited: bool,
     cap: Option<canon::Money>,
@@ -327,7 +338,7 @@ async fn account(
     let accounts = match name {
         Some(name) => vec![find_account(store, name).await?],
         None if change.is_none() => store.owners().await?,
-        None => anyhow::bail!("name the account that is to be changed"),
+        None => anyhow::bail!("name the account to be changed"),
     };
     let (all_limits, all_terms) = (store.account_limits().await?, store.account_terms().await?);
     for account in accounts {
@@ -368,26 +379,27 @@ fn show_account(
     let RateLimits { rpm, tpm, concurrency } = limits;
     let AccountTerms { cap, budget } = terms;
     if common.json {
-        let told = json!({
+        let object = json!({
             "account": name,
             "cap_usd": cap.map(|cap| cap.to_string()),
             "spent_usd": spent.to_string(),
             "budget": budget.map(budget_json),
             "limits": { "rpm": rpm, "tpm": tpm, "concurrency": concurrency },
         });
-        return print_line(&told.to_string());
+        return print_line(&object.to_string());
     }
-    let told = |limit: Option<u32>| limit.map_or(NONE_WORD.to_owned(), |limit| limit.to_string());
+    let limit_text =
+        |limit: Option<u32>| limit.map_or(NONE_WORD.to_owned(), |limit| limit.to_string());
     let cap = cap.map_or_else(|| "without a cap".to_owned(), |cap| format!("of {cap} USD"));
-    let budget = budget.map_or_else(String::new, |BudgetTerms { limit: most, period }| {
-        format!(", {most} USD per {}", period.word())
+    let budget = budget.map_or_else(String::new, |BudgetTerms { limit: amount, period }| {
+        format!(", {amount} USD per {}", period.word())
     });
     print_line(&format!(
         "{name}: {spent} USD spent {cap}{budget}, {} requests per minute, {} tokens per minute, {} \
          calls at once",
-        told(rpm),
-        told(tpm),
-        told(concurrency)
+        limit_text(rpm),
+        limit_text(tpm),
+        limit_text(concurrency)
     ));
 }
 
@@ -403,7 +415,7 @@ fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The time that long from now.
+/// Returns the time that is this far from now.
 fn time_from_now(text: &str) -> anyhow::Result<i64> {
     let time = parse_duration(text).map_err(|why| anyhow::anyhow!(why))?;
     Ok(SystemClock.now().saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
@@ -425,7 +437,8 @@ async fn create(
     if draft.scope == KeyScope::Admin {
         require_administrator(&account)?;
     }
-    let IssuedKey { record, secret: text } = admin.create_key(&Actor::Operator, &account, draft).await?;
+    let IssuedKey { record, secret: text } =
+        admin.create_key(&Actor::Operator, &account, draft).await?;
     if common.json {
         let mut shown = key_json(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
@@ -449,7 +462,7 @@ async fn create(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses an admin key for an account without the right to administrate.
+/// Refuses an admin key for an account that does not administrate.
 fn require_administrator(owner: &KeyOwner) -> anyhow::Result<()> {
     let may = match owner {
         KeyOwner::Person(account) => match account.role {
@@ -471,7 +484,9 @@ async fn list(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if keys.is_empty() {
-        print_line("There are no keys. Make one with: portunus keys create --name NAME --unlimited");
+        print_line(
+            "There are no keys. Create one with: portunus keys create --name NAME --unlimited",
+        );
     } else {
         print_line(&format!(
             "{:12}  {:8}  {:5}  {:>14}  {:>14}  name",

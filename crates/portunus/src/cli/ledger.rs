@@ -1,4 +1,4 @@
-//! `portunus ledger`: prove that the books balance, or export them.
+//! `portunus ledger`: verifies or exports the ledger.
 
 use clap::{Args, Subcommand, ValueEnum};
 use console::csv_line;
@@ -12,51 +12,51 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use store::{EntryFilter, InvariantCheck, Store};
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 use crate::app::open_store;
-use api::write_entry;
+use api::export_json;
 
 const EXPORT_PAGE_ROWS: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
-    /// Prove the eight laws of the ledger; exit 0 only if all hold
+    /// Check the eight invariants of the ledger; exit 0 only if all hold
     Verify,
-    /// Write settled calls, oldest first
+    /// Export settled calls, oldest first
     Export(ExportArgs),
 }
 
-/// What to export; all of it, if nothing is said.
+/// Selection of calls to export; everything by default.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// As lines of JSON, or as a table
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: ExportFormat,
-    /// Calls that ended then or later: 2026-11-01 or 2026-11-01T08:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Only calls that ended at or after this time: 2026-11-01 or 2026-11-01T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<Micros>,
-    /// Calls that ended before then
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Only calls that ended before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     to: Option<Micros>,
-    /// Calls of the key with this id
+    /// Only calls of the key with this id
     #[arg(long, value_name = "ID")]
     key: Option<String>,
-    /// Calls for this model
+    /// Only calls of this model
     #[arg(long)]
     model: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum ExportFormat {
-    /// One line of JSON per call
+    /// One JSON object per line
     #[default]
     Json,
-    /// One row per call, under a row of names
+    /// CSV with a header row
     Csv,
 }
 
-/// A day, which begins in UTC, or an instant.
-fn time(text: &str) -> Result<Micros, String> {
+/// Parses an instant, or a date, which starts at midnight UTC.
+fn parse_time(text: &str) -> Result<Micros, String> {
     let instant = match text.parse::<Timestamp>() {
         Ok(instant) => Ok(instant),
         Err(why) => match text.parse::<Date>() {
@@ -72,7 +72,7 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     let store = open_store(&config).await?;
     let outcome = match command {
         LedgerCommand::Verify => verify(common, &store).await,
-        LedgerCommand::Export(wanted) => export(&store, wanted).await,
+        LedgerCommand::Export(args) => export(&store, args).await,
     };
     store.close().await;
     outcome
@@ -93,10 +93,12 @@ async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> 
             })
             .collect();
         let broken: Vec<&String> = proofs.iter().flat_map(|proof| &proof.violations).collect();
-        print_line(&json!({
-            "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
-        })
-        .to_string());
+        print_line(
+            &json!({
+                "ok": holds, "keys": keys, "calls": calls, "broken": broken, "laws": laws,
+            })
+            .to_string(),
+        );
     } else {
         for InvariantCheck { law, name, statement: says, violations: broken } in &proofs {
             let result = if broken.is_empty() { "holds" } else { "BROKEN" };
@@ -111,19 +113,19 @@ async fn verify(common: &CommonArgs, store: &Store) -> anyhow::Result<ExitCode> 
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Page by page: however long the ledger is, one page is in memory.
-async fn export(store: &Store, wanted: ExportArgs) -> anyhow::Result<ExitCode> {
-    let ExportArgs { format, from, to, key, model } = wanted;
+/// Exports page by page, so that only one page is in memory.
+async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
+    let ExportArgs { format, from, to, key, model } = args;
     let filter =
         EntryFilter { key_id: key, model, since: from, until: to, ..EntryFilter::default() };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {
-        line = csv_line(csv_cells(&write_entry(&LedgerEntry::default())).map(|(name, _)| name));
+        line = csv_line(csv_cells(&export_json(&LedgerEntry::default())).map(|(name, _)| name));
     }
     loop {
-        // A closed pipe is no reason to fail.
+        // A closed pipe is not an error.
         if out.write_all(line.as_bytes()).is_err() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -132,11 +134,13 @@ async fn export(store: &Store, wanted: ExportArgs) -> anyhow::Result<ExitCode> {
         let Some(last) = entries.last() else { break };
         after = Some((last.ended, last.request_id.clone()));
         for entry in &entries {
-            let told = write_entry(entry);
+            let entry_json = export_json(entry);
             match format {
-                // Writing to a text cannot fail.
-                ExportFormat::Json => drop(writeln!(line, "{told}")),
-                ExportFormat::Csv => line.push_str(&csv_line(csv_cells(&told).map(|(_, value)| value))),
+                // Writing to a `String` cannot fail.
+                ExportFormat::Json => drop(writeln!(line, "{entry_json}")),
+                ExportFormat::Csv => {
+                    line.push_str(&csv_line(csv_cells(&entry_json).map(|(_, value)| value)))
+                }
             }
         }
     }
@@ -144,10 +148,11 @@ async fn export(store: &Store, wanted: ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The facts of a call side by side: those within another are named after it, lists are JSON.
-fn csv_cells(told: &Value) -> impl Iterator<Item = (String, String)> {
+/// Flattens the JSON of a call into columns. Nested fields get the name of their parent as prefix;
+/// lists stay JSON.
+fn csv_cells(entry_json: &Value) -> impl Iterator<Item = (String, String)> {
     let mut cells = Vec::new();
-    let facts = told.as_object().into_iter().flatten();
+    let facts = entry_json.as_object().into_iter().flatten();
     for (name, value) in facts {
         match value {
             Value::Object(parts) => {
@@ -179,18 +184,18 @@ mod tests {
 
     #[test]
     fn times_are_days_or_instants() {
-        assert_eq!(time("1970-01-02"), Ok(86_400_000_000));
-        assert_eq!(time("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
-        assert_eq!(time("1970-01-01T01:00:00+01:00"), Ok(0));
-        assert!(time("yesterday").is_err());
+        assert_eq!(parse_time("1970-01-02"), Ok(86_400_000_000));
+        assert_eq!(parse_time("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
+        assert_eq!(parse_time("1970-01-01T01:00:00+01:00"), Ok(0));
+        assert!(parse_time("yesterday").is_err());
     }
 
     #[test]
-    fn a_row_keeps_what_could_be_taken_for_its_own_marks() {
-        let told = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
-        let names = csv_line(csv_cells(&told).map(|(name, _)| name));
+    fn csv_cells_are_quoted() {
+        let entry_json = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
+        let names = csv_line(csv_cells(&entry_json).map(|(name, _)| name));
         assert_eq!(names, "a,b_c,b_d,e\r\n");
-        let values = csv_line(csv_cells(&told).map(|(_, value)| value));
+        let values = csv_line(csv_cells(&entry_json).map(|(_, value)| value));
         assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
     }
 }

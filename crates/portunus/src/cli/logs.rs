@@ -1,5 +1,5 @@
-//! Logs on standard error: one event is one line, whatever the texts in it hold. A text from outside
-//! cannot pass for a line of its own.
+//! Logs on standard error, one line per event. Control characters are escaped, so that text from
+//! outside cannot forge a log line.
 
 use std::io::{self, IsTerminal as _, Write};
 use tracing::level_filters::LevelFilter;
@@ -7,12 +7,14 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
-/// Starts the logs as the environment says: `PORTUNUS_LOG`, `PORTUNUS_LOG_FORMAT`.
+/// Starts logging as configured by `PORTUNUS_LOG` and `PORTUNUS_LOG_FORMAT`.
 pub(super) fn start() {
-    let wanted = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
-    let filter: Targets = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let logs =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(LineEscaper(io::stderr));
+    let configured = std::env::var("PORTUNUS_LOG").ok().and_then(|text| text.parse().ok());
+    let filter: Targets =
+        configured.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let logs = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_writer(LineEscaper(io::stderr));
     if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
         logs.json().flatten_event(true).finish().with(filter).init();
     } else {
@@ -21,7 +23,7 @@ pub(super) fn start() {
     }
 }
 
-/// Writes every event as one line. Events come whole, in one write each.
+/// Escapes control characters of each event. The formatter writes an event in a single call.
 struct LineEscaper<M>(M);
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for LineEscaper<M> {
@@ -57,12 +59,13 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-/// Whether a terminal or a reader of lines would take it for more than a letter.
+/// Returns true for bytes that a terminal or a line-based reader would interpret.
 const fn is_control_byte(byte: u8) -> bool {
     byte < b' ' && byte != b'\t'
 }
 
-/// Whether a colour begins here, of which the formatter has its own and which harms nobody.
+/// Returns true if a colour sequence starts here. The formatter writes them itself, and they are
+/// harmless.
 fn starts_colour_code(text: &[u8]) -> bool {
     let Some(numbers) = text.strip_prefix(b"\x1b[") else { return false };
     let end = numbers.iter().find(|byte| !byte.is_ascii_digit() && **byte != b';');
@@ -89,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
-        let kept = SharedBuffer::default();
-        let own = kept.clone();
+    fn each_event_is_one_line() {
+        let buffer = SharedBuffer::default();
+        let own = buffer.clone();
         let logs = tracing_subscriber::fmt().with_writer(LineEscaper(move || own.clone()));
         let logs = logs.without_time().with_ansi(false).with_target(false).finish();
         tracing::subscriber::with_default(logs, || {
@@ -99,7 +102,7 @@ mod tests {
             tracing::warn!(lane = %forged, "lane cannot serve: {forged}");
             tracing::info!("a plain word:\tgrößer");
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text:?}");
         assert!(lines[0].contains("gone\\n2026-11-15") && !text.contains("\u{1b}[2J"), "{text:?}");

@@ -1,6 +1,7 @@
-//! The command line. Exit codes: 0 good, 1 failed, 2 used wrongly.
+//! The command line. Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 mod check;
+mod common;
 mod import;
 mod keys;
 mod ledger;
@@ -10,13 +11,14 @@ mod serve;
 mod simulate;
 mod users;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use config::{Config, LoadOptions, parse_duration};
+use common::{CommonArgs, print_line};
+use config::parse_duration;
 
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
@@ -24,87 +26,63 @@ use config::{Config, LoadOptions, parse_duration};
 struct CliArguments {
     #[command(flatten)]
     common: CommonArgs,
-    /// Where to listen, when no command is given
+    /// Address to listen on if no command is given
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     #[command(subcommand)]
     command: Option<CliCommand>,
 }
 
-/// What every command takes.
-#[derive(Clone, Debug, Args)]
-struct CommonArgs {
-    /// The configuration file
-    #[arg(long, global = true, value_name = "FILE", env = "PORTUNUS_CONFIG")]
-    config: Option<PathBuf>,
-    /// The folder everything is kept in
-    #[arg(long, global = true, value_name = "DIR", default_value = "data", env = "PORTUNUS_DATA")]
-    data: PathBuf,
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
-}
-
-impl CommonArgs {
-    fn given(&self, listen: Option<String>) -> LoadOptions {
-        LoadOptions { file: self.config.clone(), listen_address: listen, data_folder: self.data.clone() }
-    }
-
-    fn load(&self) -> anyhow::Result<Config> {
-        Ok(Config::load(&self.given(None))?)
-    }
-}
-
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Serve the gateway (the default)
     Serve {
-        /// Where to listen
+        /// Address to listen on
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
     },
     /// Check a configuration without serving it
     Check,
-    /// Make, list, revoke and rotate API keys
+    /// Create, list, change, revoke and rotate API keys
     #[command(subcommand)]
     Keys(keys::KeysCommand),
-    /// Make, list and lock accounts, and hand out links to get into them
+    /// Create, list and lock accounts, and issue sign-in links
     #[command(subcommand)]
     Users(users::UsersCommand),
     /// List the models this gateway serves
     Models,
-    /// Prove the ledger, or export it
+    /// Verify or export the ledger
     #[command(subcommand)]
     Ledger(ledger::LedgerCommand),
-    /// Serve the demo models as a stand-alone provider, to point anything at
+    /// Serve the demo models as a stand-alone provider
     #[command(after_long_help = simulate::faults_help())]
     Simulate {
-        /// Where to listen
+        /// Address to listen on
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
         listen: String,
-        /// Answer every call from prepared bytes, for measuring what stands in front
+        /// Answer every call from prepared bytes, to benchmark the gateway in front
         #[arg(long, conflicts_with = "faults")]
         canned: bool,
-        /// Pause so long before each piece of a stream
+        /// Delay before each piece of a stream
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         pace: Option<Duration>,
-        /// Fail as the rules in this file say; --help lists the faults
+        /// Fail according to the rules in this file; --help lists the faults
         #[arg(long, value_name = "FILE")]
         faults: Option<PathBuf>,
     },
-    /// Turn the configuration of another gateway into one for this one
+    /// Convert the configuration of another gateway
     #[command(subcommand)]
     Import(import::ImportCommand),
-    /// Bring the database up to date and stop
+    /// Migrate the database and exit
     Migrate,
 }
 
-/// Runs the command the arguments name.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments = match CliArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(e) => {
-            // Help and version are no errors; clap prints each where it belongs.
+            // Help and version are not errors. clap prints each to the right stream.
             let _ = e.print();
             return ExitCode::from(u8::from(e.use_stderr()) * 2);
         }
@@ -143,11 +121,6 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// One line for the user. A closed pipe is no reason to fail.
-fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn exit_with_error(why: &str) -> ExitCode {

@@ -1,9 +1,9 @@
-//! `portunus models`: what this gateway serves.
+//! `portunus models`: lists the models of this gateway.
 
 use catalog::ModelListing;
 use std::process::ExitCode;
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 
 pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
@@ -14,7 +14,10 @@ pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let width = config.catalog.iter().map(|model| model.id.chars().count()).max().unwrap_or(5);
-    print_line(&format!("{:width$}  {:9}  {:>10}  {:>10}  lanes", "model", "kind", "in $/M", "out $/M"));
+    print_line(&format!(
+        "{:width$}  {:9}  {:>10}  {:>10}  lanes",
+        "model", "kind", "in $/M", "out $/M"
+    ));
     for model in config.catalog.iter() {
         let lanes: Vec<String> = model.lanes.iter().map(catalog::Lane::name).collect();
         print_line(&format!(

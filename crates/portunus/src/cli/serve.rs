@@ -6,26 +6,28 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 use crate::app::{App, FirstStart};
 use config::Config;
 
 pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow::Result<ExitCode> {
-    let given = common.given(listen);
-    let mut config = Config::load(&given)?;
-    let asked = config.listen_address;
-    let listener = TcpListener::bind(asked).await.map_err(|e| match e.kind() {
+    let options = common.load_options(listen);
+    let mut config = Config::load(&options)?;
+    let address = config.listen_address;
+    let listener = TcpListener::bind(address).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
             "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
-            asked.port(),
-            asked.ip()
+            address.port(),
+            address.ip()
         ),
-        _ => anyhow::anyhow!("cannot listen on {asked}: {e}; choose another address with --listen"),
+        _ => {
+            anyhow::anyhow!("cannot listen on {address}: {e}; choose another address with --listen")
+        }
     })?;
-    // Port 0 asks the system for a free one, so the address is known only now.
+    // Port 0 lets the system choose, so the address is known only after binding.
     let bound = listener.local_addr()?;
-    if asked.port() == 0 {
-        config.public_url = config.public_url.replace(&asked.to_string(), &bound.to_string());
+    if address.port() == 0 {
+        config.public_url = config.public_url.replace(&address.to_string(), &bound.to_string());
     }
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -42,12 +44,15 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     if let Some(listener) = metrics {
         tokio::spawn(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
-    // Heard from here on: whoever has read the greeting may send a signal at once.
-    let terminate = signal(SignalKind::terminate()).context("signals cannot be heard")?;
-    let interrupt = signal(SignalKind::interrupt()).context("signals cannot be heard")?;
+    // Signal handlers are installed before the welcome text: a reader of it may send a signal at
+    // once.
+    let terminate =
+        signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
+    let interrupt =
+        signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
     tokio::spawn(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     print_welcome(&app, first.as_ref()).await?;
-    crate::run(app, listener, given).await;
+    crate::run(app, listener, options).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,14 +87,15 @@ async fn print_welcome(app: &App, first: Option<&FirstStart>) -> anyhow::Result<
     Ok(())
 }
 
-/// The first signal drains, the second one ends what runs, the third one asks nobody.
+/// Stops on signals. The first one drains, the second one ends running calls, the third one exits
+/// at once.
 async fn stop_on_signal(app: Arc<App>, mut terminate: Signal, mut interrupt: Signal) {
-    for order in 0.. {
+    for count in 0.. {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        match order {
+        match count {
             0 => {
                 tracing::info!("stopping: running calls may finish; a second signal ends them");
                 app.drain();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-use super::print_line;
+use super::common::print_line;
 
-/// What `simulate --help` says of faults.
+/// Returns the text about faults for `simulate --help`.
 pub(super) fn faults_help() -> String {
     let mut text = "Faults: any request can order one\n  \
         by the header `x-simulate-fault: NAME parameter=value …`,\n  \
@@ -43,7 +43,8 @@ pub(super) async fn simulate(
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| anyhow::anyhow!("{} cannot be read: {e}", path.display()))?;
-            demo::FaultRules::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
+            demo::FaultRules::parse(&text)
+                .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
         }
     };
     let listener = TcpListener::bind(listen).await.map_err(|e| {
@@ -54,7 +55,8 @@ pub(super) async fn simulate(
     print_line(&format!("a simulated provider speaks {} at http://{address}", formats.join(", ")));
     let pace = demo::StreamPace { pause: pace.unwrap_or_default() };
     let rules = Arc::new(rules);
-    let options = demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };
+    let options =
+        demo::SimulatorOptions { pace, canned, rules, ..demo::SimulatorOptions::default() };
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
     };

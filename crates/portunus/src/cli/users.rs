@@ -1,5 +1,5 @@
-//! `portunus users`: make, list and lock accounts, and hand out links to get into them. Works beside
-//! a running gateway, which learns of it with the next page it serves.
+//! `portunus users`: create, list and lock accounts, and issue links. It works beside a running
+//! gateway, which reads accounts with every page.
 
 use clap::Subcommand;
 use ledger::{Clock as _, SystemClock};
@@ -8,74 +8,74 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use store::{Account, AccountRole, Store};
 
-use super::{CommonArgs, print_line};
+use super::common::{CommonArgs, print_line};
 use crate::app::{open_store, owner_or_create};
 use config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UsersCommand {
-    /// Make an account; without a password a link to choose one is printed
+    /// Create an account; without a password, a link to choose one is printed
     Create {
-        /// The name to sign in with
+        /// Username to sign in with
         name: String,
-        /// The address to sign in with and to write to
+        /// E-mail address to sign in with and to write to
         #[arg(long, value_name = "ADDRESS")]
         email: Option<String>,
-        /// What it may do: owner, admin, member or viewer
-        #[arg(long, default_value = "member", value_parser = role)]
+        /// Role: owner, admin, member or viewer
+        #[arg(long, default_value = "member", value_parser = parse_role)]
         role: AccountRole,
-        /// Read its password from standard input
+        /// Read the password from standard input
         #[arg(long)]
         password_stdin: bool,
     },
-    /// Print a link with which somebody makes an account of their own
+    /// Print a link with which a person creates an account
     Invite {
-        /// The address the account will have
+        /// E-mail address of the account
         #[arg(long, value_name = "ADDRESS")]
         email: Option<String>,
-        /// What it may do: owner, admin, member or viewer
-        #[arg(long, default_value = "member", value_parser = role)]
+        /// Role: owner, admin, member or viewer
+        #[arg(long, default_value = "member", value_parser = parse_role)]
         role: AccountRole,
     },
     /// List all accounts
     List,
-    /// Print a link with which an account chooses another password; it works once, for half an hour
+    /// Print a link with which an account chooses a new password; it works once, for 30 minutes
     ResetPassword {
-        /// The account's name or address
+        /// Username or e-mail address of the account
         name: String,
     },
-    /// Lock an account out and end its sessions
+    /// Lock an account and end its sessions
     Disable {
-        /// The account's name or address
+        /// Username or e-mail address of the account
         name: String,
-        /// Revoke its keys for good; they stop in any case
+        /// Revoke its keys for good; without this, they are suspended
         #[arg(long)]
         keys: bool,
     },
-    /// Let a locked account in again
+    /// Unlock an account
     Enable {
-        /// The account's name or address
+        /// Username or e-mail address of the account
         name: String,
     },
 }
 
-fn role(word: &str) -> Result<AccountRole, String> {
+fn parse_role(word: &str) -> Result<AccountRole, String> {
     AccountRole::by_word(word).ok_or_else(|| "write owner, admin, member or viewer".to_owned())
 }
 
 pub(super) async fn run(common: &CommonArgs, command: UsersCommand) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     let store = open_store(&config).await?;
-    let desk = UserAdmin { common, config: &config, store: &store };
+    let users = UserAdmin { common, config: &config, store: &store };
     let outcome = match command {
         UsersCommand::Create { name, email, role, password_stdin } => {
-            desk.create(&name, email, role, password_stdin).await
+            users.create(&name, email, role, password_stdin).await
         }
-        UsersCommand::Invite { email, role } => desk.invite(email.as_deref(), role).await,
-        UsersCommand::List => desk.list().await,
-        UsersCommand::ResetPassword { name } => desk.reset_password(&name).await,
-        UsersCommand::Disable { name, keys } => desk.disable(&name, keys).await,
-        UsersCommand::Enable { name } => desk.enable(&name).await,
+        UsersCommand::Invite { email, role } => users.invite(email.as_deref(), role).await,
+        UsersCommand::List => users.list().await,
+        UsersCommand::ResetPassword { name } => users.reset_password(&name).await,
+        UsersCommand::Disable { name, keys } => users.disable(&name, keys).await,
+        UsersCommand::Enable { name } => users.enable(&name).await,
     };
     store.close().await;
     outcome.map(|()| ExitCode::SUCCESS)
@@ -88,7 +88,7 @@ struct UserAdmin<'a> {
 }
 
 impl UserAdmin<'_> {
-    /// A line for people, or an object for machines.
+    /// Prints a line for people, or an object with `--json`.
     fn print(&self, line: &str, object: &Value) {
         if self.common.json { print_line(&object.to_string()) } else { print_line(line) }
     }
@@ -126,7 +126,7 @@ impl UserAdmin<'_> {
             None
         };
         let now = SystemClock.now();
-        // Whoever comes first must not stand in the way of the one who owns the gateway.
+        // The owner must exist first: the first start creates it only while there is no account.
         owner_or_create(self.store, now).await?;
         let account = Account {
             id: uuid::Uuid::now_v7().to_string(),
@@ -141,7 +141,7 @@ impl UserAdmin<'_> {
         self.store.add_account(&account).await?;
         self.write_audit("account.create", &account.id, role.word()).await?;
         let mut object = account_json(&account);
-        let mut line = format!("The account {name} is made.");
+        let mut line = format!("The account {name} is created.");
         if account.password_hash.is_none() {
             let path = admin::reset_link(self.store, &account, now).await;
             let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
@@ -190,7 +190,7 @@ impl UserAdmin<'_> {
     async fn reset_password(&self, name: &str) -> anyhow::Result<()> {
         let account = self.find(name).await?;
         if account.disabled {
-            anyhow::bail!("the account `{name}` is locked; let it in again with: users enable");
+            anyhow::bail!("the account `{name}` is locked; unlock it with: users enable");
         }
         let path = admin::reset_link(self.store, &account, SystemClock.now()).await;
         let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
@@ -210,7 +210,7 @@ impl UserAdmin<'_> {
             other.role == AccountRole::Owner && !other.disabled && other.id != account.id
         };
         if account.role == AccountRole::Owner && !others.iter().any(owns) {
-            anyhow::bail!("`{name}` is the only owner; make another one first");
+            anyhow::bail!("`{name}` is the only owner; create another one first");
         }
         let now = SystemClock.now();
         self.store.set_disabled(&account.id, true, now).await?;
@@ -221,23 +221,23 @@ impl UserAdmin<'_> {
             }
         }
         self.write_audit("account.disable", &account.id, "").await?;
-        // Whoever made a key may have kept its value.
+        // The person who created a key may still have its value.
         let mut shared = self.store.keys_created_by(&account.id).await?;
         shared.retain(|key| key.account_id != account.id && key.revoked.is_none());
         let shared: Vec<&str> = shared.iter().map(|key| key.id.as_str()).collect();
         let mut line = format!(
-            "The account {} is locked out. {}",
+            "The account {} is locked. {}",
             account.username,
             if keys {
                 format!("{revoked} of its keys are revoked.")
             } else {
-                "Its keys stop for as long as it is; --keys revokes them for good.".to_owned()
+                "Its keys are suspended meanwhile; --keys revokes them for good.".to_owned()
             }
         );
         if !shared.is_empty() {
             let ids = shared.join(", ");
             line = format!(
-                "{line} Keys it made for others, such as its teams, stay: {ids}; end one with: \
+                "{line} Keys it created for others, such as its teams, stay: {ids}; end one with: \
                  keys revoke ID"
             );
         }
@@ -258,7 +258,8 @@ impl UserAdmin<'_> {
     }
 }
 
-/// The password on standard input: arguments are seen by everyone on the machine.
+/// Reads the password from standard input, because arguments are visible to every user of the
+/// machine.
 fn read_password() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().take(4_096).read_to_string(&mut text)?;

@@ -1,11 +1,17 @@
-//! Administration in JSON: who may, what changes, and that no change undoes another.
+//! Administration in JSON: rights, changes, and concurrent edits.
 
 use http::Method;
 use serde_json::{Value, json};
 use store::AccountRole;
-use testkit::{TestGateway, TestResponse};
+use testkit::{TestGateway, TestResponse, until};
 
-async fn ask(gateway: &TestGateway, method: Method, path: &str, body: Value, key: &str) -> TestResponse {
+async fn ask(
+    gateway: &TestGateway,
+    method: Method,
+    path: &str,
+    body: Value,
+    key: &str,
+) -> TestResponse {
     let ask = gateway.request(method, &format!("/api/admin{path}")).key(key);
     ask.header("content-type", "application/json").body(body.to_string()).send().await
 }
@@ -141,16 +147,9 @@ async fn accounts_settings_and_what_there_is_to_see() {
     let hello =
         json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
     assert_eq!(gateway.post("/v1/chat/completions", &hello).send().await.status, 200);
-    let mut calls = 0;
-    for _ in 0..100 {
-        let used = ask(&gateway, Method::GET, "/usage?days=1&step=hour", Value::Null, &admin).await;
-        calls = used.json()["total"]["calls"].as_i64().unwrap();
-        if calls == 1 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    assert_eq!(calls, 1);
+    gateway.wait_until_settled().await;
+    let used = ask(&gateway, Method::GET, "/usage?days=1&step=hour", Value::Null, &admin).await;
+    assert_eq!(used.json()["total"]["calls"], 1);
     for path in ["/providers", "/models"] {
         let got = ask(&gateway, Method::GET, path, Value::Null, &admin).await.json();
         assert!(got["total"].as_u64().unwrap() > 0, "{path}");
@@ -169,15 +168,10 @@ async fn the_keys_of_an_account_that_is_locked_out_stop_until_it_is_let_in_again
     for (disabled, status) in [(true, 401), (false, 200)] {
         let body = json!({ "disabled": disabled });
         assert_eq!(ask(&gateway, Method::PATCH, &path, body, &admin).await.status, 200);
-        let mut seen = 0;
-        for _ in 0..100 {
-            seen = gateway.get("/v1/key").key(&key).send().await.status.as_u16();
-            if seen == status {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        assert_eq!(seen, status, "disabled: {disabled}");
+        until(&format!("a key answers {status}"), async || {
+            gateway.get("/v1/key").key(&key).send().await.status == status
+        })
+        .await;
     }
 }
 

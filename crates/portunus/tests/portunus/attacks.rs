@@ -1,11 +1,10 @@
-//! Attacks that other gateways fell to, tried on this one: forged keys, headers that claim to be
-//! somebody, fields that nobody may set.
+//! Attacks that succeeded against other gateways: forged keys, identity headers, privileged fields.
 
-use access::keys::{NewKeyToken, KeyToken};
+use access::keys::{KeyToken, NewKeyToken};
 use admin::NewKey;
 use http::Method;
 use serde_json::{Value, json};
-use store::{Account, KeyRecord, AccountRole};
+use store::{Account, AccountRole, KeyRecord};
 use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -51,9 +50,9 @@ async fn ten_thousand_keys_that_almost_fit_open_nothing() {
             1 => with_rest(20),
             2 => with_rest(40),
             3 => with_rest(real.len() - 1),
-            // The public id with a secret of somebody's own, and a checksum that is right.
+            // The public id with another secret and a valid checksum.
             4 => NewKeyToken::with_id(KeyToken::parse(real).unwrap().id().to_owned()).unwrap().text,
-            // The front of one key and the back of the other.
+            // The first half of one key and the second half of the other.
             _ => format!("{}{}", &real[..real.len() / 2], &other[real.len() / 2..]),
         };
         if forged == *real {
@@ -116,7 +115,7 @@ async fn headers_that_claim_to_be_somebody_change_nothing() {
         doors += 1;
     }
     assert!(doors > 40, "{doors}");
-    // Nor do they make anybody of somebody who has a key.
+    // They do not change the identity of a caller with a key either.
     let own = gateway.get("/v1/key").send().await.json();
     for (name, value) in CLAIMS {
         let got = gateway.get("/v1/key").header(name, value).send().await;
@@ -169,7 +168,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let credential = made.json()["credentials"][0]["id"].as_str().unwrap().to_owned();
     let credential = format!("{provider}/credentials/{credential}");
     let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
-    // Every address that changes something, with a body it takes. What removes comes last.
+    // Every address that changes something, with a valid body. Deletions come last.
     let writes: [(&str, Method, &str, Value); 23] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
@@ -257,7 +256,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
             assert_eq!(everything(&gateway).await, before, "{case}");
         }
         if takes_none {
-            // The body is not looked at: whatever it says, the deed is the same.
+            // The body is ignored, so the action is the same.
             let body = extras.iter().map(|extra| ((*extra).to_owned(), json!("owner")));
             let body = Value::Object(body.collect());
             let got = gateway.request(method.clone(), path).body(body.to_string()).send().await;

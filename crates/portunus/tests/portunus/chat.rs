@@ -1,7 +1,7 @@
-//! `/v1/chat/completions`, as a caller sees it.
+//! `/v1/chat/completions`.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, reply, sse};
 
 fn hello(model: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": "Hello!" }] })

@@ -1,11 +1,12 @@
-//! The configuration: what is accepted, and how what is not is refused.
+//! The configuration: accepted forms, and the errors of refused ones.
 
 use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let given = LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
+    let given =
+        LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
     let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     Config::parse(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
 }
@@ -53,7 +54,7 @@ fn variables_override_the_file() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_a_remedy() {
+fn configuration_errors_name_the_field_and_a_remedy() {
     let cases = [
         ("[server]\nlisen = \"x\"", "p.toml:2: unknown field `lisen`", "did you mean `listen`?"),
         ("[servr]\n", "unknown field `servr`", "did you mean `server`?"),

@@ -1,7 +1,7 @@
-//! `/v1/embeddings`, `:embedContent` and `:batchEmbedContents`, as a caller sees them.
+//! `/v1/embeddings`, `:embedContent` and `:batchEmbedContents`.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, reply};
+use testkit::{ScriptedProvider, TestGateway, TestResponse, reply};
 
 const LIST: &str = "/v1/embeddings";
 const ONE: &str = "/v1beta/models/m:embedContent";
@@ -182,7 +182,7 @@ async fn a_list_is_served_by_a_lane_that_knows_only_batches() {
     assert_eq!(asked.json(), json!({ "requests": [request("abcd"), request("efghi")] }));
     assert!(asked.head.starts_with("POST /v1beta/models/up:batchEmbedContents HTTP/1.1\r\n"));
 
-    // The provider told no usage: nine bytes of text are counted as three tokens, and told so.
+    // The provider reported no usage: nine bytes are estimated as three tokens.
     assert_eq!(told["usage"], json!({ "prompt_tokens": 3, "total_tokens": 3 }));
     let receipt = receipt(&gateway, &got).await;
     assert_eq!((&receipt["input_tokens"], &receipt["estimated"]), (&json!(3), &json!(true)));
@@ -247,7 +247,7 @@ async fn native_callers_are_served_by_a_lane_that_knows_only_lists() {
     assert_eq!(asked.json(), json!({ "model": "up", "input": ["a", "b"], "dimensions": 2 }));
     assert!(asked.head.starts_with("POST /v1/embeddings HTTP/1.1\r\n"));
 
-    // Two vectors for one text are no answer to it.
+    // Two vectors for one text are a broken answer.
     let got = gateway.post(ONE, &content("a")).send().await;
     assert_eq!((got.status.as_u16(), &got.json()["error"]["status"]), (503, &json!("UNAVAILABLE")));
 

@@ -1,9 +1,11 @@
-//! `Idempotency-Key`: the same call again is the same answer, and one charge.
+//! `Idempotency-Key`: a repeated call gets the same answer and is charged once.
 
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::EntryFilter;
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply, chat_stream, reply, sse};
+use testkit::{
+    AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply, sse,
+};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -17,7 +19,7 @@ async fn named(gateway: &TestGateway, path: &str, name: &str, body: &Value) -> T
     gateway.post(path, body).header(HEADER, name).send().await
 }
 
-/// How many calls were charged.
+/// Number of charged calls.
 async fn charged(gateway: &TestGateway) -> usize {
     gateway.wait_until_settled().await;
     let all = gateway.app.store.entries(&EntryFilter::default(), 1_000).await.unwrap();
@@ -123,7 +125,7 @@ async fn while_it_runs_it_is_a_conflict_and_of_many_at_once_one_runs() {
 }
 
 #[tokio::test]
-async fn what_failed_is_run_again() {
+async fn failed_calls_may_run_again() {
     let events = chat_stream(&["Hel", "lo"], 10, 2);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let mut broken = sse(&events[..2]);
@@ -140,7 +142,7 @@ async fn what_failed_is_run_again() {
     let body =
         json!({ "model": "m", "stream": true, "messages": [{ "role": "user", "content": "x" }] });
     let mut seen = Vec::new();
-    // Given up a moment after the caller has its error: until then it is a conflict.
+    // The key is released shortly after the caller's error; until then it is a conflict.
     while provider.requests().len() < 4 || seen.last() != Some(&(200, true)) {
         let got = named(&gateway, CHAT, "n", &body).await;
         let whole = got.text().contains("[DONE]") && !got.text().contains("error");
@@ -164,7 +166,7 @@ async fn a_caller_that_stops_reading_at_the_end_mark_has_its_answer_kept() {
     let body = json!({ "model": "demo-chat", "stream": true, "max_tokens": 5,
                        "messages": [{ "role": "user", "content": "Hi" }] });
     let whole = named(&gateway, CHAT, "whole", &body).await.text();
-    // Leaves with the last byte of the events, before the body has ended.
+    // Disconnects after the last event, before the body has ended.
     gateway.post(CHAT, &body).header(HEADER, "left").disconnect_after(whole.len()).await;
     let again = named(&gateway, CHAT, "left", &body).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (200, "true"));
@@ -173,7 +175,8 @@ async fn a_caller_that_stops_reading_at_the_end_mark_has_its_answer_kept() {
 
 #[tokio::test]
 async fn an_answer_too_large_to_keep_is_not_run_twice() {
-    let provider = ScriptedProvider::start(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
+    let provider =
+        ScriptedProvider::start(vec![chat_reply(&"long ".repeat(1_000_000), 10, 1_000)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
     assert_eq!(named(&gateway, CHAT, "n", &body).await.status, 200);

@@ -1,9 +1,9 @@
-//! `/v1/images/generations` and `/v1/images/edits`, as a caller sees them.
+//! `/v1/images/generations` and `/v1/images/edits`.
 
 use image::{ImageFormat, RgbImage, Rgba, RgbaImage};
 use serde_json::{Value, json};
 use std::io::Cursor;
-use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse, reply};
 
 const GENERATIONS: &str = "/v1/images/generations";
 const EDITS: &str = "/v1/images/edits";
@@ -34,7 +34,11 @@ fn plain(side: u32, colour: [u8; 4]) -> Vec<u8> {
 }
 
 /// A form as the official clients send it.
-fn form<'a>(gateway: &'a TestGateway, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> TestRequest<'a> {
+fn form<'a>(
+    gateway: &'a TestGateway,
+    fields: &[(&str, &str)],
+    files: &[(&str, &[u8])],
+) -> TestRequest<'a> {
     let mut body = Vec::new();
     for (name, value) in fields {
         body.extend_from_slice(
@@ -112,7 +116,7 @@ async fn several_pictures_differ_and_each_is_on_the_books() {
 }
 
 #[tokio::test]
-async fn what_a_model_does_not_make_is_refused_with_what_it_does() {
+async fn unsupported_image_options_are_refused_with_the_supported_ones() {
     let gateway = TestGateway::start().await;
     let cases = [
         (json!({ "size": "100x100" }), "size", "1024x1024"),
@@ -181,7 +185,7 @@ async fn an_edit_keeps_what_the_mask_covers() {
         "images": [{ "image_url": uri(&red) }], "mask": { "image_url": uri(&mask) } });
     assert_eq!(first(&gateway.post(EDITS, &ask).send().await).1, picture);
 
-    // And so does the other families' way, at the address of generations.
+    // The form of the other families, sent to the generations address, gives the same picture too.
     let ask = json!({ "model": "demo-image", "prompt": "sky", "size": "128x128",
         "image": [uri(&red)], "mask": uri(&mask) });
     assert_eq!(first(&gateway.post(GENERATIONS, &ask).send().await).1, picture);
@@ -434,7 +438,7 @@ async fn the_callers_bytes_reach_the_gpt_family_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_is_no_picture_is_not_handed_on() {
+async fn non_image_data_is_not_handed_on() {
     for body in [
         json!({ "data": [{ "b64_json": dialects::images::encode(b"<svg/>") }] }),
         json!({ "data": [{ "url": "http://169.254.169.254/x.png" }] }),
@@ -492,7 +496,7 @@ async fn tasks_of_every_kind_of_provider_are_polled() {
             json!({ "status": "succeeded", "output": ["LINK"] }),
         ),
     ] {
-        // Its address is not known before it listens.
+        // The address is only known once it listens.
         let provider = ScriptedProvider::start(vec![json_reply(&json!({}))]).await;
         let named = |value: &Value| {
             let link = data(&provider.url);

@@ -1,4 +1,4 @@
-//! Limits of keys and accounts: never passed, told in every format, from allowed places only.
+//! Limits of keys and accounts: never exceeded, reported in every format; allowed networks.
 
 use canon::Money;
 use futures_util::StreamExt as _;
@@ -6,9 +6,10 @@ use futures_util::stream::FuturesUnordered;
 use ledger::BudgetPeriod;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use store::{BudgetTerms, KeyRecord, RateLimits};
-use testkit::{TestRequest, TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
+use testkit::{
+    AnswerStep, ScriptedProvider, TestGateway, TestRequest, TestResponse, chat_reply, until,
+};
 use tokio::sync::Semaphore;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -23,7 +24,7 @@ fn native() -> Value {
     json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] })
 }
 
-/// A key with whatever `change` gives it.
+/// A key edited by `change`.
 async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask =
@@ -49,7 +50,12 @@ async fn gated() -> (Arc<Semaphore>, ScriptedProvider) {
 
 /// Makes so many calls at once, of which all but some must be refused while those wait at the
 /// gate; then opens it. Tells one of the refusals.
-async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() -> TestRequest<'a>) -> TestResponse {
+async fn all_but<'a>(
+    some: usize,
+    of: usize,
+    gate: &Semaphore,
+    ask: impl Fn() -> TestRequest<'a>,
+) -> TestResponse {
     let mut calls: FuturesUnordered<_> = (0..of).map(|_| ask().send()).collect();
     let mut last = None;
     for _ in some..of {
@@ -64,7 +70,7 @@ async fn all_but<'a>(some: usize, of: usize, gate: &Semaphore, ask: impl Fn() ->
     last.unwrap()
 }
 
-/// How many of so many calls at once were answered with each status.
+/// Makes so many calls at once and counts the answers by status.
 async fn crowd(gateway: &TestGateway, key: &str, callers: usize) -> (usize, usize) {
     let calls = (0..callers).map(|number| {
         let (path, body) = match number % 3 {
@@ -97,14 +103,12 @@ async fn an_accounts_keys_share_its_limit() {
     let limits = RateLimits { rpm: Some(30), ..RateLimits::default() };
     gateway.app.store.set_account_limits(&account.id, limits).await.unwrap();
     let (one, other) = (key(&gateway, rpm(20)).await, key(&gateway, |_| {}).await);
-    // Known within a second; a receipt costs nothing and tells.
-    for _ in 0..100 {
+    // The new limit is known within a second; `/v1/key` shows it and costs nothing.
+    until("the new limit is known", async || {
         let left = gateway.get("/v1/key").key(&other).send().await.json();
-        if left["remaining"]["requests"] == 30 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        left["remaining"]["requests"] == 30
+    })
+    .await;
     assert_eq!(crowd(&gateway, &one, 32).await, (20, 12));
     assert_eq!(crowd(&gateway, &other, 32).await, (10, 22), "what one took the other has not");
 }
@@ -174,7 +178,7 @@ async fn tokens_are_counted_by_estimate_and_then_as_they_were() {
     };
     let key = key(&gateway, tpm).await;
     let ask = json!({ "model": "m", "max_tokens": 200, "messages": [{ "role": "user", "content": "x" }] });
-    // Each is taken for 200 and some, so four fit while none has been answered.
+    // Each call is estimated at a little over 200 tokens, so four fit before the first answer.
     let refused = all_but(4, 16, &gate, || gateway.post(CHAT, &ask).key(&key)).await;
     assert!(refused.text().contains("1000 tokens per minute"), "{}", refused.text());
     let left = gateway.get("/v1/key").key(&key).send().await.json();
@@ -198,7 +202,7 @@ async fn no_more_run_at_once_than_may_and_a_place_is_free_with_the_answer() {
     let refused = all_but(5, 512, &gate, || gateway.post(CHAT, &ask).key(&key)).await;
     assert_eq!(provider.requests().len(), 5);
     assert_eq!(refused.header("retry-after"), "1");
-    // One after the other: whoever has its answer has its place back.
+    // One after the other: an answered call has released its place.
     for _ in 0..8 {
         assert_eq!(gateway.post(CHAT, &ask).key(&key).send().await.status, 200);
     }

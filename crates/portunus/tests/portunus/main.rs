@@ -13,32 +13,33 @@
 )]
 
 mod admin;
+mod admin_pages;
+mod answers;
 mod attacks;
-mod away;
-mod carriers;
 mod chat;
 mod cli;
 mod config;
-mod doors;
 mod embeddings;
-mod ends;
 mod faults;
-mod fidelity;
 mod idempotency;
 mod images;
+mod key_headers;
 mod lanes;
 mod limits;
-mod media;
-mod memory;
+mod losses;
+mod media_urls;
 mod money;
 #[cfg(feature = "node-tests")]
 mod nodes;
-mod office;
-mod places;
 mod playground;
 mod providers;
+mod routes;
 #[cfg(feature = "node-tests")]
-mod shared;
+mod shared_limits;
+mod stop_enforcement;
+mod store_outage;
+mod stored_config;
+mod stored_responses;
 mod tasks;
 mod teams;
 mod telemetry;

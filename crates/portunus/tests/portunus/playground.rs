@@ -1,4 +1,4 @@
-//! The console's playground on the real gateway: a call paid by a picked key, and its receipt.
+//! The console's playground on the real gateway: a call charged to a selected key, and its receipt.
 
 use http::Method;
 use serde_json::json;

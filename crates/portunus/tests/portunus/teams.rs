@@ -1,11 +1,17 @@
-//! Teams in JSON: made, changed, closed, joined and left, by administrators and nobody else.
+//! Teams in JSON: create, change, close, join and leave, for administrators only.
 
 use http::Method;
 use serde_json::{Value, json};
 use store::{Account, AccountRole};
 use testkit::{TestGateway, TestResponse};
 
-async fn ask(gateway: &TestGateway, method: Method, path: &str, body: Value, key: &str) -> TestResponse {
+async fn ask(
+    gateway: &TestGateway,
+    method: Method,
+    path: &str,
+    body: Value,
+    key: &str,
+) -> TestResponse {
     let ask = gateway.request(method, &format!("/api/admin{path}")).key(key);
     ask.header("content-type", "application/json").body(body.to_string()).send().await
 }
@@ -69,7 +75,7 @@ async fn a_team_is_made_changed_and_closed() {
         let ask = gateway.request(Method::PATCH, &format!("/api/admin{path}")).key(&admin);
         ask.header("if-match", tag).body(body.to_string()).send()
     };
-    // What a call costs changes the team, but is no change of it.
+    // The cost of a call changes the team's figures, but is not an edit of the team.
     let (_, key) = key_of(&gateway, told["id"].as_str().unwrap()).await;
     let hello =
         json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
@@ -145,7 +151,7 @@ async fn members_come_and_go_and_their_keys_stay_unless_revoked() {
         let got = ask(&gateway, Method::PUT, &path, body, &admin).await;
         assert_eq!(got.status, status, "{path}: {}", got.text());
     }
-    // Of two keys somebody made, one in the team: that one is revoked with them, if it is asked for.
+    // A member has one key in the team and one outside: only the first is revoked with the member.
     let store = &gateway.app.store;
     let (shared, text) = key_of(&gateway, &id).await;
     let maker = store.key(&shared).await.unwrap().unwrap().created_by.unwrap();

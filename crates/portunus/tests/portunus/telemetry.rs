@@ -1,21 +1,15 @@
-//! Traces and metrics, as a collector sees them.
+//! Traces and metrics as a collector receives them.
 
 use serde_json::{Value, json};
-use std::time::Duration;
-use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, chat_reply, reply};
+use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, chat_reply, reply, until};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Waits until the collector has been told on that path.
+/// Waits until the collector has a request on that path.
 async fn told(collector: &ScriptedProvider, path: &str) -> ReceivedRequest {
-    for _ in 0..600 {
-        let found = collector.requests().into_iter().find(|asked| asked.head.contains(path));
-        if let Some(asked) = found {
-            return asked;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("the collector never heard of {path}");
+    let find = || collector.requests().into_iter().find(|requests| requests.head.contains(path));
+    until(&format!("the collector was sent {path}"), async || find().is_some()).await;
+    find().unwrap()
 }
 
 fn attribute<'a>(attributes: &'a Value, name: &str) -> &'a Value {
@@ -78,7 +72,7 @@ async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
 }
 
 #[tokio::test]
-async fn what_was_done_has_the_name_of_the_conventions() {
+async fn spans_use_the_names_of_the_semantic_conventions() {
     let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
     let config = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
     let gateway = TestGateway::with_config(&config).await;
@@ -91,8 +85,7 @@ async fn what_was_done_has_the_name_of_the_conventions() {
         assert_eq!(gateway.post(path, &body).send().await.status, 200, "{path}");
     }
     let mut names = Vec::new();
-    while names.len() < 3 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    until("three spans were sent", async || {
         names.clear();
         for asked in collector.requests().iter().filter(|asked| asked.head.contains("/v1/traces")) {
             let spans = asked.json()["resourceSpans"][0]["scopeSpans"][0]["spans"].clone();
@@ -101,7 +94,9 @@ async fn what_was_done_has_the_name_of_the_conventions() {
                 names.push((span["name"].as_str().unwrap().to_owned(), name.clone()));
             }
         }
-    }
+        names.len() >= 3
+    })
+    .await;
     let wanted = [
         ("embeddings demo-embed", "embeddings"),
         ("embeddings demo-embed", "embeddings"),
@@ -131,11 +126,8 @@ async fn failures_of_the_journal_are_counted() {
     for _ in 0..2 {
         gateway.app.engine.funds.open_calls.errors().note(&std::io::ErrorKind::StorageFull.into());
     }
-    for _ in 0..100 {
-        if counted().await.contains("portunus_journal_errors_total 2") {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{}", counted().await);
+    until("both errors are counted", async || {
+        counted().await.contains("portunus_journal_errors_total 2")
+    })
+    .await;
 }

@@ -1,16 +1,15 @@
-//! The names of kept files: when they die, a word nobody guesses, and what they are.
+//! Names of stored files: expiry, random letters, file type.
 //!
-//! `0001763200000-<32 letters>.png`: a name tells its own end, so that whoever sweeps needs nothing
-//! but the list of names, whichever node kept them and however long files lived then.
+//! `0001763200000-<32 letters>.png`. The name holds the expiry, so that a sweep needs only the list
+//! of names, even if the configured lifetime changed since.
 
 use access::keys::random_letters;
 
-/// Digits of the second a file dies in, enough for any and the same for all.
+/// Digits of the expiry in Unix seconds. A fixed width keeps names sorted by expiry.
 const EXPIRY_DIGITS: usize = 13;
-/// Letters of the word.
 const RANDOM_LETTERS: usize = 32;
 
-/// What is kept under its own ending; anything else is bytes.
+/// Extensions and MIME types. Other types are stored as `bin`.
 const FILE_TYPES: [(&str, &str); 6] = [
     ("png", "image/png"),
     ("jpg", "image/jpeg"),
@@ -20,24 +19,26 @@ const FILE_TYPES: [(&str, &str); 6] = [
     ("bin", "application/octet-stream"),
 ];
 
-/// A name that was read.
+/// A parsed file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileName<'a> {
-    /// The whole of it.
+    /// Whole name.
     pub text: &'a str,
-    /// The second it dies in.
+    /// Expiry in Unix seconds.
     pub expires_at: i64,
-    /// What it is.
+    /// MIME type by the extension.
     pub mime: &'static str,
 }
 
 impl<'a> FileName<'a> {
-    /// Reads a name; `None` when it is none of ours.
+    /// Parses a name; `None` if this gateway did not create it.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (expires, rest) = text.split_once('-')?;
-        let (word, ending) = rest.split_once('.')?;
-        let plain = word.len() == RANDOM_LETTERS && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let timed = expires.len() == EXPIRY_DIGITS && expires.bytes().all(|byte| byte.is_ascii_digit());
+        let (letters, ending) = rest.split_once('.')?;
+        let plain = letters.len() == RANDOM_LETTERS
+            && letters.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let timed =
+            expires.len() == EXPIRY_DIGITS && expires.bytes().all(|byte| byte.is_ascii_digit());
         let (_, mime) = FILE_TYPES.iter().find(|(known, _)| *known == ending)?;
         if plain && timed {
             Some(Self { text, expires_at: expires.parse().ok()?, mime })
@@ -46,14 +47,15 @@ impl<'a> FileName<'a> {
         }
     }
 
-    /// Whether a browser may show it by itself: a picture made of dots can do nothing.
+    /// Returns true if a browser may display the file inline. SVG is excluded, because it can
+    /// contain scripts.
     pub fn is_raster_image(&self) -> bool {
         self.mime.starts_with("image/") && self.mime != "image/svg+xml"
     }
 }
 
-/// A new name for bytes of that type. `Err` only when the machine has no randomness.
-pub fn new_name(expires: i64, mime: &str) -> Result<String, aws_lc_rs::error::Unspecified> {
+/// Creates a name for bytes of this type. Fails only if the system has no randomness.
+pub(super) fn new_name(expires: i64, mime: &str) -> Result<String, aws_lc_rs::error::Unspecified> {
     let bare = mime.split(';').next().unwrap_or_default().trim();
     let kind = FILE_TYPES.iter().find(|(_, known)| known.eq_ignore_ascii_case(bare));
     let ending = kind.map_or("bin", |(ending, _)| ending);
@@ -65,16 +67,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drawn_name_is_read_back_and_unlike_any_other() {
+    fn new_names_parse_and_are_unique() {
         let name = new_name(1_763_200_000, "image/JPEG; q=1").unwrap();
         let read = FileName::parse(&name).expect(&name);
         assert_eq!((read.expires_at, read.mime), (1_763_200_000, "image/jpeg"));
         assert_ne!(name, new_name(1_763_200_000, "image/jpeg").unwrap());
-        assert_eq!(FileName::parse(&new_name(0, "text/html").unwrap()).unwrap().mime, FILE_TYPES[5].1);
+        assert_eq!(
+            FileName::parse(&new_name(0, "text/html").unwrap()).unwrap().mime,
+            FILE_TYPES[5].1
+        );
     }
 
     #[test]
-    fn what_is_no_name_of_ours_is_none() {
+    fn foreign_names_do_not_parse() {
         let good = new_name(1, "image/png").unwrap();
         for bad in [
             "",

@@ -1,8 +1,8 @@
-//! Files the gateway keeps for a while and hands out by signed links: pictures, mostly.
+//! Files stored for a limited time and served through signed links, mostly generated images.
 //!
-//! They lie in a folder or in a bucket of S3, whichever node kept them; a link is a name, the
-//! second it dies in, and proof that this gateway wrote both. Nothing is ever half-written: a file
-//! appears under its name when all of it is there.
+//! Files are in a folder or an S3 bucket that all nodes share. A link holds the file name, its
+//! expiry and an HMAC over both. Writes are atomic: a file appears under its name only when it is
+//! complete.
 
 mod file_name;
 
@@ -23,24 +23,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Config, BlobStore};
+use config::{BlobStore, Config};
 
-/// How long a file may take to be written or read whole.
+/// Time limit for writing or reading a whole file.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a crash left half-written is nobody's after this time.
+/// Age at which a partial file of a crashed process is deleted.
 const TORN_FILE_AGE: Duration = Duration::from_secs(3_600);
 
-/// The files.
+/// Store of files with signed links.
 pub struct FileStore {
     objects: Arc<dyn ObjectStore>,
-    /// Where they lie, when that is a folder.
+    /// Folder of the files, if they are not in a bucket.
     folder: Option<PathBuf>,
     signing_key: hmac::Key,
     clock: Arc<dyn Clock>,
     settings: ArcSwap<LinkSettings>,
 }
 
-/// What a reload may change.
+/// Settings that a reload may change.
 struct LinkSettings {
     public_url: String,
     lifetime: Duration,
@@ -54,24 +54,24 @@ impl LinkSettings {
     }
 }
 
-/// A kept file, and how it is got.
+/// A stored file and its signed link.
 #[derive(Clone, Debug)]
 pub struct FileLink {
-    /// Its name; a new link to it can be made of that.
+    /// File name, from which a new link can be created.
     pub name: String,
-    /// Where it is, for whoever has this address.
+    /// Signed URL. It needs no other credentials.
     pub url: String,
-    /// The second both die in.
+    /// Expiry of file and link, in Unix seconds.
     pub expires_at: i64,
 }
 
 impl FileStore {
-    /// Opens the place the configuration names. Links are signed with the gateway's secret.
+    /// Opens the configured folder or bucket. Links are signed with a key derived from `secret`.
     pub fn open(config: &Config, secret: &str, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         let unusable = |folder: &PathBuf, e: &dyn std::fmt::Display| {
             anyhow::anyhow!("files.url: the folder {} cannot be used: {e}", folder.display())
         };
-        let (shelf, folder): (Arc<dyn ObjectStore>, _) = match &config.files.store {
+        let (objects, folder): (Arc<dyn ObjectStore>, _) = match &config.files.store {
             BlobStore::Folder(folder) => {
                 std::fs::create_dir_all(folder).map_err(|e| unusable(folder, &e))?;
                 let local =
@@ -81,7 +81,7 @@ impl FileStore {
             BlobStore::Bucket(bucket) => (Arc::clone(bucket), None),
         };
         Ok(Self {
-            objects: shelf,
+            objects,
             folder,
             signing_key: derive_key(secret, "files"),
             clock,
@@ -89,46 +89,48 @@ impl FileStore {
         })
     }
 
-    /// Takes over what a new configuration says of links.
+    /// Applies a new configuration.
     pub fn reconfigure(&self, config: &Config) {
         self.settings.store(Arc::new(LinkSettings::from_config(config)));
     }
 
-    /// Keeps bytes of that type for an account, and tells how they are got.
+    /// Stores bytes for an account and returns a link to them.
     pub async fn put(
         &self,
         account: &str,
         bytes: Bytes,
         content_type: &str,
     ) -> Result<FileLink, ApiError> {
-        let terms = self.settings.load();
-        let (length, size) = (bytes.len(), terms.max_bytes);
+        let settings = self.settings.load();
+        let (length, size) = (bytes.len(), settings.max_bytes);
         if length > size {
-            let say = format!("{length} bytes are too many to be kept; at most {size} are here");
-            return Err(ApiError::new(ErrorKind::Unavailable, say).without_retry());
+            let message = format!("{length} bytes are too many to be stored; the limit is {size}");
+            return Err(ApiError::new(ErrorKind::Unavailable, message).without_retry());
         }
-        let lives = i64::try_from(terms.lifetime.as_secs()).unwrap_or(i64::MAX);
-        let expires = self.now_seconds().saturating_add(lives);
-        let name = file_name::new_name(expires, content_type).map_err(|e| ApiError::internal(e.to_string()))?;
+        let lifetime = i64::try_from(settings.lifetime.as_secs()).unwrap_or(i64::MAX);
+        let expires = self.now_seconds().saturating_add(lifetime);
+        let name = file_name::new_name(expires, content_type)
+            .map_err(|e| ApiError::internal(e.to_string()))?;
         let path = Path::from(name.as_str());
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.put(&path, bytes.into())).await {
             Ok(Ok(_)) => {}
             Ok(Err(e)) => return Err(write_error(account, &e)),
             Err(e) => return Err(write_error(account, &e)),
         }
-        tracing::debug!(account.id = account, file.bytes = length, "kept {length} bytes");
+        tracing::debug!(account.id = account, file.bytes = length, "stored {length} bytes");
         Ok(self.link(&name, expires))
     }
 
-    /// A link to a file that is kept until that second.
+    /// Signs a link to a stored file that expires at this Unix second.
     pub fn link(&self, name: &str, expires_at: i64) -> FileLink {
-        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
+        let signature =
+            URL_SAFE_NO_PAD.encode(hmac::sign(&self.signing_key, &signed_text(name, expires_at)));
         let base = &self.settings.load().public_url;
         let url = format!("{base}/files/{name}?expires={expires_at}&signature={signature}");
         FileLink { name: name.to_owned(), url, expires_at }
     }
 
-    /// The name behind a link, if we wrote it and its time is not over.
+    /// Verifies signature and expiry of a link and returns the parsed file name.
     pub fn verify_link<'a>(
         &self,
         name: &'a str,
@@ -136,63 +138,66 @@ impl FileStore {
         signature: &str,
     ) -> Result<FileName<'a>, ApiError> {
         let forged = || {
-            let say = "this link is not complete or not ours; ask for the result again";
-            ApiError::new(ErrorKind::Forbidden, say).with_code("wrong_signature")
+            let message =
+                "this link is incomplete or not of this gateway; request the result again";
+            ApiError::new(ErrorKind::Forbidden, message).with_code("wrong_signature")
         };
         let expires: i64 = expires.parse().map_err(|_| forged())?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| forged())?;
         let good = hmac::verify(&self.signing_key, &signed_text(name, expires), &signature).is_ok();
         let name = FileName::parse(name).filter(|_| good).ok_or_else(forged)?;
         if self.now_seconds() >= expires {
-            let ended = jiff::Timestamp::from_second(expires);
-            let ended = ended.map(|time| time.to_string()).unwrap_or_default();
-            let say = format!("this link died at {ended}, and the file with it; make it again");
-            return Err(ApiError::new(ErrorKind::Gone, say).with_code("link_expired"));
+            let expired_at = jiff::Timestamp::from_second(expires);
+            let expired_at = expired_at.map(|time| time.to_string()).unwrap_or_default();
+            let message = format!(
+                "this link expired at {expired_at}, and the file with it; generate it again"
+            );
+            return Err(ApiError::new(ErrorKind::Gone, message).with_code("link_expired"));
         }
         Ok(name)
     }
 
-    /// A file, or a part of it.
+    /// Returns a file, or the range of it that `options` selects.
     pub async fn get(&self, name: &str, options: GetOptions) -> Result<GetResult, ApiError> {
         let path = Path::from(name);
         match tokio::time::timeout(TRANSFER_TIMEOUT, self.objects.get_opts(&path, options)).await {
-            Ok(Ok(got)) => Ok(got),
+            Ok(Ok(object)) => Ok(object),
             Ok(Err(object_store::Error::NotFound { .. })) => {
-                Err(ApiError::new(ErrorKind::NotFound, "this file is gone"))
+                Err(ApiError::new(ErrorKind::NotFound, "this file no longer exists"))
             }
             Ok(Err(e)) => Err(read_error(&e)),
             Err(e) => Err(read_error(&e)),
         }
     }
 
-    /// The whole of a file.
+    /// Returns a whole file.
     pub async fn read(&self, name: &str) -> Result<Bytes, ApiError> {
-        let got = self.get(name, GetOptions::default()).await?;
-        match tokio::time::timeout(TRANSFER_TIMEOUT, got.bytes()).await {
+        let object = self.get(name, GetOptions::default()).await?;
+        match tokio::time::timeout(TRANSFER_TIMEOUT, object.bytes()).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(e)) => Err(read_error(&e)),
             Err(e) => Err(read_error(&e)),
         }
     }
 
-    /// Forgets a file before its time. What cannot be forgotten now is swept later.
+    /// Deletes a file before its expiry. A failed deletion is left to [`Self::sweep_expired`].
     pub async fn delete(&self, name: &str) {
         if let Err(e) = self.objects.delete(&Path::from(name)).await {
-            tracing::debug!("a file was not forgotten, its time will come: {e}");
+            tracing::debug!("a file could not be deleted before its expiry: {e}");
         }
     }
 
-    /// Deletes what has died, whoever kept it, and tells how many.
+    /// Deletes expired files of all nodes and returns their number.
     pub async fn sweep_expired(&self) -> Result<usize, object_store::Error> {
         let now = self.now_seconds();
-        let dead = self.objects.list(None).try_filter_map(|meta| async move {
+        let expired = self.objects.list(None).try_filter_map(|meta| async move {
             let name = meta.location.filename().and_then(FileName::parse);
             Ok(name.filter(|name| name.expires_at <= now).map(|_| meta.location.clone()))
         });
-        let dead: Vec<Path> = dead.try_collect().await?;
-        for path in &dead {
+        let expired: Vec<Path> = expired.try_collect().await?;
+        for path in &expired {
             match self.objects.delete(path).await {
-                // Another node was faster.
+                // Another node deleted it first.
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(e) => return Err(e),
             }
@@ -200,10 +205,10 @@ impl FileStore {
         if let Some(folder) = self.folder.clone() {
             let swept = tokio::task::spawn_blocking(move || sweep_torn(&folder)).await;
             if let Ok(Err(e)) = swept {
-                tracing::warn!("what a crash left half-written could not be swept: {e}");
+                tracing::warn!("partial files of a crashed process could not be deleted: {e}");
             }
         }
-        Ok(dead.len())
+        Ok(expired.len())
     }
 
     fn now_seconds(&self) -> i64 {
@@ -211,19 +216,20 @@ impl FileStore {
     }
 }
 
-/// A key for one purpose, made of the gateway's secret.
+/// Derives a key for one purpose from the gateway's secret.
 pub fn derive_key(secret: &str, purpose: &str) -> hmac::Key {
     let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let made = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
-    hmac::Key::new(hmac::HMAC_SHA256, made.as_ref())
+    let derived = hmac::sign(&secret, format!("portunus {purpose}").as_bytes());
+    hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
 }
 
-/// What a link's signature is made of.
+/// Text that the signature of a link covers.
 fn signed_text(name: &str, expires: i64) -> Vec<u8> {
     format!("{name}\n{expires}").into_bytes()
 }
 
-/// Files that were being written when their process died carry a number behind their name.
+/// Deletes partial files. The object store writes to a name with a `#` suffix before it renames the
+/// file.
 fn sweep_torn(folder: &PathBuf) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -243,13 +249,13 @@ fn write_error(account: &str, error: &(dyn std::error::Error + 'static)) -> ApiE
             matches!(io.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
         })
     });
-    let say = if full {
-        "there is no room to keep the result at the moment, retry later"
+    let message = if full {
+        "there is no room to store the result at the moment, retry later"
     } else {
         "the result cannot be kept at the moment, retry shortly"
     };
-    let note = format!("a file of account {account} was not kept: {error}");
-    ApiError::new(ErrorKind::Overloaded, say).with_log_note(note)
+    let note = format!("a file of account {account} was not stored: {error}");
+    ApiError::new(ErrorKind::Overloaded, message).with_log_note(note)
 }
 
 fn read_error(error: &dyn std::error::Error) -> ApiError {
@@ -288,7 +294,7 @@ mod tests {
         FilesFixture { files, clock, folder: folder.join("files") }
     }
 
-    /// The parts of a link.
+    /// Splits a link into name, expiry and signature.
     fn parts(link: &FileLink) -> (String, String, String) {
         let (_, rest) = link.url.split_once("/files/").unwrap();
         let (name, query) = rest.split_once("?expires=").unwrap();
@@ -297,9 +303,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_opens_its_file_until_it_dies_and_no_other() {
-        let ground = fixture("[files]\nkeep = \"2h\"");
-        let files = &ground.files;
+    async fn link_opens_only_its_file_until_expiry() {
+        let fixture = fixture("[files]\nkeep = \"2h\"");
+        let files = &fixture.files;
         let link = files.put("ada", Bytes::from_static(b"\x89PNG"), "image/png").await.unwrap();
         let other = files.put("bob", Bytes::from_static(b"{}"), "text/html").await.unwrap();
         assert!(link.url.starts_with("http://127.0.0.1:8080/files/"), "{}", link.url);
@@ -316,45 +322,45 @@ mod tests {
             (&name, "", &signature),
             ("../portunus.db", &expires, &signature),
         ] {
-            let fault = files.verify_link(name, expires, signature).unwrap_err();
-            assert_eq!(fault.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
+            let error = files.verify_link(name, expires, signature).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
         }
-        ground.clock.pass(2 * HOUR - 1_000_000);
+        fixture.clock.pass(2 * HOUR - 1_000_000);
         assert!(files.verify_link(&name, &expires, &signature).is_ok());
-        ground.clock.pass(1_000_000);
-        let fault = files.verify_link(&name, &expires, &signature).unwrap_err();
-        assert_eq!((fault.kind(), fault.code()), (ErrorKind::Gone, Some("link_expired")));
+        fixture.clock.pass(1_000_000);
+        let error = files.verify_link(&name, &expires, &signature).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Gone, Some("link_expired")));
     }
 
     #[tokio::test]
-    async fn the_dead_are_swept_and_the_living_and_the_foreign_stay() {
-        let ground = fixture("[files]\nkeep = \"2h\"");
-        let files = &ground.files;
+    async fn sweep_deletes_only_expired_files() {
+        let fixture = fixture("[files]\nkeep = \"2h\"");
+        let files = &fixture.files;
         let first = files.put("ada", Bytes::from_static(b"1"), "image/png").await.unwrap();
-        ground.clock.pass(HOUR);
+        fixture.clock.pass(HOUR);
         let second = files.put("ada", Bytes::from_static(b"2"), "image/png").await.unwrap();
-        std::fs::write(ground.folder.join("notes.txt"), "not ours").unwrap();
+        std::fs::write(fixture.folder.join("notes.txt"), "not ours").unwrap();
         assert_eq!(files.sweep_expired().await.unwrap(), 0);
-        ground.clock.pass(HOUR);
+        fixture.clock.pass(HOUR);
         assert_eq!(files.sweep_expired().await.unwrap(), 1);
         let gone = files.read(&first.name).await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::NotFound);
         assert_eq!(files.read(&second.name).await.unwrap(), Bytes::from_static(b"2"));
         files.delete(&second.name).await;
         assert!(files.read(&second.name).await.is_err());
-        assert!(ground.folder.join("notes.txt").exists());
+        assert!(fixture.folder.join("notes.txt").exists());
     }
 
     #[tokio::test]
-    async fn what_cannot_be_kept_is_told_and_leaves_nothing() {
-        let ground = fixture("[files]\nsize = \"10\"");
-        let large = ground.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
+    async fn failed_write_returns_an_error() {
+        let fixture = fixture("[files]\nsize = \"10\"");
+        let large = fixture.files.put("ada", Bytes::from_static(&[0; 11]), "image/png").await;
         assert!(large.unwrap_err().message().contains("11 bytes"));
-        std::fs::remove_dir_all(&ground.folder).unwrap();
-        std::fs::write(&ground.folder, "a file where the folder was").unwrap();
-        let fault = ground.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
-        assert_eq!(fault.unwrap_err().kind(), ErrorKind::Overloaded);
-        std::fs::remove_file(&ground.folder).unwrap();
+        std::fs::remove_dir_all(&fixture.folder).unwrap();
+        std::fs::write(&fixture.folder, "a file where the folder was").unwrap();
+        let error = fixture.files.put("ada", Bytes::from_static(b"1"), "image/png").await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Overloaded);
+        std::fs::remove_file(&fixture.folder).unwrap();
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let full = object_store::Error::Generic { store: "files", source: full.into() };
         assert!(write_error("ada", &full).message().contains("no room"));

@@ -1,48 +1,52 @@
-//! Made pictures as the caller wants them: in the answer, or as links of our own that last longer
-//! than the provider's.
+//! Delivery of generated images: inline, or as links of this gateway that live longer than the
+//! provider's.
 
 use bytes::Bytes;
-use canon::{ImageDelivery, ApiError, GeneratedImage, MediaKind, MediaSource, ErrorKind};
+use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
 use super::super::route::Candidate;
 use super::super::{Call, send, whole_reply};
 use super::DeliveredImages;
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
+use super::lane_requests::{self, LaneImages};
 
-/// The most bytes of pictures that are got for one order.
+/// Limit of bytes fetched for one call.
 const MAX_FETCHED_BYTES: usize = 256 << 20;
 
-/// Brings every picture into the form the caller wants.
+/// Converts every image to the delivery that the caller requested.
 pub(super) async fn deliver(
     call: &Call,
-    job: &ImageCall,
-    pick: &Candidate,
-    asked: LaneImages,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    lane_images: LaneImages,
 ) -> Result<DeliveredImages, ApiError> {
-    let LaneImages { reply: mut pictures, body } = asked;
-    let wished = job.delivery();
-    let inline = pictures.images.iter().all(lane_requests::is_inline);
-    if inline && wished != Some(ImageDelivery::Url) {
-        return Ok(DeliveredImages { reply: pictures, pass_through_body: body });
+    let LaneImages { reply: mut reply, body } = lane_images;
+    let requested = image_call.delivery();
+    let inline = reply.images.iter().all(lane_requests::is_inline);
+    if inline && requested != Some(ImageDelivery::Url) {
+        return Ok(DeliveredImages { reply, pass_through_body: body });
     }
     let allowance = FetchAllowance::new(MAX_FETCHED_BYTES);
-    for made in &mut pictures.images {
-        let GeneratedImage::Image { source, .. } = made else { continue };
-        if wished.is_none() && matches!(source, MediaSource::Inline { .. }) {
+    for image in &mut reply.images {
+        let GeneratedImage::Image { source, .. } = image else { continue };
+        if requested.is_none() && matches!(source, MediaSource::Inline { .. }) {
             continue;
         }
         let (mime, bytes) = match &*source {
             MediaSource::Inline { mime, data } => {
-                let bytes = dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
+                let bytes =
+                    dialects::images::decode(data).ok_or_else(|| unreadable_image("base64"))?;
                 (mime.clone(), Bytes::from(bytes))
             }
-            MediaSource::Url { url, .. } => fetch_image(call, pick, url, &allowance).await?,
-            MediaSource::File { .. } | MediaSource::Text(_) => return Err(unreadable_image("its place")),
+            MediaSource::Url { url, .. } => fetch_image(call, candidate, url, &allowance).await?,
+            MediaSource::File { .. } | MediaSource::Text(_) => {
+                return Err(unreadable_image("no bytes"));
+            }
         };
-        // What was only named stays an address where the caller does not care, but one that lasts.
-        *source = match wished {
+        // Without a requested delivery, a link stays a link, but one of this gateway that does not
+        // expire early.
+        *source = match requested {
             Some(ImageDelivery::Url) | None => {
                 let account = &call.key.record.account_id;
                 let link = call.engine.files.put(account, bytes, &mime).await?;
@@ -53,31 +57,35 @@ pub(super) async fn deliver(
             }
         };
     }
-    Ok(DeliveredImages { reply: pictures, pass_through_body: None })
+    Ok(DeliveredImages { reply, pass_through_body: None })
 }
 
-/// Gets a picture the provider only named: from itself as any answer of its, from elsewhere as what
-/// a caller names.
+/// Fetches an image that the provider returned as a link: with its credentials from the provider's
+/// own hosts, through the guarded fetcher from others.
 async fn fetch_image(
     call: &Call,
-    pick: &Candidate,
+    candidate: &Candidate,
     url: &str,
     allowance: &FetchAllowance,
 ) -> Result<(String, Bytes), ApiError> {
-    let bytes = if pick.lane.provider.owns(url) {
-        let dialect = lane_requests::error_dialect(image_call::image_protocol(&pick.lane)?);
-        let answer = send::get_from_lane(call, pick, dialect, url).await?;
-        whole_reply::read_body(answer, &pick.lane, call).await?
+    let bytes = if candidate.lane.provider.owns(url) {
+        let dialect = lane_requests::error_dialect(image_call::image_protocol(&candidate.lane)?);
+        let answer = send::get_from_lane(call, candidate, dialect, url).await?;
+        whole_reply::read_body(answer, &candidate.lane, call).await?
     } else {
         let fetcher = &call.config.media.fetcher;
-        let got = fetcher.fetch(url, MediaKind::Image, allowance).await;
-        Bytes::from(got.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
+        let fetched = fetcher.fetch(url, MediaKind::Image, allowance).await;
+        Bytes::from(fetched.map_err(|e| unreadable_image(&e.to_string()))?.bytes)
     };
-    let seen = dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("what is behind it"))?;
-    Ok((seen.mime(), bytes))
+    let info =
+        dialects::images::image_info(&bytes).ok_or_else(|| unreadable_image("not an image"))?;
+    Ok((info.mime(), bytes))
 }
 
 fn unreadable_image(what: &str) -> ApiError {
-    ApiError::new(ErrorKind::Unavailable, "the provider's picture could not be fetched, retry later")
-        .with_log_note(format!("a made picture cannot be read: {what}"))
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "the provider's picture could not be fetched, retry later",
+    )
+    .with_log_note(format!("a generated image cannot be read: {what}"))
 }

@@ -1,136 +1,140 @@
-//! An order on its way: what was asked, which route serves it, what it can cost, and what a lane is
-//! sent for it.
+//! An image call: its request, route, maximum cost, and the requests for a lane.
 
 use axum::response::Response;
 use canon::{
-    ImageDelivery, ImageFamily, ApiError, Loss, Losses, Money, WireFormat, ImageRequest, ImageReply, MediaSource, ErrorKind, Usage,
+    ApiError, ErrorKind, ImageDelivery, ImageFamily, ImageReply, ImageRequest, Loss, Losses,
+    MediaSource, Money, Usage, WireFormat,
 };
-use catalog::{ModelKind, ImageCapabilities, ModelPrices};
-use dialects::images::{ImageRequestForm, AsyncDelivery, GATEWAY_FIELDS, ParsedImageRequest, ImageProtocol, ImageProviderRequest};
-use dialects::{RequestFacts, ReplyMeter};
+use catalog::{ImageCapabilities, ModelKind, ModelPrices};
+use dialects::images::{
+    AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageRequestForm,
+    ParsedImageRequest,
+};
+use dialects::{ReplyMeter, RequestFacts};
 use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
 use super::super::dry_run::{self, DryRun};
 use super::super::settle::BoxedAccount;
-use super::super::{Call, admit, adapt, prepare, route};
+use super::super::{Call, adapt, admit, prepare, route};
 use super::validate;
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
-/// More tokens than any model makes of one picture it is given.
+/// Upper bound of the tokens of one input image.
 const INPUT_IMAGE_TOKENS: u64 = 16_384;
-/// Tokens a model may say besides its pictures, where it converses.
+/// Output tokens besides the images, for lanes that generate images in a chat.
 const DEFAULT_TEXT_TOKENS: u64 = 8_192;
 
-/// An order for pictures.
 pub(super) struct ImageCall {
     form: ImageRequestForm,
     parsed: ParsedImageRequest,
     route: Arc<Route>,
-    /// Whether something had to be fetched, so that the caller's bytes are not the whole order.
+    /// True if an input was fetched, so that the caller's bytes cannot be forwarded.
     has_fetched: bool,
 }
 
-/// What a lane is sent.
+/// Requests for a lane.
 pub(super) struct PreparedImages {
     pub(super) protocol: ImageProtocol,
-    /// One after the other, or all at once.
     pub(super) requests: Vec<ImageProviderRequest>,
     pub(super) losses: Vec<Loss>,
-    /// Whether they are the caller's own bytes.
+    /// True if the requests are the caller's own bytes.
     pub(super) is_pass_through: bool,
 }
 
 impl ImageCall {
-    /// Reads an order and applies every rule there is.
+    /// Parses and validates a request.
     pub(super) fn read(call: &Call, form: ImageRequestForm) -> Result<Self, ApiError> {
-        let order = form.read(&call.body)?;
-        let route = route::find_kind(call, &order.picture.model, ModelKind::Image)?;
-        validate::validate(&order.picture, &route.model)?;
+        let parsed = form.read(&call.body)?;
+        let route = route::find_kind(call, &parsed.picture.model, ModelKind::Image)?;
+        validate::validate(&parsed.picture, &route.model)?;
         let guard = call.config.media.fetcher.guard();
-        for (place, url) in image_urls(&order.picture) {
-            guard.check(url).map_err(|e| ApiError::invalid(&*place, format!("`{place}` {e}")))?;
+        for (path, url) in image_urls(&parsed.picture) {
+            guard.check(url).map_err(|e| ApiError::invalid(&*path, format!("`{path}` {e}")))?;
         }
-        Ok(Self { form, parsed: order, route, has_fetched: false })
+        Ok(Self { form, parsed, route, has_fetched: false })
     }
 
-    /// What is asked for.
+    /// Returns the image request.
     pub(super) const fn request(&self) -> &ImageRequest {
         &self.parsed.picture
     }
 
-    /// Whether it is waited for, as the body says.
+    /// Returns the asynchronous delivery that the body asks for.
     pub(super) const fn async_delivery(&self) -> &AsyncDelivery {
         &self.parsed.delivery
     }
 
-    /// The same order, with its pictures in the answer itself however they were wished for.
+    /// Delivers the images inline, overriding the caller's choice.
     pub(super) fn with_inline_delivery(mut self) -> Self {
         self.parsed.picture.delivery = Some(ImageDelivery::Base64);
         self
     }
 
-    /// How the pictures are to come: a stream carries them in itself.
+    /// Returns the requested delivery. A stream always carries images inline.
     pub(super) fn delivery(&self) -> Option<ImageDelivery> {
         if self.request().stream { Some(ImageDelivery::Base64) } else { self.request().delivery }
     }
 
-    /// The model asked for.
     pub(super) fn model(&self) -> &str {
         &self.parsed.picture.model
     }
 
-    /// Who serves it.
     pub(super) fn route(&self) -> &Route {
         &self.route
     }
 
-    /// How many bytes count as input where a lane does not count.
+    /// Input bytes for the estimate, if the lane reports no usage.
     pub(super) fn input_bytes(&self) -> u64 {
-        let given = self.request().inputs.len() as u64;
-        (self.request().prompt.len() as u64).saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS / 8))
+        let input_images = self.request().inputs.len() as u64;
+        (self.request().prompt.len() as u64)
+            .saturating_add(input_images.saturating_mul(INPUT_IMAGE_TOKENS / 8))
     }
 
-    /// Gets what is only named by address, and sets the money aside. First the one, because what
-    /// was fetched is judged like what was sent, and a refusal must not leave a hold.
+    /// Fetches the inputs named by URL, then reserves the money.
+    ///
+    /// Fetched inputs must pass the same checks as sent ones, and a call that fails them must leave
+    /// no reservation.
     pub(super) async fn admit(mut self, call: &Call) -> Result<(Self, BoxedAccount), ApiError> {
-        let peek = RequestFacts {
+        let facts = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
-            max_output_tokens: Some(self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default())),
+            max_output_tokens: Some(
+                self.max_output_tokens(&self.route.model.images.clone().unwrap_or_default()),
+            ),
             candidates: 1,
             ..RequestFacts::default()
         };
-        admit::check_token_rate(call, &peek).await?;
+        admit::check_token_rate(call, &facts).await?;
         self.fetch(call).await?;
-        let bound = self.max_cost(self.route.prices.iter());
-        let mut tab = admit::admit_with_max_cost(call, &peek, &self.route, bound).await?;
+        let max_cost = self.max_cost(self.route.prices.iter());
+        let mut account = admit::admit_with_max_cost(call, &facts, &self.route, max_cost).await?;
         let size = self.request().size.to_string();
-        tab.set_image_spec(Some(&size), self.request().quality.as_deref());
+        account.set_image_spec(Some(&size), self.request().quality.as_deref());
         admit::sync_journal(call).await?;
-        Ok((self, tab))
+        Ok((self, account))
     }
 
     async fn fetch(&mut self, call: &Call) -> Result<(), ApiError> {
         let media = &call.config.media;
         let room = call.config.max_body_bytes.saturating_sub(call.body.len());
         let allowance = FetchAllowance::new(room / 4 * 3);
-        let picture = &mut self.parsed.picture;
-        let sources = picture.inputs.iter_mut().enumerate();
+        let request = &mut self.parsed.picture;
+        let sources = request.inputs.iter_mut().enumerate();
         let sources = sources.map(|(at, source)| (format!("image[{at}]"), source));
-        let mask = picture.mask.iter_mut().map(|source| ("mask".to_owned(), source));
-        for (place, source) in sources.chain(mask) {
+        let mask = request.mask.iter_mut().map(|source| ("mask".to_owned(), source));
+        for (path, source) in sources.chain(mask) {
             let MediaSource::Url { url, .. } = &*source else { continue };
             if !media.is_fetch_enabled {
-                let say = format!("`{place}` must stand in the request itself");
-                return Err(ApiError::invalid(place, say));
+                let message = format!("`{path}` must stand in the request itself");
+                return Err(ApiError::invalid(path, message));
             }
             let got = media.fetcher.fetch(url, canon::MediaKind::Image, &allowance).await;
-            let got = got.map_err(|e| fetch_error(&place, call, &e))?;
+            let got = got.map_err(|e| fetch_error(&path, call, &e))?;
             let Some(seen) = dialects::images::image_info(&got.bytes) else {
-                let say = format!("`{place}` must be a PNG, JPEG, WebP or GIF file");
-                return Err(ApiError::invalid(place, say));
+                let message = format!("`{path}` must be a PNG, JPEG, WebP or GIF file");
+                return Err(ApiError::invalid(path, message));
             };
             let data = dialects::images::encode(&got.bytes);
             *source = MediaSource::Inline { mime: seen.mime(), data };
@@ -142,126 +146,147 @@ impl ImageCall {
         Ok(())
     }
 
-    /// The most output tokens all pictures can be.
-    fn max_output_tokens(&self, palette: &ImageCapabilities) -> u64 {
-        let picture = self.request();
-        let drafts = picture.partial_images.unwrap_or_default();
-        let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), drafts);
-        one.saturating_mul(picture.count.into())
+    /// Upper bound of the output tokens of all images.
+    fn max_output_tokens(&self, capabilities: &ImageCapabilities) -> u64 {
+        let request = self.request();
+        let drafts = request.partial_images.unwrap_or_default();
+        let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), drafts);
+        per_image.saturating_mul(request.count.into())
     }
 
-    /// The most the order can cost at any of these prices.
+    /// Upper bound of the cost over these price lists.
     pub(super) fn max_cost<'a>(&self, prices: impl Iterator<Item = &'a Arc<ModelPrices>>) -> Money {
-        let picture = self.request();
-        let palette = self.route.model.images.clone().unwrap_or_default();
-        let converses = self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
-        let words = match (converses, self.route.model.max_output_tokens) {
-            (true, most) => most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(picture.count.into()),
+        let request = self.request();
+        let capabilities = self.route.model.images.clone().unwrap_or_default();
+        let is_chat =
+            self.route.lanes.iter().any(|lane| image_protocol(lane) == Ok(ImageProtocol::Native));
+        let text_tokens = match (is_chat, self.route.model.max_output_tokens) {
+            (true, most) => {
+                most.unwrap_or(DEFAULT_TEXT_TOKENS).saturating_mul(request.count.into())
+            }
             (false, _) => 0,
         };
-        let size = picture.size.to_string();
-        let which = catalog::ImageSpec::from_request(Some(&size), picture.quality.as_deref());
-        let given = (picture.inputs.len() + usize::from(picture.mask.is_some())) as u64;
-        let input = (picture.prompt.len() as u64)
-            .saturating_mul(picture.count.into())
-            .saturating_add(given.saturating_mul(INPUT_IMAGE_TOKENS).saturating_mul(picture.count.into()))
-            // Providers add a few words of their own around a prompt.
+        let size = request.size.to_string();
+        let spec = catalog::ImageSpec::from_request(Some(&size), request.quality.as_deref());
+        let input_images = (request.inputs.len() + usize::from(request.mask.is_some())) as u64;
+        let input = (request.prompt.len() as u64)
+            .saturating_mul(request.count.into())
+            .saturating_add(
+                input_images
+                    .saturating_mul(INPUT_IMAGE_TOKENS)
+                    .saturating_mul(request.count.into()),
+            )
+            // Providers wrap a prompt in a few words of their own.
             .saturating_add(1_024);
-        let images = picture.count.into();
-        let units = catalog::BilledUnits { images, image: which, ..catalog::BilledUnits::default() };
+        let images = request.count.into();
+        let units = catalog::BilledUnits { images, image: spec, ..catalog::BilledUnits::default() };
         let bounds = prices.map(|prices| {
-            // The price list may know how many tokens such a picture is, and counts them itself.
-            let known = prices.image_rate(which).tokens > 0;
-            let output = if known { 0 } else { self.max_output_tokens(&palette) };
-            prices.max_cost_with(input, output.max(words), &units)
+            // A price list with tokens per image counts them itself.
+            let known = prices.image_rate(spec).tokens > 0;
+            let output = if known { 0 } else { self.max_output_tokens(&capabilities) };
+            prices.max_cost_with(input, output.max(text_tokens), &units)
         });
         bounds.max().unwrap_or(Money::ZERO)
     }
 
-    /// What an answer says of itself: the lane's own counts, or ours where it gives none.
-    pub(super) fn meter(&self, pictures: &ImageReply, lane: &LiveLane) -> ReplyMeter {
-        let made = pictures.count() as u64;
+    /// Returns the usage of a reply: the lane's figures, or an estimate.
+    pub(super) fn meter(&self, reply: &ImageReply, lane: &LiveLane) -> ReplyMeter {
+        let made = reply.count() as u64;
         let estimate = || {
-            let palette = lane.served_model.images.clone().unwrap_or_default();
-            let picture = self.request();
-            let one = palette.max_tokens(&picture.size, picture.quality.as_deref(), 0);
+            let capabilities = lane.served_model.images.clone().unwrap_or_default();
+            let request = self.request();
+            let per_image = capabilities.max_tokens(&request.size, request.quality.as_deref(), 0);
             let by_token = lane.prices.per_image.is_none();
-            let output = if by_token { one.saturating_mul(made) } else { 0 };
-            let input = (picture.prompt.len() as u64).div_ceil(4);
+            let output = if by_token { per_image.saturating_mul(made) } else { 0 };
+            let input = (request.prompt.len() as u64).div_ceil(4);
             Usage { input, output, output_image: output, ..Usage::default() }
         };
-        let estimated = pictures.usage.is_none() && lane.prices.per_image.is_none();
-        let usage = Usage { images: made, ..pictures.usage.unwrap_or_else(estimate) };
-        ReplyMeter { usage: Some(usage), is_finished: true, is_estimated: estimated, ..ReplyMeter::default() }
+        let estimated = reply.usage.is_none() && lane.prices.per_image.is_none();
+        let usage = Usage { images: made, ..reply.usage.unwrap_or_else(estimate) };
+        ReplyMeter {
+            usage: Some(usage),
+            is_finished: true,
+            is_estimated: estimated,
+            ..ReplyMeter::default()
+        }
     }
 
-    /// What a lane is sent. A stream is asked for where the lane has one.
+    /// Writes the requests for a lane. `stream` is true if the lane can stream.
     pub(super) fn prepare(
         &self,
         call: &Call,
         lane: &LiveLane,
         stream: bool,
     ) -> Result<PreparedImages, ApiError> {
-        let spoken = image_protocol(lane)?;
-        let same = spoken.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
-        let origin = spoken.origin();
-        let (written, losses) = if same {
-            let one = self.form.patch(&call.body, &self.parsed, &lane.model);
-            let ImageProviderRequest { outgoing, content_type, headers } = one;
+        let protocol = image_protocol(lane)?;
+        let is_pass_through =
+            protocol.passes_through() && self.parsed.is_gpt_body() && !self.has_fetched;
+        let origin = protocol.origin();
+        let (written, losses) = if is_pass_through {
+            let patched = self.form.patch(&call.body, &self.parsed, &lane.model);
+            let ImageProviderRequest { outgoing, content_type, headers } = patched;
             let outgoing = match &content_type {
                 None => adapt::remove_fields(&GATEWAY_FIELDS, outgoing)?,
                 Some(_) => outgoing,
             };
             (vec![ImageProviderRequest { outgoing, content_type, headers }], Vec::new())
         } else {
-            let picture = ImageRequest { stream, ..self.request().clone() };
-            spoken.write(&picture, &lane.model, &call.id)?
+            let request = ImageRequest { stream, ..self.request().clone() };
+            protocol.write(&request, &lane.model, &call.id)?
         };
         let mut losses: Losses = losses.into_iter().collect();
         let mut fitted = Vec::with_capacity(written.len());
-        for ImageProviderRequest { outgoing, content_type: kind, headers } in written {
-            let (outgoing, more) = match &kind {
+        for ImageProviderRequest { outgoing, content_type, headers } in written {
+            let (outgoing, more) = match &content_type {
                 None => adapt::adapt(&lane.endpoints, origin, &lane.model, stream, None, outgoing)?,
-                // A form has no fields to rename in place.
+                // A multipart body has no fields to rename in place.
                 Some(_) => {
-                    let at = adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
+                    let at =
+                        adapt::set_path(&lane.endpoints, origin, &lane.model, stream, outgoing);
                     (at, Vec::new())
                 }
             };
             losses.extend(more);
-            fitted.push(ImageProviderRequest { outgoing, content_type: kind, headers });
+            fitted.push(ImageProviderRequest { outgoing, content_type, headers });
         }
         let losses = losses.into_vec();
         prepare::refuse_losses(call, &losses)?;
-        Ok(PreparedImages { protocol: spoken, requests: fitted, losses, is_pass_through: same })
+        Ok(PreparedImages { protocol, requests: fitted, losses, is_pass_through })
     }
 
-    /// A dry run: what would be sent, calling no one.
+    /// Returns the requests and their maximum cost without sending them.
     pub(super) fn dry_run(mut self, call: &Call) -> Result<Response, ApiError> {
-        let fetches: Vec<String> = image_urls(self.request()).map(|(place, _)| place).collect();
-        let nothing = || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
-        let picture = &mut self.parsed.picture;
-        for source in picture.inputs.iter_mut().chain(&mut picture.mask) {
+        let fetched_paths: Vec<String> = image_urls(self.request()).map(|(path, _)| path).collect();
+        let placeholder =
+            || MediaSource::Inline { mime: "image/png".to_owned(), data: String::new() };
+        let request = &mut self.parsed.picture;
+        for source in request.inputs.iter_mut().chain(&mut request.mask) {
             if matches!(source, MediaSource::Url { .. }) {
-                *source = nothing();
+                *source = placeholder();
                 self.has_fetched = true;
             }
         }
-        let picks = route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
-        let lane = &picks.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
-        let PreparedImages { protocol: spoken, requests: written, losses, is_pass_through: _ } =
+        let candidates =
+            route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
+        let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
+        let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;
-        let bound = self.max_cost(std::iter::once(&lane.prices));
+        let max_cost = self.max_cost(std::iter::once(&lane.prices));
         let outgoing = written.into_iter().map(|written| written.outgoing).collect();
-        let dialect = spoken.origin();
-        let told = DryRun { lane, dialect, outgoing, losses, max_cost: bound, fetched_paths: fetches };
-        Ok(dry_run::dry_run_response(self.model(), told))
+        let dialect = protocol.origin();
+        let result = DryRun { lane, dialect, outgoing, losses, max_cost, fetched_paths };
+        Ok(dry_run::dry_run_response(self.model(), result))
     }
 }
 
-/// How a lane is asked for pictures: at the images address if it has one, else in a conversation.
+/// Selects the protocol of a lane: the images endpoint if it has one, else chat.
 pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError> {
-    let family = || lane.served_model.images.as_ref().map_or(ImageFamily::Gpt, |palette| palette.family);
+    let family = || {
+        lane.served_model
+            .images
+            .as_ref()
+            .map_or(ImageFamily::Gpt, |capabilities| capabilities.family)
+    };
     if lane.formats.contains(&WireFormat::Images) {
         return Ok(ImageProtocol::Images(family()));
     }
@@ -269,25 +294,26 @@ pub(super) fn image_protocol(lane: &LiveLane) -> Result<ImageProtocol, ApiError>
         return Ok(ImageProtocol::Native);
     }
     Err(ApiError::new(ErrorKind::Unavailable, "no provider serves this model at the moment")
-        .with_log_note(format!("lane {} speaks no format that has pictures", lane.name)))
+        .with_log_note(format!("lane {} has no format with images", lane.name)))
 }
 
-/// What is named by address, and where.
-fn image_urls(picture: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
-    let inputs = picture.inputs.iter().enumerate();
+/// Returns the URLs of a request with their JSON paths.
+fn image_urls(request: &ImageRequest) -> impl Iterator<Item = (String, &str)> {
+    let inputs = request.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, source)| (format!("image[{at}]"), source));
-    let mask = picture.mask.iter().map(|source| ("mask".to_owned(), source));
-    inputs.chain(mask).filter_map(|(place, source)| match source {
-        MediaSource::Url { url, .. } => Some((place, url.as_str())),
+    let mask = request.mask.iter().map(|source| ("mask".to_owned(), source));
+    inputs.chain(mask).filter_map(|(path, source)| match source {
+        MediaSource::Url { url, .. } => Some((path, url.as_str())),
         MediaSource::Inline { .. } | MediaSource::File { .. } | MediaSource::Text(_) => None,
     })
 }
 
-/// One sentence for every failure: it tells the rules, and nothing of what was found.
-fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
+/// The same message for every failure. It states the rules and reveals nothing about the fetched
+/// address.
+fn fetch_error(path: &str, call: &Call, error: &FetchError) -> ApiError {
     let limits = call.config.media.fetcher.limits();
-    let say = format!(
-        "`{place}` could not be fetched: it must be a public HTTPS address that gives a picture \
+    let message = format!(
+        "`{path}` could not be fetched: it must be a public HTTPS address that gives a picture \
          of at most {} bytes within {:?}",
         limits.max_bytes, limits.timeout
     );
@@ -296,8 +322,8 @@ fn fetch_error(place: &str, call: &Call, error: &FetchError) -> ApiError {
             ApiError::new(ErrorKind::Overloaded, "too much is being fetched at this moment")
                 .with_retry_after(std::time::Duration::from_secs(1))
         }
-        FetchError::NotPublic | FetchError::Failed(_) => {
-            ApiError::invalid(place, say).with_code("failed_to_download_image").with_log_note(error.to_string())
-        }
+        FetchError::NotPublic | FetchError::Failed(_) => ApiError::invalid(path, message)
+            .with_code("failed_to_download_image")
+            .with_log_note(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! Asking a lane: one request or several, and where it answers with a task, again and again.
+//! Image requests to a lane: one or several, with polling if the lane answers with a task.
 
 use bytes::Bytes;
 use canon::{ApiError, GeneratedImage, ImageReply, Usage};
@@ -15,58 +15,63 @@ use super::super::send as lane;
 use super::super::{Call, whole_reply};
 use super::image_call::PreparedImages;
 
-/// How many requests of one order run at once.
+/// Limit per call.
 const MAX_CONCURRENT_REQUESTS: usize = 4;
-/// The first pause before a task is asked after.
+/// Pause before the first poll of a task.
 const FIRST_POLL_PAUSE: Duration = Duration::from_millis(500);
-/// The longest.
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
-/// How many questions after a task may fail in a row.
+/// Limit of consecutive failed polls.
 const MAX_FAILED_POLLS: u32 = 3;
 
-/// What a lane answered.
+/// Images that a lane returned.
 pub(super) struct LaneImages {
     pub(super) reply: ImageReply,
-    /// The lane's own bytes, where they are in the caller's shape.
+    /// Bytes of the lane's reply, if they are in the caller's format.
     pub(super) body: Option<Bytes>,
 }
 
-/// Sends everything an order needs and puts the answers together.
-pub(super) async fn request_all(call: &Call, pick: &Candidate, prepared: PreparedImages) -> Result<LaneImages, ApiError> {
-    let PreparedImages { protocol: spoken, requests: written, losses: _, is_pass_through: same } = prepared;
+/// Sends all requests of a call and merges the replies.
+pub(super) async fn request_all(
+    call: &Call,
+    candidate: &Candidate,
+    prepared: PreparedImages,
+) -> Result<LaneImages, ApiError> {
+    let PreparedImages { protocol, requests: written, losses: _, is_pass_through } = prepared;
     let several = written.len() > 1;
-    let asking = written.into_iter().map(|written| request_one(call, pick, spoken, written));
-    let answers: Vec<_> = iter(asking).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
+    let requests =
+        written.into_iter().map(|written| request_one(call, candidate, protocol, written));
+    let answers: Vec<_> = iter(requests).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
     let mut all = LaneImages { reply: ImageReply::default(), body: None };
     let mut failed = Vec::new();
     for answer in answers {
         match answer {
-            Ok((pictures, body)) => {
-                append_reply(&mut all.reply, pictures);
-                all.body = (same && !several).then_some(body);
+            Ok((reply, body)) => {
+                append_reply(&mut all.reply, reply);
+                all.body = (is_pass_through && !several).then_some(body);
             }
-            Err(fault) => failed.push(fault),
+            Err(error) => failed.push(error),
         }
     }
     if all.reply.count() == 0
-        && let Some(fault) = failed.pop()
+        && let Some(error) = failed.pop()
     {
-        return Err(fault);
+        return Err(error);
     }
-    // What came is delivered; what did not is told in its place, and not paid.
-    all.reply.images.extend(failed.into_iter().map(|fault| GeneratedImage::Failed {
-        code: fault.code().unwrap_or("server_error").to_owned(),
-        say: fault.message().to_owned(),
+    // Images that succeeded are delivered. The others are reported as failed and not billed.
+    all.reply.images.extend(failed.into_iter().map(|error| GeneratedImage::Failed {
+        code: error.code().unwrap_or("server_error").to_owned(),
+        say: error.message().to_owned(),
     }));
     Ok(all)
 }
 
-/// Adds an answer to those before it.
+/// Appends a reply to the replies before it.
 fn append_reply(all: &mut ImageReply, more: ImageReply) {
-    let ImageReply { created, images: made, usage, background, format, quality, size, extras } = more;
+    let ImageReply { created, images: image, usage, background, format, quality, size, extras } =
+        more;
     let first = all.images.is_empty();
-    all.images.extend(made);
-    // A sum with a gap in it would be too small a bill.
+    all.images.extend(image);
+    // A sum with a missing part would bill too little.
     all.usage = match (all.usage, usage) {
         (_, usage) if first => usage,
         (Some(own), Some(more)) => Some(sum_usage(own, more)),
@@ -78,86 +83,91 @@ fn append_reply(all: &mut ImageReply, more: ImageReply) {
     }
 }
 
-fn sum_usage(one: Usage, other: Usage) -> Usage {
+fn sum_usage(first: Usage, other: Usage) -> Usage {
     Usage {
-        input: one.input.saturating_add(other.input),
-        cache_read: one.cache_read.saturating_add(other.cache_read),
-        input_image: one.input_image.saturating_add(other.input_image),
-        output: one.output.saturating_add(other.output),
-        output_image: one.output_image.saturating_add(other.output_image),
-        thinking: one.thinking.saturating_add(other.thinking),
-        searches: one.searches.saturating_add(other.searches),
-        ..one
+        input: first.input.saturating_add(other.input),
+        cache_read: first.cache_read.saturating_add(other.cache_read),
+        input_image: first.input_image.saturating_add(other.input_image),
+        output: first.output.saturating_add(other.output),
+        output_image: first.output_image.saturating_add(other.output_image),
+        thinking: first.thinking.saturating_add(other.thinking),
+        searches: first.searches.saturating_add(other.searches),
+        ..first
     }
 }
 
-/// The format whose errors a lane tells its own in.
-pub(super) fn error_dialect(spoken: ImageProtocol) -> &'static dyn Dialect {
-    dialects::get(spoken.origin()).unwrap_or(&dialects::chat::ChatDialect)
+/// Returns the format of the lane's errors.
+pub(super) fn error_dialect(protocol: ImageProtocol) -> &'static dyn Dialect {
+    dialects::get(protocol.origin()).unwrap_or(&dialects::chat::ChatDialect)
 }
 
-/// Sends one request.
 pub(super) async fn send(
     call: &Call,
-    pick: &Candidate,
-    spoken: ImageProtocol,
+    candidate: &Candidate,
+    protocol: ImageProtocol,
     written: ImageProviderRequest,
 ) -> Result<transport::ClientResponse, ApiError> {
-    let ImageProviderRequest { outgoing, content_type: kind, headers: more } = written;
-    let dialect = error_dialect(spoken);
+    let ImageProviderRequest { outgoing, content_type, headers: more } = written;
+    let dialect = error_dialect(protocol);
     let mut headers = lane::request_headers(call, dialect);
-    if let Some(kind) = kind {
-        let kind = HeaderValue::from_str(&kind)
-            .map_err(|e| ApiError::internal(format!("{kind} is no header: {e}")))?;
-        headers.insert(CONTENT_TYPE, kind);
+    if let Some(content_type) = content_type {
+        let content_type = HeaderValue::from_str(&content_type)
+            .map_err(|e| ApiError::internal(format!("invalid content type {content_type}: {e}")))?;
+        headers.insert(CONTENT_TYPE, content_type);
     }
     for (name, value) in more {
         headers.insert(*name, HeaderValue::from_static(value));
     }
-    lane::send_with_headers(call, pick, dialect, headers, outgoing).await
+    lane::send_with_headers(call, candidate, dialect, headers, outgoing).await
 }
 
 async fn request_one(
     call: &Call,
-    pick: &Candidate,
-    spoken: ImageProtocol,
+    candidate: &Candidate,
+    protocol: ImageProtocol,
     written: ImageProviderRequest,
 ) -> Result<(ImageReply, Bytes), ApiError> {
-    let answer = send(call, pick, spoken, written).await?;
-    let mut body = whole_reply::read_body(answer, &pick.lane, call).await?;
-    let (mut pause, mut lost, mut named) = (FIRST_POLL_PAUSE, 0, None);
+    let answer = send(call, candidate, protocol, written).await?;
+    let mut body = whole_reply::read_body(answer, &candidate.lane, call).await?;
+    let (mut pause, mut failed_polls, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
-        // The first word on where to ask is the one that counts: later ones may leave it out.
-        let at: &str = match spoken.read(&body)? {
-            ImageAnswer::Finished(pictures) => return Ok((pictures, body)),
-            ImageAnswer::Pending(at) => named.get_or_insert(at),
+        // The first task URL counts, because later replies may omit it.
+        let at: &str = match protocol.read(&body)? {
+            ImageAnswer::Finished(reply) => return Ok((reply, body)),
+            ImageAnswer::Pending(at) => task_url.get_or_insert(at),
         };
-        if let (Some(progress), Some(come)) = (&call.progress, spoken.progress(&body)) {
-            progress.fetch_max(come, Ordering::Relaxed);
+        if let (Some(progress), Some(percent)) = (&call.progress, protocol.progress(&body)) {
+            progress.fetch_max(percent, Ordering::Relaxed);
         }
-        if pause >= call.time_left(&pick.lane.timeouts) {
+        if pause >= call.time_left(&candidate.lane.timeouts) {
             return Err(ApiError::new(
                 canon::ErrorKind::Timeout,
                 "the provider took too long to answer",
             )
-            .with_log_note("a task was not done in time"));
+            .with_log_note("the task did not finish in time"));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
-        let again = async {
-            let answer = lane::get_from_lane(call, pick, error_dialect(spoken), at).await?;
-            whole_reply::read_body(answer, &pick.lane, call).await
+        let poll = async {
+            let answer = lane::get_from_lane(call, candidate, error_dialect(protocol), at).await?;
+            whole_reply::read_body(answer, &candidate.lane, call).await
         };
-        match again.await {
-            Ok(told) => (body, lost) = (told, 0),
-            // The task goes on without being asked after, and is paid for.
-            Err(fault) if fault.is_retryable() && lost < MAX_FAILED_POLLS => lost += 1,
-            Err(fault) => return Err(fault),
+        match poll.await {
+            Ok(polled) => (body, failed_polls) = (polled, 0),
+            // The task continues and is billed even while polls fail.
+            Err(error) if error.is_retryable() && failed_polls < MAX_FAILED_POLLS => {
+                failed_polls += 1
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
-/// Whether a made picture stands in the answer itself.
-pub(super) const fn is_inline(made: &GeneratedImage) -> bool {
-    matches!(made, GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. } | GeneratedImage::Failed { .. })
+/// Returns true if the image is part of the reply and not a link.
+pub(super) const fn is_inline(image: &GeneratedImage) -> bool {
+    matches!(
+        image,
+        GeneratedImage::Image { source: canon::MediaSource::Inline { .. }, .. }
+            | GeneratedImage::Failed { .. }
+    )
 }

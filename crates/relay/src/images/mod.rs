@@ -1,17 +1,17 @@
-//! The life of one order for pictures: the steps of a conversation, with pictures in place of words.
+//! One image call: the steps of a chat call, with images in place of text.
 //!
-//! `read → route → judge → fetch → admit → attempt (prepare, ask, poll, deliver) → settle`
+//! `read → route → validate → fetch → admit → attempt (prepare, request, poll, deliver) → settle`
 
-mod lane_requests;
 mod deliver;
 mod image_call;
-mod validate;
+mod lane_requests;
 mod stream;
+mod validate;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, Money, ImageReply, ErrorKind};
+use canon::{ApiError, ErrorKind, ImageReply, Money};
 use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
 use http::HeaderValue;
@@ -20,43 +20,43 @@ use std::sync::Arc;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
-use crate::json_response::json_response as json_response;
+use crate::json_response::json_response;
 use image_call::ImageCall;
 
-/// Pictures that were made. They are paid for when they are handed over; dropped before that, the
-/// call is one whose caller left.
+/// Generated images that are not settled yet. Dropping them settles the call as one whose caller
+/// left.
 pub struct ImageResult {
-    /// The answer as JSON.
+    /// Reply as JSON.
     pub body: Bytes,
     account: BoxedAccount,
 }
 
 impl ImageResult {
-    /// They were handed over. Tells what they cost.
+    /// Settles the call after delivery and returns its cost.
     pub fn settle(self) -> Money {
         self.account.close_done()
     }
 
-    /// They could not be handed over, which is not the caller's fault: nobody pays but the operator.
+    /// Settles the call as failed because the images could not be delivered. The operator pays.
     pub fn fail(self) {
-        let fault = ApiError::new(ErrorKind::Overloaded, "what was made could not be kept");
-        self.account.close_failed(503, &fault);
+        let error = ApiError::new(ErrorKind::Overloaded, "the images could not be stored");
+        self.account.close_failed(503, &error);
     }
 
-    /// The answer as HTTP.
+    /// Settles the call and returns the reply as an HTTP response.
     pub fn into_response(self) -> Response {
-        let Self { body, account: tab } = self;
-        let (lane, losses) = (tab.lane().to_owned(), tab.loss_header());
-        let cost = tab.close_done();
+        let Self { body, account } = self;
+        let (lane, losses) = (account.lane().to_owned(), account.loss_header());
+        let cost = account.close_done();
         let mut response = json_response(Body::from(body));
         let headers = response.headers_mut();
-        let mut tell = |name: &'static str, value: &str| {
+        let mut insert = |name: &'static str, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
         };
-        tell("x-portunus-cost", &cost.to_string());
-        tell("x-portunus-lane", &lane);
+        insert("x-portunus-cost", &cost.to_string());
+        insert("x-portunus-lane", &lane);
         if let Some(losses) = losses {
             headers.insert("x-portunus-loss", losses);
         }
@@ -64,152 +64,176 @@ impl ImageResult {
     }
 }
 
-/// The result of an image request.
+/// Result of an image request.
 pub enum ImageOutcome {
-    /// The answer.
+    /// Response for a caller that waits.
     Response(Response),
-    /// The caller does not wait: the request passed every check and is to be queued.
+    /// A validated request to be queued, because the caller does not wait.
     Task(Box<ImageTask>),
 }
 
 /// An image request to be queued.
 pub struct ImageTask {
-    /// The call as it was read.
+    /// Call with its body.
     pub call: Call,
-    /// The model it is for.
+    /// Requested model.
     pub model: String,
-    /// The provider that is expected to serve it.
+    /// Provider expected to serve it.
     pub provider: String,
-    /// The address that is told of its end.
+    /// URL to notify when the task has ended.
     pub webhook: Option<String>,
 }
 
-/// Serves one image request. With `async_delivery`, or if the body says so, it is only checked.
-pub async fn serve_images(call: Call, form: ImageRequestForm, later: bool) -> Result<ImageOutcome, ApiError> {
-    let job = ImageCall::read(&call, form)?;
+/// Serves one image request. With `later`, or if the body asks for it, the request is only
+/// validated and returned as a task.
+pub async fn serve_images(
+    call: Call,
+    form: ImageRequestForm,
+    later: bool,
+) -> Result<ImageOutcome, ApiError> {
+    let image_call = ImageCall::read(&call, form)?;
     if call.dry_run {
-        return job.dry_run(&call).map(ImageOutcome::Response);
+        return image_call.dry_run(&call).map(ImageOutcome::Response);
     }
-    if later || job.async_delivery().is_requested {
-        return check_task(call, &job).await.map(|task| ImageOutcome::Task(Box::new(task)));
+    if later || image_call.async_delivery().is_requested {
+        return check_task(call, &image_call).await.map(|task| ImageOutcome::Task(Box::new(task)));
     }
-    if job.async_delivery().webhook.is_some() {
-        let say = "`webhook` is for tasks: send `\"async\": true` with it";
-        return Err(ApiError::invalid("webhook", say));
+    if image_call.async_delivery().webhook.is_some() {
+        let message = "`webhook` is for tasks: send `\"async\": true` with it";
+        return Err(ApiError::invalid("webhook", message));
     }
-    if !job.request().stream {
-        let painted = generate(call, job).await?;
-        return Ok(ImageOutcome::Response(painted.into_response()));
+    if !image_call.request().stream {
+        let result = generate(call, image_call).await?;
+        return Ok(ImageOutcome::Response(result.into_response()));
     }
-    let (job, tab) = job.admit(&call).await?;
-    let (call, job) = (&Arc::new(call), &job);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { stream::try_lane(call, job, &pick, tab).await };
-    let streamed = attempt::try_lanes(call, job.model(), job.route(), tab, one).await?;
+    let (image_call, account) = image_call.admit(&call).await?;
+    let (call, image_call) = (&Arc::new(call), &image_call);
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
+        stream::try_lane(call, image_call, &candidate, account).await
+    };
+    let streamed =
+        attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?;
     streamed.map(ImageOutcome::Response)
 }
 
-/// Checks an image request that is not waited for; no provider is asked.
-async fn check_task(call: Call, job: &ImageCall) -> Result<ImageTask, ApiError> {
-    if job.request().stream {
-        let say = "a stream is waited for: leave `stream` out, or `async`";
-        return Err(ApiError::invalid("stream", say));
+/// Validates a request for the queue without asking a provider.
+async fn check_task(call: Call, image_call: &ImageCall) -> Result<ImageTask, ApiError> {
+    if image_call.request().stream {
+        let message = "a stream cannot be a task: leave out `stream` or `async`";
+        return Err(ApiError::invalid("stream", message));
     }
-    let bound = job.max_cost(job.route().prices.iter());
+    let bound = image_call.max_cost(image_call.route().prices.iter());
     admit::check_funds(&call, bound).await?;
-    let provider = job.route().lanes.first().map_or("", |lane| lane.provider.name.as_str());
-    let (model, provider) = (job.model().to_owned(), provider.to_owned());
-    Ok(ImageTask { call, model, provider, webhook: job.async_delivery().webhook.clone() })
+    let provider = image_call.route().lanes.first().map_or("", |lane| lane.provider.name.as_str());
+    let (model, provider) = (image_call.model().to_owned(), provider.to_owned());
+    Ok(ImageTask { call, model, provider, webhook: image_call.async_delivery().webhook.clone() })
 }
 
-/// Runs one whole order whose caller comes back for it: money, lanes, and pictures that are still to
-/// be paid for.
+/// Generates the images of a queued request: reserves money, tries lanes, and returns images that
+/// are still to be settled.
 pub async fn generate_images(call: Call, form: ImageRequestForm) -> Result<ImageResult, ApiError> {
-    let job = ImageCall::read(&call, form)?.with_inline_delivery();
-    generate(call, job).await
+    let image_call = ImageCall::read(&call, form)?.with_inline_delivery();
+    generate(call, image_call).await
 }
 
-async fn generate(call: Call, job: ImageCall) -> Result<ImageResult, ApiError> {
-    let (job, tab) = job.admit(&call).await?;
-    let (call, job) = (&call, &job);
-    let one = |pick: Candidate, tab: BoxedAccount| async move { try_lane(call, job, &pick, tab).await };
-    // What was held back is an answer of the lane's, and no other lane is asked for it.
-    attempt::try_lanes(call, job.model(), job.route(), tab, one).await?
+async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiError> {
+    let (image_call, account) = image_call.admit(&call).await?;
+    let (call, image_call) = (&call, &image_call);
+    let send_one = |candidate: Candidate, account: BoxedAccount| async move {
+        try_lane(call, image_call, &candidate, account).await
+    };
+    // A reply with withheld images is final, so no other lane is tried.
+    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?
 }
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 async fn try_lane(
     call: &Call,
-    job: &ImageCall,
-    pick: &Candidate,
-    mut tab: BoxedAccount,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    mut account: BoxedAccount,
 ) -> Result<Result<ImageResult, ApiError>, (ApiError, BoxedAccount)> {
-    let drawn = match request_and_deliver(call, job, pick, &mut tab).await {
-        Ok(drawn) => drawn,
-        Err(fault) => return Err((fault, tab)),
+    let delivered = match request_and_deliver(call, image_call, candidate, &mut account).await {
+        Ok(delivered) => delivered,
+        Err(error) => return Err((error, account)),
     };
-    let DeliveredImages { reply: pictures, pass_through_body: same } = drawn;
-    let said = job.meter(&pictures, &pick.lane);
-    if let Some(fault) = withheld_error(&pictures) {
-        return Ok(Err(settle_withheld(call, fault, &said, tab)));
+    let DeliveredImages { reply, pass_through_body } = delivered;
+    let meter = image_call.meter(&reply, &candidate.lane);
+    if let Some(error) = withheld_error(&reply) {
+        return Ok(Err(settle_withheld(call, error, &meter, account)));
     }
-    let body = match same {
+    let body = match pass_through_body {
         Some(body) => body,
         None => {
             let now = call.engine.clock.now() / 1_000_000;
-            Bytes::from(dialects::images::write_reply(&pictures, job.request(), now))
+            Bytes::from(dialects::images::write_reply(&reply, image_call.request(), now))
         }
     };
-    tab.first_byte();
-    tab.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
-    tab.record_usage(&said);
-    Ok(Ok(ImageResult { body, account: tab }))
+    account.first_byte();
+    account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
+    account.record_usage(&meter);
+    Ok(Ok(ImageResult { body, account }))
 }
 
-/// What a lane made, as the caller wants it.
+/// Images of a lane in the delivery the caller requested.
 struct DeliveredImages {
     reply: ImageReply,
-    /// The lane's own bytes, where they are what the caller is to get.
+    /// Bytes of the lane's reply, if the caller receives them unchanged.
     pass_through_body: Option<Bytes>,
 }
 
-/// Has the lane make the pictures, and brings them into the form the caller wants.
-async fn request_and_deliver(call: &Call, job: &ImageCall, pick: &Candidate, tab: &mut BoxedAccount) -> Result<DeliveredImages, ApiError> {
-    let prepared = job.prepare(call, &pick.lane, false)?;
-    tab.begin_attempt(pick)?;
-    tab.estimate_input(job.input_bytes());
-    tab.add_losses(prepared.losses.iter().cloned());
-    let asked = lane_requests::request_all(call, pick, prepared).await?;
-    deliver::deliver(call, job, pick, asked).await
+/// Sends the requests to a lane and converts the images for delivery.
+async fn request_and_deliver(
+    call: &Call,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    account: &mut BoxedAccount,
+) -> Result<DeliveredImages, ApiError> {
+    let prepared = image_call.prepare(call, &candidate.lane, false)?;
+    account.begin_attempt(candidate)?;
+    account.estimate_input(image_call.input_bytes());
+    account.add_losses(prepared.losses.iter().cloned());
+    let lane_images = lane_requests::request_all(call, candidate, prepared).await?;
+    deliver::deliver(call, image_call, candidate, lane_images).await
 }
 
-/// The fault of an answer without a single picture; `None` when there is one.
-fn withheld_error(pictures: &ImageReply) -> Option<ApiError> {
-    let failed = pictures.images.iter().find_map(|made| match made {
-        canon::GeneratedImage::Failed { code, say } => Some((code, say)),
+/// Returns the error for a reply without any image; `None` if there is one.
+fn withheld_error(reply: &ImageReply) -> Option<ApiError> {
+    let failed = reply.images.iter().find_map(|made| match made {
+        canon::GeneratedImage::Failed { code, say: message } => Some((code, message)),
         canon::GeneratedImage::Image { .. } => None,
     });
-    if pictures.count() > 0 {
+    if reply.count() > 0 {
         return None;
     }
     Some(match failed {
-        Some((code, say)) => {
+        Some((code, message)) => {
             let policy = code.contains("policy") || code.contains("oderation");
             let sensitive = code.contains("ensitive") || code.contains("nspection");
-            let trouble = if policy || sensitive { ErrorKind::ContentPolicy } else { ErrorKind::InvalidRequest };
-            let fault = ApiError::new(trouble, say.clone());
-            if policy || sensitive { fault.with_code("content_policy_violation") } else { fault }
+            let kind = if policy || sensitive {
+                ErrorKind::ContentPolicy
+            } else {
+                ErrorKind::InvalidRequest
+            };
+            let error = ApiError::new(kind, message.clone());
+            if policy || sensitive { error.with_code("content_policy_violation") } else { error }
         }
         None => ApiError::new(ErrorKind::ContentPolicy, "the model made no picture")
             .with_code("content_policy_violation"),
     })
 }
 
-/// Settles what a lane counts for pictures it held back.
-fn settle_withheld(call: &Call, fault: ApiError, said: &ReplyMeter, tab: BoxedAccount) -> ApiError {
-    let (status, _) = call.dialect.write_error(&fault, &call.id);
-    match said.usage {
-        Some(_) if !said.is_estimated => tab.close_withheld(status, said),
-        Some(_) | None => tab.close_failed(status, &fault),
+/// Settles a call whose images were withheld. Usage that the provider reports is billed.
+fn settle_withheld(
+    call: &Call,
+    error: ApiError,
+    meter: &ReplyMeter,
+    account: BoxedAccount,
+) -> ApiError {
+    let (status, _) = call.dialect.write_error(&error, &call.id);
+    match meter.usage {
+        Some(_) if !meter.is_estimated => account.close_withheld(status, meter),
+        Some(_) | None => account.close_failed(status, &error),
     }
-    fault
+    error
 }

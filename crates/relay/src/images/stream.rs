@@ -1,4 +1,5 @@
-//! Pictures as a stream: the lane's own where it has one, else one event when they are done.
+//! Image streams: the lane's own stream if it has one, else a single event with the finished
+//! images.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -6,103 +7,119 @@ use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
-use super::super::stream_pipeline::StreamPipeline;
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
+use super::super::stream_pipeline::StreamPipeline;
 use super::super::{Call, streamed_reply, whole_reply};
-use super::lane_requests::{self, LaneImages};
 use super::image_call::{self, ImageCall};
-use super::{DeliveredImages, deliver, request_and_deliver, withheld_error, settle_withheld};
+use super::lane_requests::{self, LaneImages};
+use super::{DeliveredImages, deliver, request_and_deliver, settle_withheld, withheld_error};
 
-/// One lane. The tab comes back with a fault, because the next lane goes on with it.
+/// Sends the request to one lane. An error returns the account for the next lane.
 pub(super) async fn try_lane(
     call: &Arc<Call>,
-    job: &ImageCall,
-    pick: &Candidate,
-    mut tab: BoxedAccount,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    mut account: BoxedAccount,
 ) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
-    let spoken = match image_call::image_protocol(&pick.lane) {
-        Ok(spoken) => spoken,
-        Err(fault) => return Err((fault, tab)),
+    let protocol = match image_call::image_protocol(&candidate.lane) {
+        Ok(protocol) => protocol,
+        Err(error) => return Err((error, account)),
     };
-    let ImageProtocol::Images(family) = spoken else { return try_whole(call, job, pick, tab).await };
-    if !spoken.can_stream() {
-        return try_whole(call, job, pick, tab).await;
+    let ImageProtocol::Images(family) = protocol else {
+        return try_whole(call, image_call, candidate, account).await;
+    };
+    if !protocol.can_stream() {
+        return try_whole(call, image_call, candidate, account).await;
     }
-    let mut prepared = match job.prepare(call, &pick.lane, true) {
+    let mut prepared = match image_call.prepare(call, &candidate.lane, true) {
         Ok(prepared) => prepared,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
     let Some(written) = prepared.requests.pop() else {
-        return Err((ApiError::internal("a stream of nothing"), tab));
+        return Err((ApiError::internal("a stream without a request"), account));
     };
-    if let Err(fault) = tab.begin_attempt(pick) {
-        return Err((fault, tab));
+    if let Err(error) = account.begin_attempt(candidate) {
+        return Err((error, account));
     }
-    tab.estimate_input(job.input_bytes());
-    tab.add_losses(prepared.losses);
-    let answer = match lane_requests::send(call, pick, spoken, written).await {
+    account.estimate_input(image_call.input_bytes());
+    account.add_losses(prepared.losses);
+    let answer = match lane_requests::send(call, candidate, protocol, written).await {
         Ok(answer) => answer,
-        Err(fault) => return Err((fault, tab)),
+        Err(error) => return Err((error, account)),
     };
     if whole_reply::is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
-        let road = StreamPipeline::passing_through(images::stream_meter(family, job.request(), now));
-        return streamed_reply::begin_stream(call, &pick.lane, road, false, answer, tab).await.map(Ok);
+        let pipeline = StreamPipeline::passing_through(images::stream_meter(
+            family,
+            image_call.request(),
+            now,
+        ));
+        return streamed_reply::begin_stream(
+            call,
+            &candidate.lane,
+            pipeline,
+            false,
+            answer,
+            account,
+        )
+        .await
+        .map(Ok);
     }
-    // A whole answer, though a stream was asked for.
-    let drawn = async {
-        let body = whole_reply::read_body(answer, &pick.lane, call).await?;
-        match spoken.read(&body)? {
-            ImageAnswer::Finished(pictures) => {
-                deliver::deliver(call, job, pick, LaneImages { reply: pictures, body: None }).await
+    // The lane ignored the request for a stream.
+    let delivered = async {
+        let body = whole_reply::read_body(answer, &candidate.lane, call).await?;
+        match protocol.read(&body)? {
+            ImageAnswer::Finished(reply) => {
+                deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
+                    .await
             }
             ImageAnswer::Pending(_) => Err(ApiError::new(
                 canon::ErrorKind::Unavailable,
                 "the provider gave no usable answer, retry later",
             )
-            .with_log_note("a task came in place of a stream")),
+            .with_log_note("a task was returned instead of a stream")),
         }
     };
-    match drawn.await {
-        Ok(drawn) => Ok(stream_response(call, job, pick, drawn, tab)),
-        Err(fault) => Err((fault, tab)),
+    match delivered.await {
+        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account)),
+        Err(error) => Err((error, account)),
     }
 }
 
-/// A lane that has no stream.
+/// Serves a lane that cannot stream.
 async fn try_whole(
     call: &Arc<Call>,
-    job: &ImageCall,
-    pick: &Candidate,
-    mut tab: BoxedAccount,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    mut account: BoxedAccount,
 ) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
-    match request_and_deliver(call, job, pick, &mut tab).await {
-        Ok(drawn) => Ok(stream_response(call, job, pick, drawn, tab)),
-        Err(fault) => Err((fault, tab)),
+    match request_and_deliver(call, image_call, candidate, &mut account).await {
+        Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account)),
+        Err(error) => Err((error, account)),
     }
 }
 
-/// A whole answer, told as a stream.
+/// Writes finished images as a stream.
 fn stream_response(
     call: &Arc<Call>,
-    job: &ImageCall,
-    pick: &Candidate,
-    drawn: DeliveredImages,
-    mut tab: BoxedAccount,
+    image_call: &ImageCall,
+    candidate: &Candidate,
+    delivered: DeliveredImages,
+    mut account: BoxedAccount,
 ) -> Result<Response, ApiError> {
-    let DeliveredImages { reply: pictures, pass_through_body: _ } = drawn;
-    let said = job.meter(&pictures, &pick.lane);
-    if let Some(fault) = withheld_error(&pictures) {
-        return Err(settle_withheld(call, fault, &said, tab));
+    let DeliveredImages { reply, pass_through_body: _ } = delivered;
+    let meter = image_call.meter(&reply, &candidate.lane);
+    if let Some(error) = withheld_error(&reply) {
+        return Err(settle_withheld(call, error, &meter, account));
     }
     let now = call.engine.clock.now() / 1_000_000;
-    let body = images::write_stream(&pictures, job.request(), now);
-    tab.first_byte();
-    tab.set_image_spec(pictures.size.as_deref(), pictures.quality.as_deref());
-    tab.record_usage(&said);
+    let body = images::write_stream(&reply, image_call.request(), now);
+    account.first_byte();
+    account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
+    account.record_usage(&meter);
     let mut response = streamed_reply::event_stream(Body::from(body), false);
-    whole_reply::add_call_headers(&mut response, &tab);
-    tab.close_done();
+    whole_reply::add_call_headers(&mut response, &account);
+    account.close_done();
     Ok(response)
 }

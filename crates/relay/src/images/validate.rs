@@ -1,15 +1,15 @@
-//! What the model asked for can make: everything else is refused with what it can.
+//! Validation of an image request against the capabilities of its model.
 
-use canon::{ImageSize, ApiError, ImageRequest};
-use catalog::{Model, ImageCapabilities};
+use canon::{ApiError, ImageRequest, ImageSize};
+use catalog::{ImageCapabilities, Model};
 
-/// Judges an order by what the directory knows of the model.
-pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiError> {
-    if picture.stream && picture.delivery == Some(canon::ImageDelivery::Url) {
-        let say = "`response_format` cannot be `url` here: a stream carries its pictures in itself";
-        return Err(ApiError::invalid("response_format", say));
+/// Refuses values that the model does not support, and names those it does.
+pub(super) fn validate(request: &ImageRequest, model: &Model) -> Result<(), ApiError> {
+    if request.stream && request.delivery == Some(canon::ImageDelivery::Url) {
+        let message = "`response_format` cannot be `url` here: a stream carries its images inline";
+        return Err(ApiError::invalid("response_format", message));
     }
-    let Some(palette) = &model.images else { return Ok(()) };
+    let Some(capabilities) = &model.images else { return Ok(()) };
     let ImageCapabilities {
         family: _,
         sizes: _,
@@ -20,42 +20,43 @@ pub(super) fn validate(picture: &ImageRequest, model: &Model) -> Result<(), ApiE
         backgrounds,
         most,
         inputs,
-        // Who has no word for a mask tells it as a loss.
+        // Protocols without masks report a mask as a loss.
         mask: _,
         partials: _,
         tokens: _,
-    } = palette;
+    } = capabilities;
     let refuse = |name: &str, allowed: &str| {
-        let say = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
-        Err(ApiError::invalid(name, say))
+        let message = format!("`{name}` is not one `{}` takes; allowed: {allowed}", model.id);
+        Err(ApiError::invalid(name, message))
     };
-    if picture.size != ImageSize::Auto && !palette.accepts_size(&picture.size) {
-        return refuse("size", &palette.describe_sizes());
+    if request.size != ImageSize::Auto && !capabilities.accepts_size(&request.size) {
+        return refuse("size", &capabilities.describe_sizes());
     }
     let words = [
-        ("quality", &picture.quality, qualities),
-        ("output_format", &picture.format, formats),
-        ("background", &picture.background, backgrounds),
-        ("aspect_ratio", &picture.aspect_ratio, ratios),
+        ("quality", &request.quality, qualities),
+        ("output_format", &request.format, formats),
+        ("background", &request.background, backgrounds),
+        ("aspect_ratio", &request.aspect_ratio, ratios),
     ];
     for (name, word, known) in words {
         if word.as_ref().is_some_and(|word| !known.is_empty() && !known.contains(word)) {
             return refuse(name, &known.join(", "));
         }
     }
-    if most.is_some_and(|most| picture.count > most) {
+    if most.is_some_and(|most| request.count > most) {
         return refuse("n", &format!("1 to {}", most.unwrap_or(1)));
     }
     if let Some(inputs) = *inputs
-        && picture.inputs.len() > inputs
+        && request.inputs.len() > inputs
     {
-        return refuse("image", &format!("at most {inputs} pictures"));
+        return refuse("image", &format!("at most {inputs} images"));
     }
-    // Of a model only the operator describes, it is not known what it takes.
+    // The inputs of a model that only the operator describes are unknown.
     let known = !model.as_of.is_empty();
-    if known && !picture.inputs.is_empty() && !model.accepts_input("image") {
-        let say = format!("`{}` makes pictures from text alone; it takes none", model.id);
-        return Err(ApiError::invalid("image", say));
+    if known && !request.inputs.is_empty() && !model.accepts_input("image") {
+        let message =
+            format!("`{}` generates images from text alone; it takes no input images", model.id);
+        return Err(ApiError::invalid("image", message));
     }
     Ok(())
 }

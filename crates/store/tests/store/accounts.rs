@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{LeaseGrant, LeaseRequest, LeaseStore, Node, BudgetPeriod, SettledCall};
+use ledger::{BudgetPeriod, LeaseGrant, LeaseRequest, LeaseStore, Node, SettledCall};
 use store::{AccountTerms, AccountTotal, BudgetTerms, KeyRecord, Store};
 use tokio::task::JoinSet;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{StoreError, AttemptCounter};
+use store::{AttemptCounter, StoreError};
 
 use crate::on_both;
 use crate::test_database::TestDatabase;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use ledger::{
-    LeaseStoreError, OpenCalls, ClosedCounts, LedgerEntry, HeartbeatReply, HeartbeatReport, HoldRecord, KeyStatus,
-    LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore, MemoryDisk, Micros, Node, CallProgress, KeyBalance,
-    SettledCall, LeaseClient, TestClock, HoldTicket,
+    CallProgress, ClosedCounts, HeartbeatReply, HeartbeatReport, HoldRecord, HoldTicket,
+    KeyBalance, KeyStatus, LeaseClient, LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore,
+    LeaseStoreError, LedgerEntry, MemoryDisk, Micros, Node, OpenCalls, SettledCall, TestClock,
 };
 use std::sync::Mutex;
 use store::{KeyRecord, Store};
@@ -93,7 +93,11 @@ impl LeaseStore for StoreLine {
         self.carry(|| LeaseStore::post(&self.store, settled)).await
     }
 
-    async fn key_status(&self, key_id: &str, node: &Node) -> Result<Option<KeyStatus>, LeaseStoreError> {
+    async fn key_status(
+        &self,
+        key_id: &str,
+        node: &Node,
+    ) -> Result<Option<KeyStatus>, LeaseStoreError> {
         self.carry(|| LeaseStore::key_status(&self.store, key_id, node)).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{CallName, CallClaim, ClaimResult, StoredReply, Store};
+use store::{CallClaim, CallName, ClaimResult, Store, StoredReply};
 
 use crate::on_both;
 use crate::samples::account;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use canon::{Money, Usage};
 use ledger::{
-    LeaseStoreError, OpenCalls, LedgerEntry, HeartbeatReport, HoldRecord, LeaseGrant, LeaseRequest, LeaseReturn,
-    LeaseStore, LeaseToken, MemoryDisk, Node, OpenCall, CallOutcome, KeyBalance, ProgressRecord, HoldRefusal,
-    SettledCall, SystemClock, LeaseClient, UnreportedSpend,
+    CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient, LeaseGrant,
+    LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MemoryDisk,
+    Node, OpenCall, OpenCalls, ProgressRecord, SettledCall, SystemClock, UnreportedSpend,
 };
 use store::{KeyRecord, LeaseTotal, Store};
 use tokio::task::JoinSet;
@@ -237,7 +237,10 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     assert_eq!((one.leases + two.leases, one.calls + two.calls), (1, 3));
     assert_eq!(sums(&store, &key).await, (110, 0));
     let far = store.entry("far").await.unwrap().unwrap();
-    assert_eq!((far.cost, far.outcome, far.ended), (Money::from_nanos(70), CallOutcome::Recovered, 99));
+    assert_eq!(
+        (far.cost, far.outcome, far.ended),
+        (Money::from_nanos(70), CallOutcome::Recovered, 99)
+    );
     assert_eq!(store.entry("begun").await.unwrap().unwrap().cost, Money::ZERO);
     assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::from_nanos(9));
     // The node was only slow. Its lease is closed, and its calls are recorded already except for
@@ -322,7 +325,10 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     assert_eq!(lease(&store, &ask(&a, &key, 700, 700)).await.2, 700);
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
     let short = store.grant(&ask(&b, &key, 400, 400)).await.unwrap();
-    assert_eq!(short, LeaseGrant::Short { left: Money::from_nanos(300), elsewhere: Money::from_nanos(700) });
+    assert_eq!(
+        short,
+        LeaseGrant::Short { left: Money::from_nanos(300), elsewhere: Money::from_nanos(700) }
+    );
     let reply = heartbeat(&store, &a, vec![]).await;
     assert!(reply.leases[0].wanted);
     // A cap that was lowered below the leased amount recalls it as well.
@@ -350,7 +356,10 @@ async fn a_key_has_the_same_status_on_every_node(database: Arc<TestDatabase>) {
     };
     let (from_a, from_b) = (seen(a).await, seen(b).await);
     assert_eq!((from_a.spent, from_b.spent), (Money::from_nanos(40), Money::from_nanos(40)));
-    assert_eq!((from_a.held_elsewhere, from_b.held_elsewhere), (Money::ZERO, Money::from_nanos(200)));
+    assert_eq!(
+        (from_a.held_elsewhere, from_b.held_elsewhere),
+        (Money::ZERO, Money::from_nanos(200))
+    );
     assert_eq!(from_b.cap, Some(Money::from_nanos(1_000)));
     store.close().await;
 }

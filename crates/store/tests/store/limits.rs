@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{LedgerEntry, BudgetPeriod};
+use ledger::{BudgetPeriod, LedgerEntry};
 use store::{BudgetTerms, KeyRecord, RateLimits};
 
 use crate::on_both;
@@ -27,7 +27,10 @@ async fn account_limits_are_set_changed_and_removed(database: Arc<TestDatabase>)
     store.set_account_limits("a", some).await.unwrap();
     assert_eq!(store.account_limits().await.unwrap(), vec![("a".to_owned(), some)]);
     store.set_account_limits("a", RateLimits::default()).await.unwrap();
-    assert_eq!(store.account_limits().await.unwrap(), vec![("a".to_owned(), RateLimits::default())]);
+    assert_eq!(
+        store.account_limits().await.unwrap(),
+        vec![("a".to_owned(), RateLimits::default())]
+    );
     store.close().await;
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use canon::Money;
 use store::{
-    Account, AccountTerms, Factor, FactorKind, Identity, Link, LinkPurpose, Session, Store, StoreError,
+    Account, AccountTerms, Factor, FactorKind, Identity, Link, LinkPurpose, Session, Store,
+    StoreError,
 };
 use tokio::task::JoinSet;
 
@@ -59,7 +60,8 @@ async fn a_link_is_used_once_and_for_its_purpose(database: Arc<TestDatabase>) {
     assert_eq!(got, [reset]);
     assert_eq!(store.sweep_links(invite.expires - 1).await.unwrap(), 0);
     assert_eq!(store.sweep_links(invite.expires).await.unwrap(), 1);
-    let nobodys = Link { account_id: Some("nobody".to_owned()), ..link(LinkPurpose::Reset, None, 3) };
+    let nobodys =
+        Link { account_id: Some("nobody".to_owned()), ..link(LinkPurpose::Reset, None, 3) };
     assert_eq!(store.add_link(&nobodys).await, Err(StoreError::Missing("account")));
     store.close().await;
 }
@@ -68,7 +70,8 @@ async fn give_all(store: &Store, anna: &Account) {
     let session =
         Session { hash: vec![9; 32], account_id: anna.id.clone(), created: 1, expires: 9, seen: 1 };
     store.add_session(&session).await.unwrap();
-    for (purpose, n) in [(LinkPurpose::Reset, 1), (LinkPurpose::Second, 2), (LinkPurpose::Email, 3)] {
+    for (purpose, n) in [(LinkPurpose::Reset, 1), (LinkPurpose::Second, 2), (LinkPurpose::Email, 3)]
+    {
         store.add_link(&link(purpose, Some(anna), n)).await.unwrap();
     }
 }

@@ -133,8 +133,13 @@ async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
     assert!(store.set_disabled(&account.id, true, 6).await.unwrap());
     assert!(store.set_role(&account.id, AccountRole::Owner, 7).await.unwrap());
     assert!(store.set_password(&account.id, None, 8).await.unwrap());
-    account =
-        Account { disabled: true, role: AccountRole::Owner, password_hash: None, changed: 8, ..account };
+    account = Account {
+        disabled: true,
+        role: AccountRole::Owner,
+        password_hash: None,
+        changed: 8,
+        ..account
+    };
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account));
     assert!(!store.set_password("nobody", None, 9).await.unwrap());
     assert!(!store.set_disabled("nobody", true, 9).await.unwrap());

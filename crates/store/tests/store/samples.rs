@@ -1,10 +1,10 @@
 //! Sample accounts, keys and entries, fixed and arbitrary ones.
 
-use canon::{Charge, PriceDimension, Money, Price, Usage};
-use ledger::{EndedBy, LedgerEntry, CallOutcome, BudgetPeriod, FailedAttempt};
+use canon::{Charge, Money, Price, PriceDimension, Usage};
+use ledger::{BudgetPeriod, CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use store::{Account, BudgetTerms, KeyRecord, KeyScope, RateLimits, AccountRole, Store};
+use store::{Account, AccountRole, BudgetTerms, KeyRecord, KeyScope, RateLimits, Store};
 use uuid::Uuid;
 
 /// Checks a property within the runtime of a test.

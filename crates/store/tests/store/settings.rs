@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use store::{AuditRecord, AuditFilter};
+use store::{AuditFilter, AuditRecord};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -70,7 +70,8 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
         store.add_audit(at, "someone", "key.revoke", subject, "because").await.unwrap();
     }
-    let subjects = |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
+    let subjects =
+        |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
     assert_eq!(subjects(store.audits(10).await.unwrap()), ["third", "second", "late", "first"]);
     assert_eq!(subjects(store.audits(2).await.unwrap()), ["third", "second"]);
     let AuditRecord { id: _, at, actor, action, subject, detail } =

@@ -29,7 +29,8 @@ async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<Tes
     assert_eq!(store.stored_response("r1", &ada.id).await.unwrap(), Some(newer.clone()));
     assert_eq!(store.stored_response("r1", &bob.id).await.unwrap(), None);
 
-    let stolen = StoredResponse { account_id: bob.id.clone(), reply: "stolen".to_owned(), ..newer.clone() };
+    let stolen =
+        StoredResponse { account_id: bob.id.clone(), reply: "stolen".to_owned(), ..newer.clone() };
     store.store_response(&stolen).await.unwrap();
     assert_eq!(store.stored_response("r1", &ada.id).await.unwrap(), Some(newer));
     assert!(!store.drop_response("r1", &bob.id).await.unwrap());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use store::{NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState, DeliveryState};
+use store::{DeliveryState, NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
 
 use crate::on_both;
 use crate::samples::{account, check};
@@ -258,13 +258,26 @@ async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
     let tell = async || store.claim_notification(LONG).await.unwrap();
     let first = tell().await.unwrap();
     let hook = first.webhook.unwrap();
-    assert_eq!((first.id.as_str(), hook.tries, hook.delivery), ("task_1", 1, Some(DeliveryState::Pending)));
+    assert_eq!(
+        (first.id.as_str(), hook.tries, hook.delivery),
+        ("task_1", 1, Some(DeliveryState::Pending))
+    );
     assert_eq!(tell().await, None, "one at a time");
-    assert!(store.record_notification("task_1", 1, DeliveryState::Pending, Some(500), 0).await.unwrap());
+    assert!(
+        store.record_notification("task_1", 1, DeliveryState::Pending, Some(500), 0).await.unwrap()
+    );
     let second = tell().await.unwrap().webhook.unwrap();
     assert_eq!((second.tries, second.status), (2, Some(500)));
-    assert!(!store.record_notification("task_1", 1, DeliveryState::Delivered, None, 0).await.unwrap(), "too late");
-    assert!(store.record_notification("task_1", 2, DeliveryState::Delivered, Some(204), 0).await.unwrap());
+    assert!(
+        !store.record_notification("task_1", 1, DeliveryState::Delivered, None, 0).await.unwrap(),
+        "too late"
+    );
+    assert!(
+        store
+            .record_notification("task_1", 2, DeliveryState::Delivered, Some(204), 0)
+            .await
+            .unwrap()
+    );
     assert_eq!(tell().await, None);
     let hook = store.task("task_1", &ada, 2).await.unwrap().unwrap().webhook.unwrap();
     assert_eq!((hook.delivery, hook.status), (Some(DeliveryState::Delivered), Some(204)));

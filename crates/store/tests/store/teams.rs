@@ -5,7 +5,8 @@ use std::sync::Arc;
 use canon::Money;
 use ledger::{LeaseGrant, LeaseRequest, LeaseStore};
 use store::{
-    AccountTerms, KeyRecord, TeamMember, KeyOwner, AccountRole, Membership, MemberChange, Store, StoreError, Team, TeamRole,
+    AccountRole, AccountTerms, KeyOwner, KeyRecord, MemberChange, Membership, Store, StoreError,
+    Team, TeamMember, TeamRole,
 };
 use tokio::task::JoinSet;
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use canon::Money;
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use proptest::prelude::*;
 use store::{
-    GroupBy, EntryFilter, KeyRecord, Micros, LatencyTotals, GroupOrder, ReportTotals, UsageStep, Store, UsageFilter, UsagePoint,
-    UsageReport, UsageRequest,
+    EntryFilter, GroupBy, GroupOrder, KeyRecord, LatencyTotals, Micros, ReportTotals, Store,
+    UsageFilter, UsagePoint, UsageReport, UsageRequest, UsageStep,
 };
 
 use crate::on_both;
@@ -171,7 +171,8 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
                 }
             }
             // Sums by hour, day and month agree for every grouping.
-            let all: i64 = expected(&calls, UsageStep::Hour, None, &filter).values().map(|s| s.1).sum();
+            let all: i64 =
+                expected(&calls, UsageStep::Hour, None, &filter).values().map(|s| s.1).sum();
             for step in UsageStep::ALL {
                 for by in GroupBy::ALL {
                     let range = BEGIN + 1..BEGIN + 40 * DAY;
@@ -194,7 +195,8 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     });
     proved(store).await;
     let everyone = UsageFilter::default();
-    let used = look(store, 0..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone).await.all;
+    let used =
+        look(store, 0..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone).await.all;
     let rows = store.totals().await.unwrap();
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
     assert_eq!(used.cost, rows.iter().map(|row| row.cost).sum::<Money>());
@@ -210,8 +212,12 @@ async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>)
     assert_eq!(store.post(&calls).await.unwrap(), 2);
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
-    let used = look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
-    assert_eq!((used.calls, used.cost, used.absorbed), (2, Money::from_nanos(10), Money::from_nanos(6)));
+    let used =
+        look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+    assert_eq!(
+        (used.calls, used.cost, used.absorbed),
+        (2, Money::from_nanos(10), Money::from_nanos(6))
+    );
     store.close().await;
 }
 
@@ -292,7 +298,8 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
             assert!(view.series.iter().all(|point| point.group == view.top[0].0));
             let top = view.top;
             let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-            for ((_, group), (calls, cost, _)) in expected(&calls, UsageStep::Month, Some(by), &all) {
+            for ((_, group), (calls, cost, _)) in expected(&calls, UsageStep::Month, Some(by), &all)
+            {
                 let sum = sums.entry(group).or_default();
                 *sum = (sum.0 + calls, sum.1 + cost);
             }
@@ -332,7 +339,8 @@ async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
         assert_eq!(store.post(&[absurd]).await.unwrap(), 1);
     }
     let range = BEGIN - DAY..BEGIN + DAY;
-    let used = look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+    let used =
+        look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
     assert_eq!((used.calls, used.cost), (3, Money::from_nanos(3)));
     proved(&store).await;
     store.close().await;

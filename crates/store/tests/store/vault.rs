@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use store::{
-    ConfigSnapshot, ConfigChange, ConfigEntry, ConfigEntryKind, Factor, FactorKind, RekeyCounts, SealedSecret, Store,
-    StoredCredential, Vault, VaultError, VaultKeys,
+    ConfigChange, ConfigEntry, ConfigEntryKind, ConfigSnapshot, Factor, FactorKind, RekeyCounts,
+    SealedSecret, Store, StoredCredential, Vault, VaultError, VaultKeys,
 };
 
 use crate::on_both;
@@ -96,7 +96,9 @@ async fn a_managed_key_is_created_on_first_use_for_its_owner_only() {
     assert_eq!(given.open("a", &sealed).unwrap(), b"x", "and once the operator gives another");
     assert_eq!(given.keys().0.as_deref(), Some("new"));
     let shared = Vault::new(file.clone(), None, true);
-    let Err(VaultError::Unavailable(why)) = shared.sealer().await.map(|_| ()) else { panic!("sealed") };
+    let Err(VaultError::Unavailable(why)) = shared.sealer().await.map(|_| ()) else {
+        panic!("sealed")
+    };
     assert!(why.contains("`vault` of `[server]`"), "{why}");
     std::fs::write(&file, "nonsense").unwrap();
     let broken = Vault::new(file.clone(), None, false);

@@ -1,4 +1,4 @@
-//! Bodies: what goes to a provider in pieces, and what comes back from one.
+//! Bodies of requests to providers and of their responses.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -12,12 +12,12 @@ use std::task::{Context, Poll, ready};
 use crate::client::event_stream::EventStreamBody;
 use crate::client::h1::Http1Body;
 use crate::client::http_client::LocalBody;
-use crate::content_coding::{ContentCoding, BodyDecoder, DecodeError};
+use crate::content_coding::{BodyDecoder, ContentCoding, DecodeError};
 
-/// The most that comes out of one compressed answer.
+/// Largest decompressed response.
 const MAX_DECODED_BYTES: usize = 256 << 20;
 
-/// A request body in pieces of known length: written in one go, never joined.
+/// A request body in pieces of known length, written with vectored I/O and never joined.
 #[derive(Clone, Debug, Default)]
 pub struct RequestBody {
     pieces: VecDeque<Bytes>,
@@ -25,28 +25,28 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// A body of these pieces.
+    /// Creates a body of these pieces.
     pub fn new(pieces: Vec<Bytes>) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { pieces: pieces.into(), left }
     }
 
-    /// The pieces that are left.
+    /// Returns the unsent pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
     }
 
-    /// How many bytes are left.
+    /// Returns the number of unsent bytes.
     pub fn remaining_bytes(&self) -> u64 {
         self.left
     }
 
-    /// The pieces that are left, for whoever sends them.
+    /// Consumes the body and returns the unsent pieces.
     pub fn into_pieces(self) -> VecDeque<Bytes> {
         self.pieces
     }
 
-    /// The body in one piece.
+    /// Joins the pieces into one.
     pub fn join(mut self) -> Bytes {
         match (self.pieces.len(), self.pieces.pop_front()) {
             (_, None) => Bytes::new(),
@@ -85,25 +85,25 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// The body of a provider's answer.
+/// Body of a response.
 #[derive(Debug)]
 pub enum ClientBody {
-    /// From the network.
+    /// Body from the network.
     Network(NetworkBody),
-    /// From the network, compressed though it was not asked to be.
+    /// Compressed body from the network, though no compression was requested.
     Compressed(Box<DecodedBody>),
-    /// From a model inside this process.
+    /// Body from a service inside this process.
     Local(LocalBody),
-    /// From the network, in frames of AWS's own kind.
+    /// Body in AWS event-stream frames.
     EventStream(Box<EventStreamBody>),
 }
 
-/// A body from the network as it came.
+/// A body from the network, before decoding.
 #[derive(Debug)]
 pub enum NetworkBody {
-    /// Over HTTP/1.
+    /// Body on an HTTP/1 connection.
     Http1(Http1Body),
-    /// Over HTTP/2.
+    /// Body on an HTTP/2 connection.
     Http2(Incoming),
 }
 
@@ -126,28 +126,26 @@ impl NetworkBody {
     }
 }
 
-/// Why an answer's body broke off.
+/// Error while a body is read.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ClientBody {
-    /// The body of an answer from the network, with its compression undone.
+    /// Wraps a body from the network and decompresses it if necessary.
     pub(crate) fn from_network(headers: &HeaderMap, body: NetworkBody) -> Self {
         let decoder = match ContentCoding::from_headers(headers) {
             Ok(None) => return Self::Network(body),
             Ok(Some(coding)) => BodyDecoder::new(coding, MAX_DECODED_BYTES),
-            Err(unknown) => {
-                Err(DecodeError::Broken(format!("nobody here knows the coding `{unknown}`")))
-            }
+            Err(unknown) => Err(DecodeError::Broken(format!("the coding `{unknown}` is unknown"))),
         };
         Self::Compressed(Box::new(DecodedBody { body, decoder }))
     }
 }
 
-/// A compressed body on its way out of its compression.
+/// A compressed body, decompressed while it is read.
 #[derive(Debug)]
 pub struct DecodedBody {
     body: NetworkBody,
-    /// What undoes it, or why nothing can.
+    /// Decoder, or the reason why there is none.
     decoder: Result<BodyDecoder, DecodeError>,
 }
 
@@ -173,7 +171,7 @@ impl DecodedBody {
                 },
             };
             match undone {
-                // Not every piece of a compressed body says something by itself.
+                // A compressed piece may decode to nothing.
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(why) => {
@@ -204,7 +202,7 @@ impl HttpBody for ClientBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Network(body) => body.is_end(),
-            // Its end must be looked at: it may have come too early.
+            // The decoder must see the end, because the body may be truncated.
             Self::Compressed(_) => false,
             Self::Local(body) => body.is_end_stream(),
             Self::EventStream(body) => body.is_end_stream(),

@@ -1,5 +1,7 @@
-//! Connections to names that have several addresses: those that failed lately are tried last, so
-//! that an address that is dead costs one call its time and not every one.
+//! TCP connections to names with several addresses.
+//!
+//! Addresses that failed recently are tried last, so that a dead address delays one call and not
+//! every call.
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -18,28 +20,29 @@ use tower::Service;
 
 use crate::client::resolver::{NameResolver, SystemResolver};
 
-/// How long an address that failed is tried last.
+/// Time a failed address is tried last.
 const FAILURE_MEMORY: Duration = Duration::from_secs(30);
-/// How many such addresses are remembered.
+/// Upper bound of remembered failed addresses.
 const MAX_FAILED_ADDRESSES: usize = 1_000;
-/// How many names are looked up at once: a burst of calls needs as many connections.
+/// Concurrent lookups. A burst of calls opens as many connections.
 const MAX_CONCURRENT_LOOKUPS: usize = 256;
-/// How soon a connection is asked whether its other end is still there.
+/// Idle time before the first TCP keepalive probe.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 
-/// Opens connections. Clones remember together.
+/// Opens connections. Clones share the remembered failures.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     resolver: Arc<dyn NameResolver>,
     failed: Arc<Mutex<HashMap<SocketAddr, Instant>>>,
-    /// How long all addresses of a name may take together.
+    /// Time for all addresses of a name together.
     timeout: Duration,
 }
 
 impl Dialler {
-    /// A dialler that has so much time for a connection.
+    /// Creates a dialler with this timeout per connection.
     pub(crate) fn new(time: Duration, names: Option<Arc<dyn NameResolver>>) -> Self {
-        let names = names.unwrap_or_else(|| Arc::new(SystemResolver::with_max_lookups(MAX_CONCURRENT_LOOKUPS)));
+        let names = names
+            .unwrap_or_else(|| Arc::new(SystemResolver::with_max_lookups(MAX_CONCURRENT_LOOKUPS)));
         Self { resolver: names, failed: Arc::default(), timeout: time }
     }
 
@@ -51,7 +54,8 @@ impl Dialler {
         let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
-            // Each may use its share of what is left, so that the last one is tried too.
+            // Each address gets an equal share of the remaining time, so that the last one is tried
+            // too.
             let share = deadline.saturating_duration_since(Instant::now()) / left.max(1);
             left = left.saturating_sub(1);
             match tokio::time::timeout(share, TcpStream::connect(address)).await {
@@ -80,14 +84,16 @@ impl Dialler {
         Ok(found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Puts those that failed lately behind the others, the one that failed last at the very end.
+    /// Moves recently failed addresses to the end, the latest failure last.
     fn sort_by_failure(&self, addresses: &mut [SocketAddr], now: Instant) {
         let failed = self.failed.lock();
         if failed.is_empty() {
             return;
         }
         addresses.sort_by_key(|address| {
-            failed.get(address).filter(|when| now.saturating_duration_since(**when) < FAILURE_MEMORY)
+            failed
+                .get(address)
+                .filter(|when| now.saturating_duration_since(**when) < FAILURE_MEMORY)
         });
     }
 
@@ -103,10 +109,10 @@ impl Dialler {
 }
 
 fn timeout_error() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "nobody picked up in time")
+    io::Error::new(io::ErrorKind::TimedOut, "no connection within the timeout")
 }
 
-/// Neither can fail in a way that matters more than the connection does.
+/// Sets socket options. Errors are ignored, because the connection works without the options.
 fn set_socket_options(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME));
@@ -133,7 +139,7 @@ mod tests {
     use crate::client::resolver::LookupFuture;
     use tokio::net::{TcpListener, TcpSocket};
 
-    /// A name with these addresses.
+    /// Resolves every name to these addresses.
     struct FixedResolver(Vec<IpAddr>);
 
     impl NameResolver for FixedResolver {
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_lately_comes_last() {
+    fn recently_failed_addresses_come_last() {
         let dialler = Dialler::new(Duration::from_secs(5), None);
         let at = |last: u8| SocketAddr::from(([127, 0, 0, last], 80));
         let mut addresses = [at(1), at(2), at(3)];
@@ -155,14 +161,14 @@ mod tests {
         assert_eq!(addresses, [at(3), at(1), at(2)]);
         addresses.sort_unstable();
         dialler.sort_by_failure(&mut addresses, now + FAILURE_MEMORY);
-        assert_eq!(addresses, [at(1), at(2), at(3)], "it is forgotten in time");
+        assert_eq!(addresses, [at(1), at(2), at(3)], "failures expire");
         (0..=255).for_each(|last| dialler.record_failure(at(last)));
         assert!(dialler.failed.lock().len() <= MAX_FAILED_ADDRESSES);
     }
 
     #[tokio::test]
-    async fn with_half_of_the_addresses_dead_one_connection_waits_and_no_other() {
-        // One refuses, one is silent because its queue is full, one is alive.
+    async fn dead_addresses_delay_only_the_first_connection() {
+        // One address refuses, one does not respond because its queue is full, one accepts.
         let alive = TcpListener::bind("127.0.0.3:0").await.unwrap();
         let port = alive.local_addr().unwrap().port();
         let socket = TcpSocket::new_v4().unwrap();
@@ -187,7 +193,7 @@ mod tests {
             assert_eq!(opened.inner().peer_addr().unwrap(), alive.local_addr().unwrap());
             failed.push(dialler.failed.lock().clone());
         }
-        // Were they asked again, the time of their failure would be another one.
+        // A second attempt would have changed the time of the failure.
         assert_eq!(failed[0].len(), 2);
         assert!(failed.iter().all(|seen| *seen == failed[0]));
     }

@@ -1,9 +1,11 @@
-//! AWS's binary event stream (`application/vnd.amazon.eventstream`) turned into server-sent events.
+//! Decodes the AWS binary event stream (`application/vnd.amazon.eventstream`) into server-sent
+//! events.
 //!
-//! A frame is: its length, the length of its headers, a checksum of both; headers; a payload; a
-//! checksum of everything before. Bedrock puts one event of the model's own stream into the
-//! payload of each, as `{"bytes": "<base64>"}`. Whoever reads the body behind this sees the events
-//! as the model's maker sends them, and an exception as that stream's `error` event.
+//! A frame holds its length, the length of its headers and a checksum of both, then headers,
+//! payload and a checksum of everything before:
+//! <https://smithy.io/2.0/aws/amazon-eventstream.html>. Bedrock puts one event of the vendor's own
+//! stream into each payload, as `{"bytes": "<base64>"}`. A reader sees the events as the vendor
+//! sends them, and an exception as an `error` event.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,19 +16,19 @@ use serde_json::{Value, json};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::client::body::{ClientBody, BodyError};
+use crate::client::body::{BodyError, ClientBody};
 use crate::client::http_client::ClientResponse;
 
 const EVENT_STREAM_TYPE: &str = "application/vnd.amazon.eventstream";
-/// The lengths and their checksum.
+/// Length of the two lengths and their checksum.
 const PRELUDE_BYTES: usize = 12;
-/// The checksum at the end.
+/// Length of the checksum at the end.
 const CHECKSUM_BYTES: usize = 4;
-/// The largest frame taken.
+/// Largest accepted frame.
 const MAX_FRAME_BYTES: usize = 16 << 20;
 
 impl ClientResponse {
-    /// The answer with the frames of an AWS event stream opened; any other answer as it is.
+    /// Decodes the frames of an AWS event stream; returns any other response unchanged.
     pub fn decode_event_stream(mut self) -> Self {
         let kind = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if self.status != 200 || !kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM_TYPE)) {
@@ -39,7 +41,7 @@ impl ClientResponse {
     }
 }
 
-/// A body whose frames are opened on their way.
+/// A body whose frames are decoded while it is read.
 #[derive(Debug)]
 pub struct EventStreamBody {
     body: ClientBody,
@@ -68,23 +70,23 @@ impl HttpBody for EventStreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // What is left over at the end is a fault that has to be told.
+        // An incomplete frame at the end is an error, so the end is not reported yet.
         let FrameDecoder { buffer, error: broken } = &self.decoder;
         self.body.is_end_stream() && buffer.is_empty() && broken.is_none()
     }
 }
 
-/// Opens frames, however their bytes were split on their way.
+/// Decodes frames from pieces of any size.
 #[derive(Debug, Default)]
-struct FrameDecoder {
+pub(crate) struct FrameDecoder {
     buffer: BytesMut,
-    /// Why nothing more is taken.
+    /// Error that ended the decoding.
     error: Option<&'static str>,
 }
 
 impl FrameDecoder {
-    /// Takes the next bytes and gives the events that are complete.
-    fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
+    /// Adds bytes and returns the events that are complete.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
         if let Some(why) = self.error {
             return Err(why);
         }
@@ -92,20 +94,22 @@ impl FrameDecoder {
         let mut out = Vec::new();
         loop {
             let frame = next_frame(&mut self.buffer);
-            match frame.and_then(|frame| frame.map(|frame| write_frame(&frame, &mut out)).transpose()) {
+            match frame
+                .and_then(|frame| frame.map(|frame| write_frame(&frame, &mut out)).transpose())
+            {
                 Ok(Some(())) => {}
                 Ok(None) => return Ok(Bytes::from(out)),
                 Err(why) => {
                     self.error = Some(why);
-                    // What came before the damage is still good.
+                    // Events before the damaged frame are valid.
                     return if out.is_empty() { Err(why) } else { Ok(Bytes::from(out)) };
                 }
             }
         }
     }
 
-    /// The body has ended.
-    fn finish(&self) -> Result<(), &'static str> {
+    /// Checks that the body did not end within a frame.
+    pub(crate) fn finish(&self) -> Result<(), &'static str> {
         match self.error {
             Some(why) => Err(why),
             None if self.buffer.is_empty() => Ok(()),
@@ -114,7 +118,7 @@ impl FrameDecoder {
     }
 }
 
-/// The next whole frame, its checksums compared.
+/// Returns the next complete frame after checking both checksums.
 fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
     let Some(prelude) = buffer.first_chunk::<PRELUDE_BYTES>() else { return Ok(None) };
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *prelude;
@@ -124,10 +128,11 @@ fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
         return Err("the head of an event stream's frame is damaged");
     }
     if length > MAX_FRAME_BYTES {
-        return Err("a frame of an event stream is larger than any answer should be");
+        return Err("a frame of an event stream is too large");
     }
-    if length < PRELUDE_BYTES + CHECKSUM_BYTES || headers > length - PRELUDE_BYTES - CHECKSUM_BYTES {
-        return Err("a frame of an event stream has lengths that cannot be");
+    if length < PRELUDE_BYTES + CHECKSUM_BYTES || headers > length - PRELUDE_BYTES - CHECKSUM_BYTES
+    {
+        return Err("a frame of an event stream has impossible lengths");
     }
     if buffer.len() < length {
         return Ok(None);
@@ -140,13 +145,15 @@ fn next_frame(buffer: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
     Ok(Some(frame))
 }
 
-/// Writes what a frame holds as an event.
+/// Writes the event in a frame.
 fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
     const UNREADABLE_HEADERS: &str = "the headers of an event stream's frame cannot be read";
-    let headers = frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
+    let headers =
+        frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
     let headers = u32::from_be_bytes(*headers) as usize;
     let payload = frame.slice(PRELUDE_BYTES + headers..frame.len() - CHECKSUM_BYTES);
-    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers)).ok_or(UNREADABLE_HEADERS)?;
+    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers))
+        .ok_or(UNREADABLE_HEADERS)?;
     match &*words.message_type {
         "event" if words.event_type == "chunk" => {
             let json: Value = serde_json::from_slice(&payload)
@@ -157,7 +164,7 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
                 STANDARD.decode(bytes).map_err(|_| "a frame of an event stream is not base64")?;
             write_event(None, &event, out);
         }
-        // What is said beside the model's own stream has no place in it.
+        // Other events are not part of the vendor's stream.
         "event" => {}
         _ => {
             let said: Value = serde_json::from_slice(&payload).unwrap_or_default();
@@ -171,7 +178,7 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An event as it stands in a stream of them.
+/// Writes one server-sent event.
 fn write_event(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
     if let Some(name) = name {
         out.extend_from_slice(format!("event: {name}\n").as_bytes());
@@ -184,7 +191,7 @@ fn write_event(name: Option<&str>, data: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// An exception's name in the words of the stream it interrupts.
+/// Maps the name of an exception to an error type of the vendor's stream.
 fn error_type(exception: &str) -> &'static str {
     match exception {
         "throttlingException" | "ThrottlingException" => "rate_limit_error",
@@ -195,7 +202,7 @@ fn error_type(exception: &str) -> &'static str {
     }
 }
 
-/// The few headers that matter.
+/// Headers of a frame that are used.
 #[derive(Debug, Default)]
 struct FrameHeaders {
     message_type: String,
@@ -210,7 +217,7 @@ impl FrameHeaders {
         while !rest.is_empty() {
             let length = usize::from(rest.try_get_u8().ok()?);
             let name = take_bytes(&mut rest, length)?;
-            // The kind of a value says how long it is.
+            // The type byte of a value determines its length.
             let length = match rest.try_get_u8().ok()? {
                 0 | 1 => 0,
                 2 => 1,
@@ -253,7 +260,8 @@ mod tests {
             head.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
             head.extend_from_slice(value.as_bytes());
         }
-        let total = u32::try_from(PRELUDE_BYTES + head.len() + payload.len() + CHECKSUM_BYTES).unwrap();
+        let total =
+            u32::try_from(PRELUDE_BYTES + head.len() + payload.len() + CHECKSUM_BYTES).unwrap();
         let mut bytes = total.to_be_bytes().to_vec();
         bytes.extend_from_slice(&u32::try_from(head.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
@@ -291,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn the_published_frames_are_read() {
-        // Of the published vectors: no headers and no payload; a payload without headers.
+    fn decodes_the_published_frames() {
+        // Published test vectors: an empty frame, and a payload without headers.
         let empty = [0, 0, 0, 0x10, 0, 0, 0, 0, 0x05, 0xc2, 0x48, 0xeb, 0x7d, 0x98, 0xc8, 0xff];
         assert_eq!(frame(&[], b""), empty);
         let mut buffer = BytesMut::from(&empty[..]);
@@ -306,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_as_the_maker_sends_them_and_exceptions_as_errors() {
+    fn writes_events_unchanged_and_exceptions_as_errors() {
         let stream = [chunk("{\"type\":\"ping\"}"), exception("throttlingException", "slow")];
         let (text, end) = opened(&[&stream.concat()]);
         assert_eq!(
@@ -324,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_refused_before_anything_is_kept() {
+    fn refuses_impossible_lengths_before_buffering() {
         let head = |length: u32, headers: u32| {
             let mut bytes = length.to_be_bytes().to_vec();
             bytes.extend_from_slice(&headers.to_be_bytes());
@@ -339,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cutting_the_bytes_anywhere_changes_nothing(
+        fn result_is_independent_of_piece_boundaries(
             events in prop::collection::vec("[ -~é\n]{0,40}", 1..6),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         ) {
@@ -358,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_byte_never_becomes_an_event(
+        fn damaged_byte_never_becomes_an_event(
             events in prop::collection::vec("[a-z]{0,20}", 1..4),
             at in any::<prop::sample::Index>(),
             flip in 1u8..,

@@ -1,7 +1,9 @@
-//! Which addresses callers may name: public ones, spelt plainly, and those the operator allows.
+//! URLs that callers may name: public ones in plain spelling, and those the operator allows. This
+//! is the defence against server-side request forgery:
+//! <https://owasp.org/Top10/A10_2021-Server-Side_Request_Forgery_%28SSRF%29/>.
 //!
-//! There is one parser of addresses here, and what it understands must stand in the text letter by
-//! letter: a spelling that another program could read in another way is refused.
+//! One parser reads the URL, and the host it finds must appear literally in the text. A spelling
+//! that another parser could read differently is refused.
 
 use ipnet::IpNet;
 use std::fmt;
@@ -13,12 +15,12 @@ use url::{Host, Url};
 use crate::client::public_address;
 use crate::client::resolver::{LookupFuture, NameResolver};
 
-/// The longest address.
+/// Longest accepted URL.
 const MAX_URL_BYTES: usize = 8_192;
-/// The ports on which the public web serves over TLS.
+/// Ports of public HTTPS servers.
 const DEFAULT_PORTS: [u16; 2] = [443, 8443];
 
-/// Who may be asked for what callers name.
+/// Rules for URLs that callers name.
 #[derive(Clone, Debug)]
 pub struct AddressGuard {
     allowed_hosts: Vec<AllowedHost>,
@@ -29,7 +31,12 @@ pub struct AddressGuard {
 
 impl Default for AddressGuard {
     fn default() -> Self {
-        Self { allowed_hosts: Vec::new(), allowed_ranges: Vec::new(), ports: DEFAULT_PORTS.to_vec(), own_host: None }
+        Self {
+            allowed_hosts: Vec::new(),
+            allowed_ranges: Vec::new(),
+            ports: DEFAULT_PORTS.to_vec(),
+            own_host: None,
+        }
     }
 }
 
@@ -40,30 +47,31 @@ struct AllowedHost {
     port: Option<u16>,
 }
 
-/// An address that may be asked, if what its name resolves to may be dialled.
+/// A URL that may be fetched, provided that its resolved addresses may be dialled.
 #[derive(Clone, Debug)]
 pub struct FetchTarget {
     pub url: Url,
     pub host: Host<String>,
     pub port: u16,
-    /// Whether the operator allows this very host.
+    /// True if the operator allows this host by name.
     is_allowed_by_name: bool,
-    /// Whether it could be named without the operator.
+    /// True if the URL is allowed without the operator's list.
     is_public: bool,
 }
 
 impl FetchTarget {
-    /// Whether it is asked over TLS.
+    /// Returns true if the URL is fetched over TLS.
     pub fn is_tls(&self) -> bool {
         self.url.scheme() == "https"
     }
 
-    /// Whether others can be sent there too: what only the operator's word lets in is ours alone.
+    /// Returns true if a provider may fetch the URL itself. A URL that only the operator's list
+    /// allows is fetched by the gateway.
     pub const fn is_public(&self) -> bool {
         self.is_public
     }
 
-    /// The host in small letters, without the brackets of an address.
+    /// Returns the host in lower case, without the brackets of an IPv6 address.
     pub fn host(&self) -> String {
         match &self.host {
             Host::Domain(name) => name.clone(),
@@ -73,7 +81,7 @@ impl FetchTarget {
     }
 }
 
-/// The address is none that may be named. It is not told which rule it breaks.
+/// The URL must not be named. The broken rule is not disclosed to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPublic;
 
@@ -86,8 +94,9 @@ impl fmt::Display for NotPublic {
 impl std::error::Error for NotPublic {}
 
 impl AddressGuard {
-    /// A guard that lets public addresses pass, and besides: hosts (`cdn.example.com`), hosts with
-    /// a port (`10.0.0.5:9000`) and ranges (`10.0.0.0/8`). `Err` names the entry that is none.
+    /// Creates a guard that allows public addresses, and in addition hosts (`cdn.example.com`),
+    /// hosts with a port (`10.0.0.5:9000`) and ranges (`10.0.0.0/8`). The error names the invalid
+    /// entry.
     pub fn new<'a>(allow: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut guard = Self::default();
         for entry in allow {
@@ -105,20 +114,21 @@ impl AddressGuard {
         Ok(guard)
     }
 
-    /// The same guard, refusing the gateway's own address.
+    /// Refuses the gateway's own host.
     #[must_use]
     pub fn refusing_own_host(mut self, public_url: &str) -> Self {
-        self.own_host = Url::parse(public_url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+        self.own_host =
+            Url::parse(public_url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
         self
     }
 
-    /// The same guard, with other ports for public addresses.
+    /// Replaces the ports of public URLs.
     #[must_use]
     pub fn with_ports(self, ports: Vec<u16>) -> Self {
         Self { ports, ..self }
     }
 
-    /// Looks at an address as a caller wrote it.
+    /// Checks a URL as a caller wrote it.
     pub fn check(&self, text: &str) -> Result<FetchTarget, NotPublic> {
         let odd = |c: char| c.is_control() || c.is_whitespace() || c == '\\';
         if text.len() > MAX_URL_BYTES || text.chars().any(odd) {
@@ -126,32 +136,36 @@ impl AddressGuard {
         }
         let url = Url::parse(text).map_err(|_| NotPublic)?;
         let target = self.check_url(url)?;
-        let spelt = target.url.host_str().is_some_and(|host| is_spelled_plainly(text, &target.url, host));
+        let spelt =
+            target.url.host_str().is_some_and(|host| is_spelled_plainly(text, &target.url, host));
         if spelt { Ok(target) } else { Err(NotPublic) }
     }
 
-    /// The same names, without the addresses that none of ours may lead to.
+    /// Wraps a resolver and removes the addresses that must not be dialled.
     pub fn guard_resolver(&self, names: Arc<dyn NameResolver>) -> Arc<dyn NameResolver> {
         Arc::new(GuardedResolver { guard: self.clone(), resolver: names })
     }
 
-    /// Where a target sends us on to: never to a place it could not be asked for itself, and never
-    /// from TLS to plain text.
-    pub fn check_redirect(&self, from: &FetchTarget, location: &str) -> Result<FetchTarget, NotPublic> {
+    /// Checks a redirect. It must lead to an allowed URL and never from TLS to plain HTTP.
+    pub fn check_redirect(
+        &self,
+        from: &FetchTarget,
+        location: &str,
+    ) -> Result<FetchTarget, NotPublic> {
         let url = from.url.join(location).map_err(|_| NotPublic)?;
         let to = self.check_url(url)?;
         if from.is_tls() && !to.is_tls() { Err(NotPublic) } else { Ok(to) }
     }
 
-    /// Whether a connection to that address may be opened for the target.
+    /// Returns true if a connection to this address may be opened for the target.
     pub fn may_dial(&self, target: &FetchTarget, to: IpAddr) -> bool {
         self.may_resolve_to(target.is_allowed_by_name, to)
     }
 
     fn may_resolve_to(&self, named: bool, to: IpAddr) -> bool {
         let in_range = self.allowed_ranges.iter().any(|range| range.contains(&to));
-        // A name that is allowed may lead into a private network, but not to the metadata of the
-        // machine we run on: a name is only as good as whoever answers for it.
+        // An allowed name may resolve to a private network, but not to the metadata server of this
+        // machine, because its owner controls the DNS records.
         let named = named && !public_address::is_link_local(to);
         public_address::is_public(to) || in_range || named
     }
@@ -187,8 +201,8 @@ impl AddressGuard {
     }
 }
 
-/// Names that are looked up under a guard's eyes, each time anew: what a name led to when it was
-/// configured says nothing of where it leads now.
+/// Checks every lookup again, because a name may resolve to another address than when it was
+/// configured.
 struct GuardedResolver {
     guard: AddressGuard,
     resolver: Arc<dyn NameResolver>,
@@ -197,13 +211,14 @@ struct GuardedResolver {
 impl NameResolver for GuardedResolver {
     fn resolve(&self, name: &str) -> LookupFuture {
         let guard = self.guard.clone();
-        let named = guard.allowed_hosts.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
+        let named =
+            guard.allowed_hosts.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
         let finding = self.resolver.resolve(name);
         Box::pin(async move {
             let mut found = finding.await?;
             found.retain(|to| guard.may_resolve_to(named, *to));
             if found.is_empty() {
-                let why = "the name leads to no public address, and to none that is allowed";
+                let why = "the name resolves to no public or allowed address";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             Ok(found)
@@ -211,7 +226,7 @@ impl NameResolver for GuardedResolver {
     }
 }
 
-/// Reads an entry of the operator's list with the same parser as the addresses it is held against.
+/// Parses an entry of the operator's list with the parser that reads the URLs.
 fn parse_allowed_host(entry: &str) -> Option<AllowedHost> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
     if entry.is_empty() || !entry.chars().all(plain) {
@@ -228,7 +243,7 @@ fn parse_allowed_host(entry: &str) -> Option<AllowedHost> {
     Some(AllowedHost { host: host.to_owned(), port })
 }
 
-/// Whether the text begins with the scheme and the host the parser found, in these very letters.
+/// Returns true if the text begins with the parsed scheme and host, letter by letter.
 fn is_spelled_plainly(text: &str, url: &Url, host: &str) -> bool {
     let begin = format!("{}://{host}", url.scheme());
     let Some((head, rest)) = text.split_at_checked(begin.len()) else { return false };
@@ -240,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_public_addresses_pass() {
+    fn allows_plain_public_urls() {
         let guard = AddressGuard::default();
         for text in [
             "https://example.com/film.mp4",
@@ -256,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_address_in_an_odd_spelling_does_not() {
+    fn refuses_public_urls_in_odd_spellings() {
         let guard = AddressGuard::default();
         for text in [
             "https://134744072/",
@@ -288,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_allows_passes_and_nothing_beside_it() {
+    fn allows_exactly_the_hosts_of_the_operator() {
         let list = ["cdn.local", "10.0.0.5:9000", "[::1]:81", "192.168.7.0/24", "fd12::1"];
         let guard = AddressGuard::new(list).unwrap();
         for text in [
@@ -320,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_name_leads_to_private_networks_but_not_to_metadata() {
+    fn allowed_name_may_be_private_but_not_link_local() {
         let guard = AddressGuard::new(["cdn.local"]).unwrap();
         let target = guard.check("http://cdn.local/x").unwrap();
         for (address, may) in [
@@ -338,14 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_is_not_asked_for_itself() {
+    fn refuses_the_own_host() {
         let guard = AddressGuard::default().refusing_own_host("https://gateway.example.com/x");
         assert!(guard.check("https://gateway.example.com/files/a.png").is_err());
         assert!(guard.check("https://other.example.com/files/a.png").is_ok());
     }
 
     #[test]
-    fn a_way_on_is_judged_like_a_beginning() {
+    fn redirect_is_checked_like_a_first_url() {
         let guard = AddressGuard::new(["cdn.local"]).unwrap();
         let from = guard.check("https://example.com/a/b").unwrap();
         let to = guard.check_redirect(&from, "../c").unwrap();
@@ -378,11 +393,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_leads_only_where_it_may() {
+    async fn guarded_resolver_removes_forbidden_addresses() {
         let (inside, outside, own) = ("10.0.0.1", "8.8.8.8", "169.254.169.254");
         let addresses = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>();
         let guard = AddressGuard::new(["gpu.lan"]).unwrap();
-        let names = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside, outside, own]))));
+        let names =
+            guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside, outside, own]))));
         assert_eq!(names.resolve("example.com").await.unwrap(), addresses(&[outside]));
         assert_eq!(names.resolve("gpu.lan").await.unwrap(), addresses(&[inside, outside]));
         let names = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside]))));

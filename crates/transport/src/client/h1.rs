@@ -1,5 +1,7 @@
-//! One request and its answer over a connection that speaks HTTP/1, by ourselves: what one read
-//! returns is handed on as one piece, and no task stands between a call and its connection.
+//! One HTTP/1 exchange on one connection (RFC 9112).
+//!
+//! The bytes of one read are forwarded as one piece, and no task stands between a call and its
+//! connection.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST};
@@ -15,61 +17,68 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
 use crate::client::body::{BodyError, RequestBody};
-use crate::client::response_head::{self, ResponseHead, MAX_HEAD_BYTES};
 use crate::client::outbound::ClientStream;
 use crate::client::pool::HostPool;
+use crate::client::response_head::{self, MAX_HEAD_BYTES, ResponseHead};
 use crate::framing::{Framing, FramingStep};
 
-/// How much is read at once at first, and at most.
+/// Size of the first read, and of the largest.
 const MIN_READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 128 << 10;
-/// Up to how many bytes a request is copied together instead of being written from where it lies.
+/// Largest request body that is copied behind the head; a larger one is written with vectored I/O.
 const MAX_COPIED_BYTES: usize = 16 << 10;
-/// How many pieces are written at once.
+/// Pieces per write.
 const MAX_SLICES: usize = 16;
 
-/// A connection that speaks HTTP/1.
+/// A client connection that speaks HTTP/1.
 pub(crate) struct ClientWire {
     stream: ClientStream,
-    /// Whether a proxy reads the requests on it, which then tell the whole address.
+    /// True if a proxy reads the requests, which then carry the absolute URL.
     is_proxied: bool,
-    /// Whether it has answered before.
+    /// True if the connection has answered before.
     has_answered: bool,
-    /// Bytes read and not yet used.
+    /// Bytes read and not yet parsed.
     read: BytesMut,
-    /// How much is read at once.
+    /// Size of the next read.
     read_bytes: usize,
     out: RequestBuffer,
 }
 
-/// What is still to be sent.
+/// Unsent part of a request.
 #[derive(Default)]
 struct RequestBuffer {
-    /// The head, and the body where it is small.
+    /// Head, followed by a small body.
     small: Vec<u8>,
     sent: usize,
-    /// The body where it is not.
+    /// Pieces of a large body.
     pieces: VecDeque<Bytes>,
-    /// Whether everything was handed over and flushed, or nothing more can be.
+    /// True if everything is flushed, or if writing failed.
     is_finished: bool,
 }
 
-/// Why an exchange got no answer.
+/// Error of an exchange without a response.
 pub(crate) enum ExchangeError {
-    /// The connection had answered before and said nothing this time: it was closed while it was
-    /// idle, and nobody has read the request.
+    /// The connection had answered before and was closed while idle, so the provider has not read
+    /// the request.
     Stale(BodyError),
-    /// Somebody may have read the request.
+    /// The provider may have read the request.
     Sent(BodyError),
 }
 
 impl ClientWire {
     pub(crate) fn new(line: ClientStream, proxied: bool) -> Self {
         let out = RequestBuffer { is_finished: true, ..RequestBuffer::default() };
-        Self { stream: line, is_proxied: proxied, has_answered: false, read: BytesMut::new(), read_bytes: MIN_READ_BYTES, out }
+        Self {
+            stream: line,
+            is_proxied: proxied,
+            has_answered: false,
+            read: BytesMut::new(),
+            read_bytes: MIN_READ_BYTES,
+            out,
+        }
     }
 
-    /// Whether a connection that was kept can be used again: nothing came on it, not even its end.
+    /// Returns true if a pooled connection can be used: nothing arrived on it, not even its end.
     pub(crate) fn is_idle(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
@@ -77,14 +86,18 @@ impl ClientWire {
         line.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Sends a request and waits for the head of the answer.
-    pub(crate) async fn exchange(&mut self, request: Request<RequestBody>) -> Result<ResponseHead, ExchangeError> {
+    /// Sends a request and waits for the head of the response.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<ResponseHead, ExchangeError> {
         self.buffer_request(request);
         let mut heard = false;
         let outcome = poll_fn(|cx| self.poll_head(cx, &mut heard)).await;
         let stale = self.has_answered && !heard;
         self.has_answered = true;
-        outcome.map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
+        outcome
+            .map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
     }
 
     fn buffer_request(&mut self, request: Request<RequestBody>) {
@@ -107,7 +120,8 @@ impl ClientWire {
         heard: &mut bool,
     ) -> Poll<Result<ResponseHead, BodyError>> {
         loop {
-            // The answer may come before the request is through, and is what counts then.
+            // A response may arrive before the request is sent completely, and then takes
+            // precedence.
             let sent = self.poll_send(cx);
             while let Some(head) = response_head::parse_head(&mut self.read)? {
                 if !head.is_interim() {
@@ -115,11 +129,11 @@ impl ClientWire {
                 }
             }
             if self.read.len() > MAX_HEAD_BYTES {
-                return Poll::Ready(Err("the head of the answer is too large".into()));
+                return Poll::Ready(Err("the head of the response is too large".into()));
             }
             match self.poll_read(cx) {
                 Poll::Ready(Ok(0)) => {
-                    let why = "the connection was closed before the answer was there";
+                    let why = "the connection was closed before the response";
                     return Poll::Ready(Err(why.into()));
                 }
                 Poll::Ready(Ok(_)) => *heard = true,
@@ -134,7 +148,7 @@ impl ClientWire {
         }
     }
 
-    /// Sends what is left of the request.
+    /// Sends the rest of the request.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream: line, out, .. } = self;
         if out.is_finished {
@@ -155,9 +169,9 @@ impl ClientWire {
         Poll::Ready(outcome)
     }
 
-    /// Reads more; nothing more comes after a zero.
+    /// Reads more bytes; zero means the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Sized to what comes: a long answer is read in large pieces, a short one costs little.
+        // The buffer grows with the response, so that a short one stays cheap.
         if self.read.capacity() - self.read.len() < self.read_bytes / 2 {
             self.read.reserve(self.read_bytes);
         }
@@ -169,7 +183,7 @@ impl ClientWire {
         Poll::Ready(Ok(count))
     }
 
-    /// Makes a connection small before it is kept.
+    /// Frees the buffers before the connection goes to the pool.
     fn shrink(&mut self) {
         self.read = BytesMut::new();
         self.read_bytes = MIN_READ_BYTES;
@@ -183,7 +197,11 @@ impl RequestBuffer {
         self.sent >= self.small.len() && self.pieces.is_empty()
     }
 
-    fn poll_write(&self, line: Pin<&mut ClientStream>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        &self,
+        line: Pin<&mut ClientStream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let small = self.small.get(self.sent..).unwrap_or_default();
         if self.pieces.is_empty() {
             return line.poll_write(cx, small);
@@ -239,7 +257,7 @@ fn write_head(head: &http::request::Parts, length: u64, proxied: bool, out: &mut
     out.extend_from_slice(b"\r\n");
 }
 
-/// The host as it was addressed, without the port everybody knows.
+/// Writes the `Host` header without a default port.
 fn write_host(uri: &Uri, out: &mut Vec<u8>) {
     let known = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     out.extend_from_slice(b"host: ");
@@ -250,19 +268,19 @@ fn write_host(uri: &Uri, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The body of an answer, read from the connection when it is asked for.
+/// Body of a response, read from the connection on demand.
 pub struct Http1Body {
-    /// There until the body has ended.
+    /// Present until the body ends.
     wire: Option<Box<ClientWire>>,
     framing: Framing,
-    /// Whether the connection may be used again afterwards.
+    /// True if the connection may be used again.
     keep_alive: bool,
     pool: Arc<HostPool>,
     trailers: http::HeaderMap,
 }
 
 impl Http1Body {
-    /// The body behind a head.
+    /// Creates the body that follows a head.
     pub(crate) fn new(
         mut wire: Box<ClientWire>,
         framing: Framing,
@@ -270,7 +288,9 @@ impl Http1Body {
         place: Arc<HostPool>,
     ) -> Self {
         if let Framing::Length(left) = framing {
-            wire.read_bytes = usize::try_from(left).unwrap_or(MAX_READ_BYTES).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
+            wire.read_bytes = usize::try_from(left)
+                .unwrap_or(MAX_READ_BYTES)
+                .clamp(MIN_READ_BYTES, MAX_READ_BYTES);
         }
         let trailers = http::HeaderMap::new();
         let mut flow = Self { wire: Some(wire), framing, keep_alive: keep, pool: place, trailers };
@@ -278,7 +298,7 @@ impl Http1Body {
         flow
     }
 
-    /// Whether everything was read.
+    /// Returns true if everything was read.
     pub(crate) fn is_end(&self) -> bool {
         self.framing == Framing::Done && self.trailers.is_empty()
     }
@@ -309,14 +329,14 @@ impl Http1Body {
                 Ok(FramingStep::NeedMore) => {}
                 Err(why) => return self.fail(why.into()),
             }
-            // What was not sent before the answer began; a failure is told by reading.
+            // Sends the rest of the request. A failure shows up when reading.
             let _ = wire.poll_send(cx);
             match ready!(wire.poll_read(cx)) {
                 Ok(0) if self.framing == Framing::UntilClose => {
                     self.framing = Framing::Done;
                     self.release_connection();
                 }
-                Ok(0) => return self.fail("the connection was closed before its end".into()),
+                Ok(0) => return self.fail("the connection was closed within the body".into()),
                 Ok(_) => {}
                 Err(e) => return self.fail(e.into()),
             }
@@ -329,7 +349,8 @@ impl Http1Body {
         Poll::Ready(Some(Err(why)))
     }
 
-    /// At its end the connection is kept, if both sides are through with each other.
+    /// Returns the connection to the pool at the end of the body, if request and response are
+    /// complete.
     fn release_connection(&mut self) {
         if self.framing == Framing::Done
             && let Some(mut wire) = self.wire.take()

@@ -1,4 +1,4 @@
-//! How a request leaves: over the network, or to a model inside this process.
+//! Sends requests over the network or to a service inside this process.
 
 use bytes::Bytes;
 use canon::UpstreamProgress;
@@ -14,21 +14,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::body::{ClientBody, BodyError, NetworkBody, RequestBody};
-use crate::client::h1::{ExchangeError, Http1Body, ClientWire};
-use crate::client::outbound::{OpenedConnection, OutboundConnector, Outbound};
-use crate::client::pool::{PooledConnection, HostPool, ConnectionPool, Http2Connection};
+use crate::client::body::{BodyError, ClientBody, NetworkBody, RequestBody};
 use crate::client::connection_use::ConnectionUse;
+use crate::client::h1::{ClientWire, ExchangeError, Http1Body};
+use crate::client::outbound::{OpenedConnection, Outbound, OutboundConnector};
+use crate::client::pool::{ConnectionPool, HostPool, Http2Connection, PooledConnection};
 
-/// How often a connection with many requests on it is asked whether it lives, and how long it may
-/// take to say so.
+/// Interval and timeout of HTTP/2 pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The body of an answer from inside this process.
+/// Body of a response from inside this process.
 pub type LocalBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A place inside this process that answers requests.
+/// A service inside this process.
 pub trait LocalService: Send + Sync {
     /// Answers one request.
     fn call(
@@ -37,18 +36,18 @@ pub trait LocalService: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Response<LocalBody>> + Send>>;
 }
 
-/// A provider's answer: status, headers, and a body still to be read.
+/// A response: status, headers and an unread body.
 #[derive(Debug)]
 pub struct ClientResponse {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// The body.
+    /// Body.
     pub body: ClientBody,
 }
 
-/// The network: connections kept for the next request, and a way to open more.
+/// Network client: a connection pool and a connector.
 #[derive(Clone)]
 pub struct NetworkClient(Arc<ClientCore>);
 
@@ -58,16 +57,16 @@ struct ClientCore {
     connect_timeout: Duration,
 }
 
-/// Why a request got no answer.
+/// Error of a request without a response.
 #[derive(Debug)]
 pub struct SendError {
-    /// How far it got.
+    /// Progress of the request before the error.
     pub progress: UpstreamProgress,
-    /// What went wrong.
+    /// Underlying error.
     pub cause: BodyError,
 }
 
-/// Sends requests.
+/// Sends HTTP requests.
 #[derive(Clone)]
 pub enum HttpClient {
     /// Over the network.
@@ -77,19 +76,27 @@ pub enum HttpClient {
 }
 
 impl HttpClient {
-    /// A client for the network with its own pool of connections. Redirects are never followed:
-    /// they would carry the credential to a place it was not meant for.
+    /// Creates a network client with its own pool. It never follows redirects, which would carry
+    /// the credential to another host.
     pub fn network(connect: Duration, way: &Outbound) -> Self {
         let opener = way.connector(connect);
-        Self::Network(NetworkClient(Arc::new(ClientCore { pool: ConnectionPool::default(), connector: opener, connect_timeout: connect })))
+        Self::Network(NetworkClient(Arc::new(ClientCore {
+            pool: ConnectionPool::default(),
+            connector: opener,
+            connect_timeout: connect,
+        })))
     }
 
-    /// Sends a request and waits for the head of the answer; on a connection of its own if `fresh`.
-    pub async fn send(&self, request: Request<RequestBody>, fresh: bool) -> Result<ClientResponse, SendError> {
+    /// Sends a request and waits for the head of the response; `fresh` forces a new connection.
+    pub async fn send(
+        &self,
+        request: Request<RequestBody>,
+        fresh: bool,
+    ) -> Result<ClientResponse, SendError> {
         self.send_within(request, fresh, Duration::MAX).await
     }
 
-    /// The same, where a connection must be open sooner than is usual here.
+    /// Sends a request like [`Self::send`], with a shorter connect timeout.
     pub async fn send_within(
         &self,
         request: Request<RequestBody>,
@@ -97,7 +104,9 @@ impl HttpClient {
         connect: Duration,
     ) -> Result<ClientResponse, SendError> {
         match self {
-            Self::Network(NetworkClient(ways)) => ways.send(request, fresh, connect.min(ways.connect_timeout)).await,
+            Self::Network(NetworkClient(ways)) => {
+                ways.send(request, fresh, connect.min(ways.connect_timeout)).await
+            }
             Self::Local(local) => {
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
                 Ok(ClientResponse {
@@ -111,7 +120,7 @@ impl HttpClient {
 }
 
 impl SendError {
-    /// What the other end of an HTTP/2 connection said instead of answering.
+    /// Returns the error frame the server sent on HTTP/2.
     pub fn http2_error(&self) -> Option<&h2::Error> {
         find_http2_error(&*self.cause)
     }
@@ -137,7 +146,10 @@ impl ClientCore {
     ) -> Result<ClientResponse, SendError> {
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(SendError { progress: UpstreamProgress::NotSent, cause: "the address is not whole".into() });
+            return Err(SendError {
+                progress: UpstreamProgress::NotSent,
+                cause: "the URL has no scheme or host".into(),
+            });
         };
         let place = self.pool.host((scheme.clone(), authority.clone()));
         if let Some(proof) = self.connector.proxy_authorization(uri) {
@@ -145,35 +157,40 @@ impl ClientCore {
         }
         if !fresh {
             match place.take() {
-                Some(PooledConnection::Http1(wire)) => return exchange_http1(wire, request, place).await,
-                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await {
+                Some(PooledConnection::Http1(wire)) => {
+                    return exchange_http1(wire, request, place).await;
+                }
+                Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
+                {
                     Ok(outcome) => return outcome,
-                    // Its last request had just been one too many: nothing of ours was sent.
+                    // The connection had reached its last stream and sent nothing of this request.
                     Err(back) => request = *back,
                 },
                 None => {}
             }
         }
-        // Boxed: it is rare, and every call carries its future along.
+        // Boxed, because it is rare and would enlarge the future of every call.
         Box::pin(self.send_on_new_connection(request, place, connect)).await
     }
 
-    /// Sends a request on a connection that is opened for it, and kept for others.
+    /// Opens a connection, sends the request and pools the connection.
     async fn send_on_new_connection(
         &self,
         request: Request<RequestBody>,
         place: Arc<HostPool>,
         connect: Duration,
     ) -> Result<ClientResponse, SendError> {
-        let nothing = |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
+        let nothing =
+            |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
         let opening = tokio::time::timeout(connect, self.connector.open(request.uri()));
-        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } = match opening.await {
-            Ok(opened) => opened.map_err(nothing)?,
-            Err(_) => {
-                let why = format!("no connection within {connect:?}");
-                return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
-            }
-        };
+        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } =
+            match opening.await {
+                Ok(opened) => opened.map_err(nothing)?,
+                Err(_) => {
+                    let why = format!("no connection within {connect:?}");
+                    return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
+                }
+            };
         if !shared {
             return exchange_http1(Box::new(ClientWire::new(line, proxied)), request, place).await;
         }
@@ -185,7 +202,7 @@ impl ClientCore {
             .await
             .map_err(|e| nothing(e.into()))?;
         tokio::spawn(async move {
-            // What goes wrong here is told where the answers are read.
+            // Readers of the responses see the error.
             let _ = connection.await;
         });
         let shared = Http2Connection { sender, used: ConnectionUse::default() };
@@ -203,7 +220,9 @@ async fn exchange_http1(
     place: Arc<HostPool>,
 ) -> Result<ClientResponse, SendError> {
     let head = wire.exchange(request).await.map_err(|failed| match failed {
-        ExchangeError::Stale(why) => SendError { progress: UpstreamProgress::StaleConnection, cause: why },
+        ExchangeError::Stale(why) => {
+            SendError { progress: UpstreamProgress::StaleConnection, cause: why }
+        }
         ExchangeError::Sent(why) => SendError { progress: UpstreamProgress::Sent, cause: why },
     })?;
     let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, place));
@@ -212,7 +231,7 @@ async fn exchange_http1(
 }
 
 impl Http2Connection {
-    /// One request among others; it comes back when nothing of it was sent.
+    /// Sends one request among others, and returns the request if nothing of it was sent.
     async fn send(
         mut self,
         request: Request<RequestBody>,
@@ -224,8 +243,8 @@ impl Http2Connection {
                     return Err(Box::new(request));
                 }
                 let why = failed.into_error();
-                // Both promise that nothing was done: a refused stream, and one behind the last of a
-                // goodbye.
+                // A refused stream, and a stream above the last id of GOAWAY, were not processed
+                // (RFC 9113, section 8.7).
                 let undone = find_http2_error(&why).is_some_and(|said| {
                     said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM)
                 });

@@ -1,23 +1,25 @@
-//! The client side: addresses, connections kept for the next request, requests and their answers.
+//! The client side: URL checks, connections, requests and responses.
 
-mod public_address;
 mod body;
+mod connection_use;
 mod dialler;
-mod event_stream;
+pub(crate) mod event_stream;
 mod guard;
 mod h1;
-mod response_head;
-mod resolver;
+mod http_client;
 mod outbound;
 mod pool;
-mod http_client;
-mod connection_use;
+mod public_address;
+mod resolver;
+pub(crate) mod response_head;
 
-pub use public_address::is_public;
-pub use body::{ClientBody, BodyError, NetworkBody, RequestBody};
+pub use body::{BodyError, ClientBody, NetworkBody, RequestBody};
 pub use event_stream::EventStreamBody;
-pub use guard::{AddressGuard, NotPublic, FetchTarget};
+pub use guard::{AddressGuard, FetchTarget, NotPublic};
 pub use h1::Http1Body;
-pub use resolver::{LookupFuture, NameResolver, SystemResolver};
+pub use http_client::{
+    ClientResponse, HttpClient, LocalBody, LocalService, NetworkClient, SendError,
+};
 pub use outbound::{Outbound, OutboundError, ProxySettings};
-pub use http_client::{ClientResponse, HttpClient, LocalService, LocalBody, SendError, NetworkClient};
+pub use public_address::is_public;
+pub use resolver::{LookupFuture, NameResolver, SystemResolver};

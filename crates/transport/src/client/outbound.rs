@@ -1,5 +1,5 @@
-//! How connections leave this machine: directly or through a proxy, and whose certificates are
-//! trusted. Certificates are always checked.
+//! Route of outgoing connections: direct or through a proxy, with the trusted root certificates.
+//! Certificates are always verified.
 
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -26,21 +26,21 @@ use crate::client::dialler::Dialler;
 use crate::client::guard::AddressGuard;
 use crate::client::resolver::{NameResolver, SystemResolver};
 
-/// How HTTP/2 is called within TLS.
+/// ALPN name of HTTP/2 (RFC 9113, section 3.2).
 const ALPN_H2: &[u8] = b"h2";
 
-/// The proxies to go through, as the operator or the usual environment variables name them.
+/// Proxies of the configuration or of the proxy variables.
 #[derive(Clone, Default)]
 pub struct ProxySettings {
-    /// For targets over plain HTTP.
+    /// Proxy for plain HTTP.
     pub http: Option<String>,
-    /// For targets over TLS.
+    /// Proxy for HTTPS.
     pub https: Option<String>,
-    /// Hosts and ranges that are reached directly, with commas between them.
+    /// Comma-separated hosts and ranges that are reached directly.
     pub no_proxy: Option<String>,
 }
 
-/// Why nothing can leave this way.
+/// Invalid settings of outgoing connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboundError(pub String);
 
@@ -52,21 +52,21 @@ impl fmt::Display for OutboundError {
 
 impl std::error::Error for OutboundError {}
 
-/// How an address of a proxy begins that speaks SOCKS.
+/// URL schemes of SOCKS proxies.
 const SOCKS_SCHEMES: [&str; 2] = ["socks5", "socks5h"];
 
-/// The way out.
+/// Proxies, certificates and name resolution of outgoing connections.
 #[derive(Clone)]
 pub struct Outbound {
     tls: ClientConfig,
     matcher: Option<Arc<Matcher>>,
-    /// Who is asked for addresses, if not the machine.
+    /// Resolver; `None` uses that of the machine.
     resolver: Option<Arc<dyn NameResolver>>,
 }
 
 impl Outbound {
-    /// A way out through these proxies. Besides the platform's own, the certificates in these PEM
-    /// texts are trusted.
+    /// Creates the settings from proxies and additional root certificates in PEM. The root
+    /// certificates of the platform are always trusted.
     pub fn new(proxies: &ProxySettings, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
         let ProxySettings { http, https, no_proxy: except } = proxies;
         for proxy in [http, https].into_iter().flatten() {
@@ -84,20 +84,23 @@ impl Outbound {
         Ok(Self { tls: client_tls(roots)?, matcher, resolver: None })
     }
 
-    /// The same way, on which names lead only where that guard lets them. Behind a proxy it is the
-    /// proxy that finds addresses, and its own must be found whatever it is.
+    /// Restricts name resolution to addresses the guard allows. Behind a proxy this has no effect:
+    /// the proxy resolves the target, and the guard must not refuse the proxy itself.
     #[must_use]
     pub fn guarded(&self, guard: &AddressGuard) -> Self {
-        let names = self.matcher.is_none().then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
+        let names = self
+            .matcher
+            .is_none()
+            .then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
         Self { resolver: names, ..self.clone() }
     }
 
-    /// How TLS is spoken; which protocols are offered within it is the caller's choice.
+    /// Returns the TLS settings without ALPN protocols.
     pub fn tls(&self) -> ClientConfig {
         self.tls.clone()
     }
 
-    /// The proxy for a target; this machine itself is never reached through one.
+    /// Returns the proxy for a target. A loopback target has none.
     pub(crate) fn proxy(&self, target: &Uri) -> Option<Intercept> {
         let matcher = self.matcher.as_ref()?;
         let host = target.host()?.trim_matches(['[', ']']);
@@ -106,7 +109,8 @@ impl Outbound {
         if here { None } else { matcher.intercept(target) }
     }
 
-    /// What a proxy must be told in the request itself: over TLS it is told when the tunnel opens.
+    /// Returns the `Proxy-Authorization` header of a plain HTTP request (RFC 9110, section 11.7.2).
+    /// For HTTPS the tunnel request carries it.
     pub fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         self.matcher.as_ref()?;
         let plain = target.scheme_str() == Some("http");
@@ -114,16 +118,20 @@ impl Outbound {
         proxy.basic_auth().cloned()
     }
 
-    /// What opens connections; HTTP/2 is offered within TLS.
+    /// Returns a connector that offers HTTP/2 within TLS.
     pub(crate) fn connector(&self, connect: Duration) -> OutboundConnector {
         let mut tls = self.tls();
         tls.alpn_protocols = vec![ALPN_H2.to_vec(), b"http/1.1".to_vec()];
         let tls = TlsConnector::from(Arc::new(tls));
-        OutboundConnector { dialler: Dialler::new(connect, self.resolver.clone()), tls, outbound: self.clone() }
+        OutboundConnector {
+            dialler: Dialler::new(connect, self.resolver.clone()),
+            tls,
+            outbound: self.clone(),
+        }
     }
 
-    /// A connection to that very address, which is one of the target's. A proxy is asked for the
-    /// address and not for the name, so that it cannot find another one.
+    /// Connects to this address of the target. A proxy receives the address instead of the name, so
+    /// that it cannot resolve another one.
     pub async fn dial(
         &self,
         target: &Uri,
@@ -141,15 +149,15 @@ impl Outbound {
     }
 }
 
-/// Why a connection was not opened.
+/// Error while a connection is opened.
 type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether a proxy is spoken to in SOCKS, which knows nothing of what goes through it.
+/// Returns true for a SOCKS proxy, which forwards bytes unread.
 fn is_socks(proxy: &Intercept) -> bool {
     proxy.uri().scheme_str().is_some_and(|scheme| SOCKS_SCHEMES.contains(&scheme))
 }
 
-/// A connection to the target that the proxy does not look into.
+/// Opens a tunnel through a proxy (`CONNECT`, or SOCKS 5 of RFC 1928).
 async fn open_tunnel(
     proxy: &Intercept,
     dialler: Dialler,
@@ -157,7 +165,7 @@ async fn open_tunnel(
 ) -> Result<TokioIo<TcpStream>, ConnectError> {
     let at = proxy.uri().clone();
     if is_socks(proxy) {
-        // By either name the proxy finds the target's address, as an HTTP proxy does.
+        // With both schemes the proxy resolves the name, as an HTTP proxy does.
         let socks = SocksV5::new(at, dialler);
         let mut socks = match proxy.raw_auth() {
             Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
@@ -179,14 +187,14 @@ impl fmt::Debug for Outbound {
     }
 }
 
-/// A proxy is spoken to in plain HTTP or in SOCKS; what goes through it to a provider is TLS all the
-/// same. The address is not repeated, because it may hold a password.
+/// Checks the URL of a proxy, which speaks plain HTTP or SOCKS. Tunnelled traffic is still TLS. The
+/// error does not repeat the URL, because it may hold a password.
 fn check_proxy(proxy: &str) -> Result<(), OutboundError> {
     let uri = proxy.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).is_some_and(|host| !host.is_empty());
     let scheme = uri.as_ref().and_then(Uri::scheme_str);
     let socks = scheme.is_some_and(|scheme| SOCKS_SCHEMES.contains(&scheme));
-    // SOCKS has a usual port, but it is not the one of the web that would be taken.
+    // Without a port the connector would use 80 and not 1080.
     let port = uri.as_ref().is_some_and(|uri| uri.port().is_some());
     if host && (matches!(scheme, None | Some("http")) || (socks && port)) {
         return Ok(());
@@ -201,17 +209,18 @@ fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(OutboundError("holds no certificate in PEM".to_owned())),
-        Err(e) => Err(OutboundError(format!("is no PEM: {e}"))),
+        Err(e) => Err(OutboundError(format!("is not PEM: {e}"))),
     }
 }
 
 fn client_tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
-    let unsafe_out =
-        |e: rustls::Error| OutboundError(format!("outgoing connections cannot be made safe: {e}"));
+    let unsafe_out = |e: rustls::Error| {
+        OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
+    };
     let builder = ClientConfig::builder();
     let provider = Arc::clone(builder.crypto_provider());
     let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(unsafe_out)?;
-    // The name warns of verifiers that do not verify; this is the platform's own.
+    // `dangerous` warns of verifiers that skip checks; this one is the platform's.
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(builder.with_no_client_auth())
 }
@@ -223,17 +232,17 @@ pub(crate) struct OutboundConnector {
     outbound: Outbound,
 }
 
-/// A connection that was opened.
+/// An open connection.
 pub(crate) struct OpenedConnection {
     pub(crate) stream: ClientStream,
-    /// Whether a proxy reads the requests on it.
+    /// True if a proxy reads the requests.
     pub(crate) is_proxied: bool,
-    /// Whether the other end wants to speak HTTP/2.
+    /// True if ALPN selected HTTP/2.
     pub(crate) is_http2: bool,
 }
 
 impl OutboundConnector {
-    /// Opens a connection to the host of that address.
+    /// Opens a connection to the host of a URL.
     pub(crate) async fn open(&self, target: &Uri) -> Result<OpenedConnection, ConnectError> {
         let secret = target.scheme_str() == Some("https");
         let mut dialler = self.dialler.clone();
@@ -246,22 +255,30 @@ impl OutboundConnector {
         };
         let stream = stream.into_inner();
         if !secret {
-            return Ok(OpenedConnection { stream: ClientStream::Plain(stream), is_proxied: proxied, is_http2: false });
+            return Ok(OpenedConnection {
+                stream: ClientStream::Plain(stream),
+                is_proxied: proxied,
+                is_http2: false,
+            });
         }
         let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned())?;
         let stream = self.tls.connect(name, stream).await?;
         let shared = stream.get_ref().1.alpn_protocol() == Some(ALPN_H2);
-        Ok(OpenedConnection { stream: ClientStream::Tls(Box::new(stream)), is_proxied: proxied, is_http2: shared })
+        Ok(OpenedConnection {
+            stream: ClientStream::Tls(Box::new(stream)),
+            is_proxied: proxied,
+            is_http2: shared,
+        })
     }
 
-    /// What a proxy must be told in a request to that address.
+    /// Returns the `Proxy-Authorization` header of a request to this URL.
     pub fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         self.outbound.proxy_authorization(target)
     }
 }
 
-/// A connection: plain TCP, or TLS on top of it.
+/// A connection over TCP, with or without TLS.
 pub(crate) enum ClientStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

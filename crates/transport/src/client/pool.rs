@@ -1,4 +1,4 @@
-//! Connections kept for the next request, one place per address.
+//! Pool of idle connections, by scheme and authority.
 
 use http::uri::{Authority, Scheme};
 use hyper::client::conn::http2::SendRequest;
@@ -8,50 +8,50 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::body::RequestBody;
-use crate::client::h1::ClientWire;
 use crate::client::connection_use::ConnectionUse;
+use crate::client::h1::ClientWire;
 
-/// How long a connection is kept without being used.
+/// Time an unused connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many are kept per address.
+/// Idle HTTP/1 connections per host.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 
-/// Which address a connection leads to; what proxy stands between is the same for all to it.
+/// Scheme and authority of a connection. The proxy follows from them.
 pub(crate) type PoolKey = (Scheme, Authority);
 
-/// Every address connections were opened to.
+/// All hosts that connections were opened to.
 #[derive(Default)]
 pub(crate) struct ConnectionPool(RwLock<HashMap<PoolKey, Arc<HostPool>>>);
 
-/// The connections to one address.
+/// Connections to one host.
 #[derive(Default)]
 pub(crate) struct HostPool(Mutex<IdleConnections>);
 
 #[derive(Default)]
 struct IdleConnections {
-    /// Those that speak HTTP/1, the longest unused first.
+    /// Idle HTTP/1 connections, the longest unused first.
     idle: VecDeque<(Instant, Box<ClientWire>)>,
-    /// The one that speaks HTTP/2, with the time of its last use.
+    /// The HTTP/2 connection and the time of its last use.
     http2: Option<(Instant, Http2Connection)>,
-    /// Whether somebody looks after those nobody uses any more.
+    /// True while a task closes expired connections.
     has_reaper: bool,
 }
 
-/// A connection that speaks HTTP/2 and carries many requests at a time.
+/// An HTTP/2 connection, which carries several requests at once.
 #[derive(Clone)]
 pub(crate) struct Http2Connection {
     pub(crate) sender: SendRequest<RequestBody>,
     pub(crate) used: ConnectionUse,
 }
 
-/// A connection that was kept.
+/// A connection taken from the pool.
 pub(crate) enum PooledConnection {
     Http1(Box<ClientWire>),
     Http2(Http2Connection),
 }
 
 impl ConnectionPool {
-    /// The place of an address.
+    /// Returns the pool of a host.
     pub(crate) fn host(&self, key: PoolKey) -> Arc<HostPool> {
         if let Some(place) = self.0.read().get(&key) {
             return Arc::clone(place);
@@ -61,7 +61,7 @@ impl ConnectionPool {
 }
 
 impl HostPool {
-    /// A connection that can be used at once, the most recently used first.
+    /// Returns a usable connection, the most recently used first.
     pub(crate) fn take(&self) -> Option<PooledConnection> {
         let mut kept = self.0.lock();
         if let Some((last, shared)) = &mut kept.http2 {
@@ -79,7 +79,7 @@ impl HostPool {
         None
     }
 
-    /// Keeps a connection that has answered and is free again.
+    /// Puts back an HTTP/1 connection whose exchange is complete.
     pub(crate) fn put(self: &Arc<Self>, wire: Box<ClientWire>) {
         let mut kept = self.0.lock();
         if kept.idle.len() < MAX_IDLE_CONNECTIONS {
@@ -88,14 +88,14 @@ impl HostPool {
         }
     }
 
-    /// Has others use a connection, too. The last one that was opened is the one to use.
+    /// Shares a new HTTP/2 connection, which replaces an earlier one.
     pub(crate) fn put_http2(self: &Arc<Self>, shared: Http2Connection) {
         let mut kept = self.0.lock();
         kept.http2 = Some((Instant::now(), shared));
         self.start_reaper(&mut kept);
     }
 
-    /// Sees to it that what nobody uses is closed, for as long as there is anything.
+    /// Starts a task that closes expired connections until none is left.
     fn start_reaper(self: &Arc<Self>, kept: &mut IdleConnections) {
         if std::mem::replace(&mut kept.has_reaper, true) {
             return;
@@ -114,12 +114,13 @@ impl HostPool {
 }
 
 impl IdleConnections {
-    /// Drops what was not used for too long. Whether anything is left.
+    /// Closes expired connections and returns true if any are left.
     fn drop_expired(&mut self) -> bool {
         while self.idle.front().is_some_and(|(last, _)| last.elapsed() >= IDLE_TIMEOUT) {
             self.idle.pop_front();
         }
-        self.http2.take_if(|(last, shared)| last.elapsed() >= IDLE_TIMEOUT || shared.sender.is_closed());
+        self.http2
+            .take_if(|(last, shared)| last.elapsed() >= IDLE_TIMEOUT || shared.sender.is_closed());
         self.has_reaper = !self.idle.is_empty() || self.http2.is_some();
         self.has_reaper
     }

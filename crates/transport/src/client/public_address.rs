@@ -1,10 +1,13 @@
-//! Which addresses of the network are public: those anyone on the internet could reach anyway.
+//! Public IP addresses and host names, which anyone on the internet could reach.
 //!
-//! Everything that is reserved for a purpose is not public, whether or not a machine answers there.
+//! A reserved block is not public, even if a machine answers there. The blocks are those of
+//! <https://www.iana.org/assignments/iana-ipv4-special-registry/> and
+//! <https://www.iana.org/assignments/iana-ipv6-special-registry/>, and addresses that clouds use
+//! for metadata.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The reserved blocks of IPv4, as first address and length of the prefix.
+/// Reserved IPv4 blocks, as first address and prefix length.
 const RESERVED_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),        // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
@@ -25,7 +28,7 @@ const RESERVED_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(224, 0, 0, 0), 3),      // multicast, reserved, broadcast
 ];
 
-/// The reserved blocks within the part of IPv6 that is routed.
+/// Reserved blocks within the routed part of IPv6, 2000::/3.
 const RESERVED_V6: [(Ipv6Addr, u32); 6] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocols: Teredo, benchmarks, ORCHID
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
@@ -35,7 +38,8 @@ const RESERVED_V6: [(Ipv6Addr, u32); 6] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// Names under these never mean a machine on the internet.
+/// Top-level names that never belong to a machine on the internet: special-use names (RFC 6761) and
+/// names common in private networks.
 const INNER_NAMES: [&str; 13] = [
     "alt",
     "arpa",
@@ -52,7 +56,7 @@ const INNER_NAMES: [&str; 13] = [
     "test",
 ];
 
-/// Whether anyone on the internet could reach this address.
+/// Returns true if anyone on the internet could reach this address.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -60,7 +64,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether it belongs to this link alone, as the metadata of most clouds does.
+/// Returns true for link-local addresses, which most clouds use for metadata.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -71,8 +75,9 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a name may mean a machine on the internet: it has a dot, ends in no number (which would
-/// be an address in an odd spelling) and in no word that is kept for inner networks.
+/// Returns true if a name may belong to a machine on the internet. It has a dot, its last label
+/// does not begin with a digit (it could be an IP address in an odd spelling), and the last label
+/// is not in [`INNER_NAMES`].
 pub(crate) fn is_public_name(name: &str) -> bool {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
     let Some((front, last)) = name.rsplit_once('.') else { return false };
@@ -91,20 +96,20 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let bits = address.to_bits();
-    // The well-known prefix of NAT64: what a network without IPv4 makes of a public address.
+    // NAT64 (RFC 6052, section 2.1) embeds the IPv4 address.
     if bits >> 32 == 0x0064_ff9b_u128 << 64 {
         return is_public_v4(last_v4(address));
     }
     let routed = bits >> 125 == 0b001;
     let reserved =
         RESERVED_V6.iter().any(|(first, length)| (bits ^ first.to_bits()) >> (128 - length) == 0);
-    // ISATAP writes an address of the old kind behind any prefix.
+    // ISATAP (RFC 5214, section 6.1) embeds an IPv4 address behind any prefix.
     let [.., mark, embeds, _, _] = address.segments();
     let isatap = embeds == 0x5efe && matches!(mark, 0 | 0x200);
     routed && !reserved && (!isatap || is_public_v4(last_v4(address)))
 }
 
-/// The IPv4 address in the last four bytes.
+/// Returns the IPv4 address in the last four bytes.
 const fn last_v4(address: Ipv6Addr) -> Ipv4Addr {
     let [.., a, b, c, d] = address.octets();
     Ipv4Addr::new(a, b, c, d)
@@ -115,7 +120,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The blocks written once more, in words of their own, so that a slip in the table shows.
+    /// The blocks as independent conditions, to catch an error in the table.
     fn forbidden(address: Ipv4Addr) -> bool {
         let [a, b, c, d] = address.octets();
         address.is_private()
@@ -133,7 +138,7 @@ mod tests {
             || [a, b, c, d] == [168, 63, 129, 16]
     }
 
-    /// Every way to write an IPv4 address into an IPv6 one.
+    /// Returns every IPv6 address that embeds this IPv4 address.
     fn embeddings(address: Ipv4Addr, prefix: u128) -> Vec<Ipv6Addr> {
         let v4 = u128::from(address.to_bits());
         let global = (0b001 << 125) | ((prefix >> 3) & !0u128 << 64);
@@ -157,13 +162,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn an_ipv4_address_is_public_unless_its_block_is_reserved(bits: u32) {
+        fn ipv4_is_public_outside_reserved_blocks(bits: u32) {
             let address = Ipv4Addr::from_bits(bits);
             prop_assert_eq!(is_public(address.into()), !forbidden(address), "{}", address);
         }
 
         #[test]
-        fn no_address_of_a_reserved_block_gets_through_in_any_dress(
+        fn reserved_ipv4_stays_private_when_embedded_in_ipv6(
             block in 0..RESERVED_V4.len(), host: u32, prefix: u128,
         ) {
             let (first, length) = RESERVED_V4[block];
@@ -176,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_but_the_routed_block_and_nat64_is_public(bits: u128) {
+        fn only_routed_ipv6_and_nat64_are_public(bits: u128) {
             let address = Ipv6Addr::from_bits(bits);
             if is_public(address.into()) {
                 prop_assert!(bits >> 125 == 1 || bits >> 32 == 0x0064_ff9b << 64, "{}", address);
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_of_every_block_are_where_they_are() {
+    fn edges_of_reserved_blocks_are_exact() {
         for (first, length) in RESERVED_V4 {
             let (low, size) = (first.to_bits(), 1u64 << (32 - length));
             let high = u32::try_from(u64::from(low) + size - 1).unwrap();
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_inner_networks_are_known() {
+    fn recognises_names_of_private_networks() {
         for name in ["example.com", "cdn.example.co.uk", "a_b.example.org", "xn--mnchen-3ya.de"] {
             assert!(is_public_name(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What addresses a name has.
+//! Name resolution.
 
 use std::future::Future;
 use std::io;
@@ -7,19 +7,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// How many names are looked up at once. A lookup cannot be called off, so those that hang count.
+/// Concurrent lookups. A lookup cannot be cancelled, so lookups that hang count too.
 const MAX_CONCURRENT_LOOKUPS: usize = 16;
 
-/// The addresses of a name, once they are known.
+/// Future of the addresses of a name.
 pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Whoever knows the addresses of names.
+/// Resolves host names.
 pub trait NameResolver: Send + Sync {
-    /// Finds the addresses of a name.
+    /// Resolves a host name.
     fn resolve(&self, name: &str) -> LookupFuture;
 }
 
-/// The names this machine knows.
+/// The resolver of this machine.
 #[derive(Clone, Debug)]
 pub struct SystemResolver(Arc<Semaphore>);
 
@@ -30,7 +30,7 @@ impl Default for SystemResolver {
 }
 
 impl SystemResolver {
-    /// The same names, with that many looked up at once.
+    /// Creates a resolver with this many concurrent lookups.
     pub fn with_max_lookups(lookups: usize) -> Self {
         Self(Arc::new(Semaphore::new(lookups)))
     }

@@ -1,4 +1,4 @@
-//! The head of an HTTP/1 answer: what it says, and where the body behind it ends.
+//! Head of an HTTP/1 response and the framing of its body.
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -8,30 +8,30 @@ use std::mem::MaybeUninit;
 use crate::client::body::BodyError;
 use crate::framing::Framing;
 
-/// The largest head, and the most headers in one.
+/// Limits of a response head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_RESPONSE_HEADERS: usize = 100;
-/// The most bytes of trailers.
+/// Largest trailer section.
 const MAX_TRAILER_BYTES: usize = 16 << 10;
 
-/// What an answer says before its body.
+/// Head of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) framing: Framing,
-    /// Whether the connection may be used again.
+    /// True if the connection may be used again.
     pub(crate) keep_alive: bool,
 }
 
 impl ResponseHead {
-    /// Whether the true answer is still to come.
+    /// Returns true if another head follows.
     pub(crate) fn is_interim(&self) -> bool {
         self.status < 200
     }
 }
 
-/// Takes a head from the bytes, once it is there.
+/// Parses a head once it is complete.
 pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
     let Some(end) = head_end(bytes) else { return Ok(None) };
     let head = bytes.split_to(end).freeze();
@@ -41,12 +41,12 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
     match config.parse_response_with_uninit_headers(&mut read, &head, &mut places)? {
         httparse::Status::Complete(length) if length == head.len() => {}
         httparse::Status::Complete(_) | httparse::Status::Partial => {
-            return Err("the answer is not HTTP/1.1".into());
+            return Err("the response is not HTTP/1.1".into());
         }
     }
     let status = read.code.unwrap_or_default();
     if status < 100 || status == 101 {
-        return Err(format!("an answer cannot have the status {status}").into());
+        return Err(format!("the status {status} is invalid").into());
     }
     let old = read.version == Some(0);
     let mut seen = ResponseFraming::default();
@@ -56,9 +56,15 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
         seen.record(&name, header.value)?;
         headers.append(name, HeaderValue::from_maybe_shared(head.slice_ref(header.value))?);
     }
-    let ResponseFraming { length, has_transfer_coding: coded, chunked, close: closes, keep_alive: keeps } = seen;
+    let ResponseFraming {
+        length,
+        has_transfer_coding: coded,
+        chunked,
+        close: closes,
+        keep_alive: keeps,
+    } = seen;
     if coded && old {
-        return Err("HTTP/1.0 knows no `Transfer-Encoding`".into());
+        return Err("HTTP/1.0 has no `Transfer-Encoding`".into());
     }
     let framing = match length {
         _ if status < 200 || status == 204 || status == 304 => Framing::Done,
@@ -68,13 +74,13 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
         Some(length) => Framing::Length(length),
         None => Framing::UntilClose,
     };
-    // Whoever tells two lengths may have been lied to about one of them.
+    // RFC 9112, section 6.3: a message with both lengths may be an attempt at response splitting.
     let sure = framing != Framing::UntilClose && !(coded && length.is_some());
     let keep = sure && !closes && (!old || keeps);
     Ok(Some(ResponseHead { status, headers, framing, keep_alive: keep }))
 }
 
-/// Adds a line of the trailers; one that cannot be read tells nothing.
+/// Adds a trailer line; an invalid line is skipped.
 pub(crate) fn add_trailer(line: &Bytes, trailers: &mut HeaderMap) {
     let Some((name, value)) = memchr::memchr(b':', line).and_then(|at| line.split_at_checked(at))
     else {
@@ -86,7 +92,7 @@ pub(crate) fn add_trailer(line: &Bytes, trailers: &mut HeaderMap) {
     }
 }
 
-/// Where the first empty line ends.
+/// Returns the position behind the first empty line.
 fn head_end(bytes: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', bytes).find_map(|at| {
         let rest = bytes.get(at + 1..).unwrap_or_default();
@@ -98,11 +104,11 @@ fn head_end(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// What the headers say of the connection and the body.
+/// Headers that determine the framing and the reuse of the connection.
 #[derive(Default)]
 struct ResponseFraming {
     length: Option<u64>,
-    /// Whether the body has a transfer coding, and whether chunks are the outermost.
+    /// True if the body has a transfer coding. `chunked` is true if chunks are the outermost one.
     has_transfer_coding: bool,
     chunked: bool,
     close: bool,
@@ -119,7 +125,7 @@ impl ResponseFraming {
                 let length = text.parse().ok().filter(|_| digits);
                 let length = length.ok_or("`Content-Length` is not a number")?;
                 if self.length.is_some_and(|told| told != length) {
-                    return Err("the answer has two lengths".into());
+                    return Err("the response has two lengths".into());
                 }
                 self.length = Some(length);
             }
@@ -149,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_taken_once_it_is_there_and_nothing_behind_it() {
+    fn takes_a_complete_head_and_nothing_behind_it() {
         let text = "HTTP/1.1 200 OK\r\ncontent-type: a\r\ncontent-length: 5\r\n\r\nhello";
         for size in 0..text.len() - 5 {
             assert!(read(&text.as_bytes()[..size]).unwrap().is_none(), "{size}");
@@ -161,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_body_ends_and_whether_the_connection_stays() {
+    fn determines_framing_and_reuse() {
         let until = (Framing::UntilClose, false);
         for (head, want) in [
             ("1.1 200 OK\r\n", until),
@@ -176,7 +182,10 @@ mod tests {
                 "1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive\r\n",
                 (Framing::Length(7), true),
             ),
-            ("1.1 200 OK\r\ntransfer-encoding: chunked\r\n", (Framing::chunked(MAX_TRAILER_BYTES), true)),
+            (
+                "1.1 200 OK\r\ntransfer-encoding: chunked\r\n",
+                (Framing::chunked(MAX_TRAILER_BYTES), true),
+            ),
             (
                 "1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n",
                 (Framing::chunked(MAX_TRAILER_BYTES), true),
@@ -193,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn refuses_invalid_responses() {
         for head in [
             "HTTP/1.1 099 No\r\n",
             "HTTP/1.1 101 Switching Protocols\r\n",

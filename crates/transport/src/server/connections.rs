@@ -1,4 +1,4 @@
-//! Who is connected: how many, from where, and how all of them are told that it is over.
+//! Open connections: limits, and the shutdown of all of them.
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -11,24 +11,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::HttpLimits;
 
-/// What connections are to do.
+/// Phase of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShutdownPhase {
-    /// Take requests.
+    /// Accept requests.
     Serve,
-    /// Finish what runs and take nothing new.
+    /// Finish running requests and accept no new ones.
     Drain,
-    /// End what runs, with an error in its own format.
+    /// End running requests with an error in their own format.
     End,
-    /// Close, whatever runs.
+    /// Close all connections.
     Cut,
 }
 
-/// Everybody who is connected.
+/// All open connections of a listener.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// Read by every connection at every turn and written a few times in a process's life, so
-    /// that a call pays nothing for being stoppable.
+    /// Read by every connection on every poll and written a few times per process, so an atomic
+    /// keeps the cost of a call low.
     phase: AtomicU8,
     registry: Mutex<ConnectionRegistry>,
     ending: CancellationToken,
@@ -51,7 +51,7 @@ impl Connections {
         }
     }
 
-    /// Gives everybody an order. An earlier, harder one stands.
+    /// Enters a phase. A later phase is never left again.
     pub fn advance(&self, order: ShutdownPhase) {
         self.phase.fetch_max(order as u8, Ordering::AcqRel);
         if order >= ShutdownPhase::End {
@@ -62,17 +62,17 @@ impl Connections {
         }
     }
 
-    /// Over when what runs is to end.
+    /// Waits for [`ShutdownPhase::End`].
     pub async fn wait_for_end(&self) {
         self.ending.cancelled().await;
     }
 
-    /// How many are connected.
+    /// Returns the number of open connections.
     pub fn count(&self) -> usize {
         self.registry.lock().wakers.len()
     }
 
-    /// Lets somebody in, unless there are too many already.
+    /// Registers a connection, unless a limit is reached.
     pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
         let mut guests = self.registry.lock();
         let here = guests.by_address.get(&ip).copied().unwrap_or(0);
@@ -87,7 +87,7 @@ impl Connections {
     }
 }
 
-/// One who is connected.
+/// A registered connection; dropping it frees its place.
 #[derive(Debug)]
 pub struct Connection {
     connections: Arc<Connections>,
@@ -97,22 +97,23 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// All connections of this listener.
+    /// Returns all connections of this listener.
     pub fn connections(&self) -> Arc<Connections> {
         Arc::clone(&self.connections)
     }
 
-    /// What is to be done.
+    /// Returns the current phase.
     pub fn phase(&self) -> ShutdownPhase {
         self.connections.phase()
     }
 
-    /// Be woken by the next order. Called before looking at the order, so that none is missed.
+    /// Registers the task to be woken by the next phase. Must be called before [`Self::phase`], so
+    /// that no change is missed.
     pub fn register_waker(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
 
-    /// What wakes this one.
+    /// Returns the waker of this connection.
     pub fn waker(&self) -> Arc<AtomicWaker> {
         Arc::clone(&self.waker)
     }

@@ -1,5 +1,5 @@
-//! HTTP/2, by hyper, with our limits and two watches hyper has not: on callers that take back what
-//! they ask, and on those that take nothing of their answer.
+//! HTTP/2 server on hyper, with two checks that hyper lacks: callers that reset too many requests
+//! (CVE-2023-44487, "Rapid Reset") and callers that do not read their response.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -26,20 +26,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::connections::{Connection, Connections, ShutdownPhase};
-use super::h1::{self, DeadlineTimer, ByteStream};
+use super::h1::{self, ByteStream, DeadlineTimer};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 
-/// How often a silent connection is asked whether it is there.
+/// Interval of pings on an idle connection.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// How long it may take to say so.
+/// Time to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of an answer waits in memory for a caller's window.
+/// Buffered bytes of a response that wait for the caller's window.
 const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
-/// How many requests taken back are forgotten each second.
+/// Resets forgiven per second.
 const RESETS_FORGIVEN_PER_SECOND: f64 = 10.0;
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     stream: PrefixedStream<S>,
     handler: H,
@@ -71,8 +71,8 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     poll_fn(|cx| {
         guest.register_waker(cx);
         if streams.is_flooded() {
-            tracing::debug!("a connection took back too many requests and is closed");
-            // One more look, so that it hears why.
+            tracing::debug!("closing a connection that reset too many requests");
+            // One more poll, so that GOAWAY is sent.
             connection.as_mut().graceful_shutdown();
             let _ = connection.as_mut().poll(cx);
             return Poll::Ready(());
@@ -88,7 +88,7 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
         }
         if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
             if let Err(e) = outcome {
-                tracing::debug!("a connection ended badly: {e}");
+                tracing::debug!("a connection failed: {e}");
             }
             return Poll::Ready(());
         }
@@ -143,10 +143,10 @@ fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiErro
     Ok(())
 }
 
-/// The streams of one connection.
+/// Streams of one connection.
 struct StreamCounter {
     running: AtomicUsize,
-    /// When the last one ended, and how many were taken back, less what is forgotten.
+    /// End of the last stream, and the count of resets after forgiveness.
     state: Mutex<(Instant, f64)>,
     max_resets: f64,
     flooded: AtomicUsize,
@@ -176,21 +176,22 @@ impl StreamCounter {
         let mut state = self.state.lock();
         let now = Instant::now();
         let (last, count) = *state;
-        let count = (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
+        let count =
+            (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
         let count = count + f64::from(u8::from(taken_back));
         *state = (now, count);
         drop(state);
         if count > self.max_resets {
             self.flooded.store(1, Ordering::Relaxed);
         }
-        // The last one out starts the time a connection may be idle.
+        // The end of the last stream starts the idle time.
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 || count > self.max_resets {
             self.waker.wake();
         }
     }
 }
 
-/// One stream, from its request to the end of its answer.
+/// One stream, from its request to the end of its response.
 struct StreamGuard {
     streams: Arc<StreamCounter>,
     answered: bool,
@@ -215,12 +216,12 @@ impl Drop for StreamGuard {
 }
 
 tokio::task_local! {
-    /// How often the answer of this task gave a piece, twice over, and one more while the last
-    /// piece waits for the caller's window.
+    /// Twice the number of frames that the response of this task has produced, plus one while the
+    /// last frame waits for the caller's window.
     static GIVEN: Arc<AtomicU64>;
 }
 
-/// Where hyper runs the streams of a connection.
+/// Executor for the streams of a connection.
 #[derive(Clone, Copy)]
 struct StreamExecutor {
     stall: Duration,
@@ -236,7 +237,8 @@ where
     }
 }
 
-/// Runs a stream until it ends, or until its caller took nothing for too long. Dropped, it is reset.
+/// Runs a stream until it ends or its caller reads nothing for too long. Dropping the future resets
+/// the stream.
 async fn run_until_stalled<F: Future>(stream: F, stall: Duration) {
     let given = Arc::new(AtomicU64::new(0));
     let mut stream = pin!(GIVEN.scope(Arc::clone(&given), stream));
@@ -261,10 +263,10 @@ async fn run_until_stalled<F: Future>(stream: F, stall: Duration) {
     .await;
 }
 
-/// The body of an answer; it notes whether it waits for the provider or for the caller.
+/// Response body that records if it waits for the provider or for the caller.
 struct TrackedBody {
     body: Body,
-    #[expect(dead_code, reason = "dropped with the body, it ends the stream's count")]
+    #[expect(dead_code, reason = "dropped with the body, which ends the stream")]
     running: StreamGuard,
 }
 
@@ -294,7 +296,7 @@ impl HttpBody for TrackedBody {
     }
 }
 
-/// A connection whose first bytes were read already.
+/// A stream whose first bytes were already read.
 pub(super) struct PrefixedStream<S> {
     stream: S,
     prefix: BytesMut,

@@ -7,10 +7,10 @@ use http::{HeaderMap, Request};
 
 /// Answers the requests of one connection.
 ///
-/// The server reads and writes HTTP; everything an answer says is the handler's, refusals of
-/// malformed requests included, so that a caller sees one error format.
+/// The server reads and writes HTTP. The handler writes every response, also to malformed requests,
+/// so that a caller sees one error format.
 pub trait RequestHandler: Send + Sync + 'static {
-    /// The error format of one request, chosen before the request is handed over.
+    /// Error format of one request, chosen before the request is handled.
     type Format: Copy + Send + Sync;
 
     /// Returns the error format for a path and headers.
@@ -29,6 +29,6 @@ pub trait RequestHandler: Send + Sync + 'static {
     /// Answers a request that is cut short because the process stops.
     fn stopped(&self, format: Self::Format) -> Response;
 
-    /// The time in microseconds since 1970, for the `Date` header.
+    /// Returns the time in microseconds since 1970, for the `Date` header.
     fn now(&self) -> i64;
 }

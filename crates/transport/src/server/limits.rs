@@ -1,8 +1,8 @@
-//! Limits of one caller's connection.
+//! Limits of a caller's connection.
 
 use std::time::Duration;
 
-/// The upper bound of [`HttpLimits::headers`]: headers are parsed into an array of this size.
+/// Upper bound of [`HttpLimits::headers`]. Headers are parsed into an array of this size.
 pub const MAX_HEADERS: usize = 256;
 
 /// Limits of the connections callers open.
@@ -18,11 +18,11 @@ pub struct HttpLimits {
     pub header_bytes: usize,
     /// Time the head of a request may take to arrive.
     pub header_time: Duration,
-    /// Time a body may stand still beyond what its bytes have earned.
+    /// Time a body may pause beyond the time that its bytes have earned.
     pub body_time: Duration,
     /// Time a connection may stay open without a request.
     pub idle: Duration,
-    /// Time a caller may read nothing of an answer that is ready.
+    /// Time a caller may leave an available response unread.
     pub stall: Duration,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams: u32,

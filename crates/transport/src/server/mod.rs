@@ -1,10 +1,10 @@
 //! The server side: the accept loop, HTTP/1 and HTTP/2 connections, and an orderly shutdown.
 //!
-//! The loop is our own because every limit of a connection must be ours to set: header count and
-//! time, streams, and the way all of it ends when the process stops.
+//! The loop is our own, so that every limit of a connection can be configured: header count and
+//! time, streams, and the shutdown.
 
 mod connections;
-mod h1;
+pub(crate) mod h1;
 mod h2;
 mod handler;
 mod limits;
@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Shortest time between two log lines about refused or failed connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
-/// Answer to a connection beyond the limit.
+/// Response to a connection beyond the limit.
 const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -58,7 +58,8 @@ pub async fn accept<H: RequestHandler>(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
-                // Usually the process is out of file descriptors: others must close first.
+                // Usually the process is out of file descriptors, and other connections must close
+                // first.
                 if should_log() {
                     tracing::warn!("a connection could not be accepted: {e}");
                 }

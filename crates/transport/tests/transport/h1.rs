@@ -1,4 +1,4 @@
-//! Answers over HTTP/1: where they end, and which connections carry another request.
+//! HTTP/1 responses: framing and reuse of connections.
 
 use bytes::Bytes;
 use canon::UpstreamProgress;
@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use transport::{ClientResponse, HttpClient, SendError, Outbound, RequestBody, ProxySettings};
+use transport::{ClientResponse, HttpClient, Outbound, ProxySettings, RequestBody, SendError};
 
-/// A provider that gives every request on every connection the same answer.
+/// A server that sends the same response to every request.
 struct FixedServer {
     address: String,
     connections: Arc<AtomicUsize>,
 }
 
-/// What it does behind an answer.
+/// Behaviour after a response.
 #[derive(Clone, Copy, PartialEq)]
 enum AfterResponse {
     Waits,
     Closes,
-    /// Answers one request and hears the next one only to close.
+    /// Answers one request, and closes when the next one arrives.
     HangsUp,
     /// Answers before it has read the body.
     Hurries,
@@ -44,7 +44,8 @@ impl FixedServer {
     }
 
     async fn ask(&self, client: &HttpClient, body: usize) -> Result<ClientResponse, SendError> {
-        let pieces = RequestBody::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
+        let pieces =
+            RequestBody::new(vec![Bytes::from(vec![b'x'; body]), Bytes::from_static(b"end")]);
         let request = Request::post(format!("http://{}/v1/x", self.address)).body(pieces).unwrap();
         client.send(request, false).await
     }
@@ -71,7 +72,7 @@ async fn serve(mut stream: TcpStream, answer: &'static str, then: AfterResponse)
     }
 }
 
-/// Reads a request; tells how long its body is.
+/// Reads a request and returns the length of its body.
 async fn request(stream: &mut TcpStream, read: &mut Vec<u8>, then: AfterResponse) -> Option<usize> {
     let head = loop {
         if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -102,7 +103,10 @@ async fn body(stream: &mut TcpStream, read: &mut Vec<u8>, length: usize) {
 
 fn client() -> HttpClient {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    HttpClient::network(Duration::from_secs(5), &Outbound::new(&ProxySettings::default(), &[]).unwrap())
+    HttpClient::network(
+        Duration::from_secs(5),
+        &Outbound::new(&ProxySettings::default(), &[]).unwrap(),
+    )
 }
 
 async fn text(answer: ClientResponse) -> Result<String, String> {
@@ -115,7 +119,7 @@ const CHUNKS: &str =
     "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
 
 #[tokio::test]
-async fn a_connection_carries_the_next_request_if_its_answer_ended_where_it_said() {
+async fn reuses_a_connection_after_a_complete_response() {
     for (answer, then, kept) in [
         (LENGTH, AfterResponse::Waits, true),
         (CHUNKS, AfterResponse::Waits, true),
@@ -144,7 +148,7 @@ async fn a_connection_carries_the_next_request_if_its_answer_ended_where_it_said
 }
 
 #[tokio::test]
-async fn an_answer_that_ends_too_early_is_broken() {
+async fn truncated_response_is_an_error() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -157,7 +161,7 @@ async fn an_answer_that_ends_too_early_is_broken() {
 }
 
 #[tokio::test]
-async fn trailers_are_told() {
+async fn returns_trailers() {
     let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\
                   grpc-status: 13\r\n\r\n";
     let provider = FixedServer::start(answer, AfterResponse::Waits).await;
@@ -171,11 +175,14 @@ async fn trailers_are_told() {
 }
 
 #[tokio::test]
-async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
+async fn distinguishes_stale_connections_from_sent_requests() {
     let provider = FixedServer::start(LENGTH, AfterResponse::HangsUp).await;
     let client = client();
     text(provider.ask(&client, 10).await.unwrap()).await.unwrap();
-    assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::StaleConnection);
+    assert_eq!(
+        provider.ask(&client, 10).await.unwrap_err().progress,
+        UpstreamProgress::StaleConnection
+    );
     let provider = FixedServer::start("nonsense\r\n\r\n", AfterResponse::Waits).await;
     assert_eq!(provider.ask(&client, 10).await.unwrap_err().progress, UpstreamProgress::Sent);
     let gone = FixedServer { address: "127.0.0.1:1".to_owned(), connections: Arc::default() };
@@ -183,13 +190,13 @@ async fn what_was_lost_on_a_kept_connection_is_told_from_what_was_heard() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_before_the_request_is_through() {
+async fn response_may_precede_the_end_of_the_request() {
     let provider = FixedServer::start(CHUNKS, AfterResponse::Hurries).await;
     let client = client();
     for _ in 0..2 {
         let answer = provider.ask(&client, 32 << 20).await.unwrap();
         assert_eq!(text(answer).await.unwrap(), "hello");
     }
-    // What was left of the request went nowhere, so its connection did not carry another.
+    // The rest of the request was not sent, so the connection was not reused.
     assert_eq!(provider.connections(), 2);
 }

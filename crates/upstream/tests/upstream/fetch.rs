@@ -1,7 +1,10 @@
-//! The fetcher: what it gets, and all it does not. Servers, certificates and canaries are real;
-//! only the names are ours, because a test cannot ask the internet to lie.
+//! Tests of the media fetcher. Servers, certificates and canaries are real. Only name resolution is
+//! scripted.
 
-use crate::support::{TestAuthority, ScriptedResolver, CanaryServer, INNER_ADDRESSES, PNG, ProxyServer, TestServer, forbidden_urls, png_response};
+use crate::support::{
+    CanaryServer, INNER_ADDRESSES, PNG, ProxyServer, ScriptedResolver, TestAuthority, TestServer,
+    forbidden_urls, png_response,
+};
 use bytes::Bytes;
 use canon::MediaKind;
 use http::{Request, Response};
@@ -16,7 +19,11 @@ use upstream::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetch
 
 const LIMITS: FetchLimits = FetchLimits { max_bytes: 4_096, timeout: Duration::from_secs(10) };
 
-fn fetcher(guard: AddressGuard, authority: &TestAuthority, names: &Arc<ScriptedResolver>) -> MediaFetcher {
+fn fetcher(
+    guard: AddressGuard,
+    authority: &TestAuthority,
+    names: &Arc<ScriptedResolver>,
+) -> MediaFetcher {
     let way = Outbound::new(&ProxySettings::default(), &authority.pem).unwrap();
     MediaFetcher::new(guard, &way, LIMITS).with_resolver(Arc::clone(names) as _)
 }
@@ -35,7 +42,7 @@ fn go_to(status: u16, location: &str) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn a_picture_comes_as_it_is_and_learns_nothing_of_us() {
+async fn fetches_an_image_without_credentials() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     names.set_answers("media.example.com", &[&["127.0.0.1"]]);
     let config = authority.server("media.example.com", false, &["h2", "http/1.1"]);
@@ -60,7 +67,7 @@ async fn a_picture_comes_as_it_is_and_learns_nothing_of_us() {
 }
 
 #[tokio::test]
-async fn nothing_forbidden_is_dialled_whoever_names_it() {
+async fn never_dials_forbidden_urls_or_redirects() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let canary = CanaryServer::start().await;
     names.set_answers("media.test", &[&["127.0.0.1"]]);
@@ -69,9 +76,9 @@ async fn nothing_forbidden_is_dialled_whoever_names_it() {
     let server = TestServer::start("127.0.0.1", None, move |request: &Request<Incoming>| {
         let (status, place) = request.uri().path().trim_start_matches('/').split_once('/').unwrap();
         let status = status.parse().unwrap_or(404);
-        // Some of the list are good relative addresses, which lead back here and find nothing.
+        // Some entries are valid relative URLs, which lead back here and get 404.
         let place = place.parse().ok().and_then(|place: usize| places.get(place));
-        // What cannot stand in a header cannot be sent by a server either.
+        // A server cannot send a value that is not valid in a header.
         match place.filter(|place| place.parse::<http::HeaderValue>().is_ok()) {
             Some(place) => go_to(status, place),
             None => go_to(404, "/"),
@@ -98,7 +105,7 @@ async fn nothing_forbidden_is_dialled_whoever_names_it() {
 }
 
 #[tokio::test]
-async fn a_name_is_only_as_good_as_its_worst_address() {
+async fn one_forbidden_address_forbids_the_name() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let canary = CanaryServer::start().await;
     let guard = AddressGuard::default().with_ports(vec![canary.port]);
@@ -112,11 +119,11 @@ async fn a_name_is_only_as_good_as_its_worst_address() {
             let got = get(&fetcher, &url).await;
             assert!(is_failure(&got), "{inner}: {got:?}");
             asked += 1;
-            assert_eq!(names.lookups(), asked, "a name is asked for once");
+            assert_eq!(names.lookups(), asked, "one lookup per fetch");
         }
     }
     assert_eq!(canary.connection_count().await, 0);
-    // Nobody there and nobody to be dialled are told in the same words, apart from our own log.
+    // A missing host and a forbidden one are reported alike, except in the log.
     assert!(is_failure(
         &get(&fetcher, &format!("https://none.example.com:{}/", canary.port)).await
     ));
@@ -127,13 +134,13 @@ async fn a_name_is_only_as_good_as_its_worst_address() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_is_judged_at_every_hop() {
+async fn checks_the_name_again_at_every_redirect() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let config = authority.server("flip.example.com", false, &[]);
     let canary = CanaryServer::start().await;
     let on = format!("https://flip.example.com:{}/", canary.port);
     let server = TestServer::start("127.0.0.2", Some(config), move |_| go_to(302, &on)).await;
-    // The first answer leads to an address that is allowed, every later one to the canary.
+    // The first lookup returns an allowed address, every later one the canary.
     let ports = vec![server.at.port(), canary.port];
     let guard = AddressGuard::new(["127.0.0.2/32"]).unwrap().with_ports(ports);
     let fetcher = fetcher(guard, &authority, &names);
@@ -146,24 +153,23 @@ async fn a_name_that_changes_its_mind_is_judged_at_every_hop() {
 }
 
 #[tokio::test]
-async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
+async fn redirects_are_limited_and_never_leave_tls() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     names.set_answers("media.example.com", &[&["127.0.0.1"]]);
     let config = authority.server("media.example.com", false, &[]);
     let plain = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let down = format!("http://media.example.com:{}/", plain.at.port());
     let server =
-        TestServer::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| match request
-            .uri()
-            .path()
-        {
-            "/0" => png_response(),
-            "/loop" => go_to(302, "/loop"),
-            "/down" => go_to(302, &down),
-            "/nowhere" => Response::builder().status(302).body(Full::default()).unwrap(),
-            path => {
-                let left: usize = path.trim_start_matches('/').parse().unwrap();
-                go_to(307, &format!("./{}", left - 1))
+        TestServer::start("127.0.0.1", Some(config), move |request: &Request<Incoming>| {
+            match request.uri().path() {
+                "/0" => png_response(),
+                "/loop" => go_to(302, "/loop"),
+                "/down" => go_to(302, &down),
+                "/nowhere" => Response::builder().status(302).body(Full::default()).unwrap(),
+                path => {
+                    let left: usize = path.trim_start_matches('/').parse().unwrap();
+                    go_to(307, &format!("./{}", left - 1))
+                }
             }
         })
         .await;
@@ -185,7 +191,7 @@ async fn redirects_end_somewhere_and_never_lead_out_of_tls() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_prove_its_name_is_not_heard() {
+async fn refuses_servers_without_a_valid_certificate() {
     let (ours, theirs) = (TestAuthority::new(), TestAuthority::new());
     let names = Arc::new(ScriptedResolver::default());
     names.set_answers("media.example.com", &[&["127.0.0.1"]]);
@@ -203,7 +209,7 @@ async fn whoever_cannot_prove_its_name_is_not_heard() {
     }
 }
 
-/// A server that sends these bytes, again and again if told so, and then says nothing more.
+/// A server that sends these bytes, repeatedly if `endless`, and then nothing more.
 async fn raw(head: &'static str, body: &'static [u8], endless: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -213,7 +219,7 @@ async fn raw(head: &'static str, body: &'static [u8], endless: bool) -> u16 {
                 let _ = stream.read(&mut [0; 4_096]).await;
                 let _ = stream.write_all(head.as_bytes()).await;
                 while stream.write_all(body).await.is_ok() && endless {}
-                // Kept open: only the fetcher may end this.
+                // Stays open until the fetcher closes it.
                 let _ = stream.read(&mut [0; 1]).await;
             });
         }
@@ -222,7 +228,7 @@ async fn raw(head: &'static str, body: &'static [u8], endless: bool) -> u16 {
 }
 
 #[tokio::test]
-async fn bodies_that_lie_or_never_end_are_given_up() {
+async fn gives_up_invalid_and_endless_bodies() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let guard = AddressGuard::new(["127.0.0.1"]).unwrap();
     let way = Outbound::new(&ProxySettings::default(), &authority.pem).unwrap();
@@ -262,7 +268,7 @@ async fn bodies_that_lie_or_never_end_are_given_up() {
 }
 
 #[tokio::test]
-async fn a_call_gets_no_more_than_it_is_allowed_in_all() {
+async fn allowance_limits_all_fetches_of_a_call() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let server = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let fetcher = fetcher(AddressGuard::new(["127.0.0.1"]).unwrap(), &authority, &names);
@@ -275,7 +281,7 @@ async fn a_call_gets_no_more_than_it_is_allowed_in_all() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_the_judged_address_and_not_for_the_name() {
+async fn proxy_receives_the_checked_address_instead_of_the_name() {
     let (authority, names) = (TestAuthority::new(), Arc::new(ScriptedResolver::default()));
     let config = authority.server("media.example.com", false, &[]);
     let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
@@ -283,7 +289,8 @@ async fn a_proxy_is_asked_for_the_judged_address_and_not_for_the_name() {
     let address = Some(format!("http://{}", proxy.at));
     let proxies = ProxySettings { http: address.clone(), https: address, no_proxy: None };
     let way = Outbound::new(&proxies, &authority.pem).unwrap();
-    let fetcher = MediaFetcher::new(AddressGuard::default(), &way, LIMITS).with_resolver(Arc::clone(&names) as _);
+    let fetcher = MediaFetcher::new(AddressGuard::default(), &way, LIMITS)
+        .with_resolver(Arc::clone(&names) as _);
     names.set_answers("media.example.com", &[&["8.8.8.8"]]);
     assert_eq!(get(&fetcher, "https://media.example.com/").await.unwrap().bytes, PNG);
     assert!(

@@ -9,5 +9,5 @@
 )]
 
 mod fetch;
-mod support;
 mod outbound;
+mod support;

@@ -1,12 +1,14 @@
-//! The way out: certificates, proxies, protocols, and redirects that are not followed. Servers,
-//! proxies and certificates are real.
+//! Tests of outgoing connections: certificates, proxies, protocols, and redirects that are not
+//! followed. Servers, proxies and certificates are real.
 
-use crate::support::{self, TestAuthority, CanaryServer, ProxyServer, TestServer, SocksServer, png_response};
+use crate::support::{
+    self, CanaryServer, ProxyServer, SocksServer, TestAuthority, TestServer, png_response,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
-use transport::{ClientResponse, HttpClient, Outbound, RequestBody, ProxySettings};
+use transport::{ClientResponse, HttpClient, Outbound, ProxySettings, RequestBody};
 
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -30,7 +32,7 @@ async fn get(client: &HttpClient, url: &str) -> Result<ClientResponse, String> {
 }
 
 #[tokio::test]
-async fn only_certificates_of_a_trusted_authority_for_that_name_and_time_are_taken() {
+async fn accepts_only_valid_certificates_of_trusted_authorities() {
     let (ours, theirs) = (TestAuthority::new(), TestAuthority::new());
     for (config, good) in [
         (ours.server("localhost", false, &["h2", "http/1.1"]), true),
@@ -47,13 +49,13 @@ async fn only_certificates_of_a_trusted_authority_for_that_name_and_time_are_tak
 }
 
 #[tokio::test]
-async fn the_platform_does_not_trust_an_authority_it_was_not_told_of() {
+async fn platform_does_not_trust_an_unknown_authority() {
     let authority = TestAuthority::new();
     let config = authority.server("localhost", false, &[]);
     let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     let Ok(way) = Outbound::new(&ProxySettings::default(), &[]) else {
-        // A machine without any certificates trusts nobody, which is as good.
-        eprintln!("this machine has no certificates of its own");
+        // A machine without root certificates trusts no server, which passes too.
+        eprintln!("this machine has no root certificates");
         return;
     };
     let url = format!("https://localhost:{}/", server.at.port());
@@ -61,7 +63,7 @@ async fn the_platform_does_not_trust_an_authority_it_was_not_told_of() {
 }
 
 #[tokio::test]
-async fn the_protocol_is_agreed_on_within_tls() {
+async fn negotiates_the_protocol_with_alpn() {
     let authority = TestAuthority::new();
     for (offered, spoken) in
         [(&["h2", "http/1.1"][..], "HTTP/2.0"), (&["http/1.1"], "HTTP/1.1"), (&[], "HTTP/1.1")]
@@ -75,7 +77,7 @@ async fn the_protocol_is_agreed_on_within_tls() {
 }
 
 #[tokio::test]
-async fn tls_goes_through_a_proxy_unseen_by_it() {
+async fn tls_is_tunnelled_through_an_http_proxy() {
     let authority = TestAuthority::new();
     let config = authority.server("models.example.com", false, &["h2", "http/1.1"]);
     let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
@@ -94,7 +96,7 @@ async fn tls_goes_through_a_proxy_unseen_by_it() {
 }
 
 #[tokio::test]
-async fn a_plain_request_tells_a_proxy_the_whole_address() {
+async fn plain_request_sends_a_proxy_the_absolute_url() {
     let authority = TestAuthority::new();
     let canary = CanaryServer::start().await;
     let to = ([127, 0, 0, 1], canary.port).into();
@@ -107,14 +109,14 @@ async fn a_plain_request_tells_a_proxy_the_whole_address() {
 }
 
 #[tokio::test]
-async fn everything_goes_through_a_socks_proxy_unseen_by_it() {
+async fn everything_is_tunnelled_through_a_socks_proxy() {
     let authority = TestAuthority::new();
     let config = authority.server("models.example.com", false, &["h2", "http/1.1"]);
     let secured = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
     let proxy = SocksServer::start(secured.at, Some("me:p@ss")).await;
     let client = through(&format!("socks5://me:p%40ss@{}", proxy.at), "", &authority);
     assert_eq!(get(&client, "https://models.example.com/v1/x").await.unwrap().status, 200);
-    // The proxy finds the address: names may mean something only where it stands.
+    // The proxy resolves the name, which may be valid only in its network.
     assert_eq!(proxy.targets(), ["models.example.com:443"]);
     assert!(secured.requests()[0].starts_with("HTTP/2.0"), "{:?}", secured.requests());
     let wrong = through(&format!("socks5://me:other@{}", proxy.at), "", &authority);
@@ -129,7 +131,7 @@ async fn everything_goes_through_a_socks_proxy_unseen_by_it() {
 }
 
 #[tokio::test]
-async fn exceptions_and_this_machine_are_reached_directly() {
+async fn no_proxy_and_loopback_are_reached_directly() {
     let authority = TestAuthority::new();
     let server = TestServer::start("127.0.0.1", None, |_| png_response()).await;
     let proxy = ProxyServer::start(server.at, "200 OK").await;
@@ -140,14 +142,14 @@ async fn exceptions_and_this_machine_are_reached_directly() {
     }
     assert!(proxy.heads().is_empty() && server.requests().len() == 2);
     assert!(server.requests()[0].contains("HTTP/1.1 / "), "{:?}", server.requests());
-    // The name has no address, so that only the proxy could have answered for it.
+    // The name has no address, so only the proxy could have answered.
     let client = through(&format!("http://{}", proxy.at), "corp.invalid", &authority);
     assert!(get(&client, "http://models.corp.invalid/").await.is_err());
     assert!(proxy.heads().is_empty());
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_is_a_failure_and_not_a_way_around_it() {
+async fn refusing_proxy_is_not_bypassed() {
     let authority = TestAuthority::new();
     let config = authority.server("localhost", false, &[]);
     let server = TestServer::start("127.0.0.1", Some(config), |_| png_response()).await;
@@ -161,7 +163,7 @@ async fn a_proxy_that_refuses_is_a_failure_and_not_a_way_around_it() {
 }
 
 #[test]
-fn what_is_no_proxy_or_no_certificate_is_refused() {
+fn refuses_invalid_proxies_and_certificates() {
     support::install_crypto();
     for proxy in
         ["socks4://x:1", "socks5://x", "https://x:1", "http://", "", "::", "http://u:secret@"]
@@ -177,7 +179,7 @@ fn what_is_no_proxy_or_no_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn no_redirect_is_followed() {
+async fn follows_no_redirect() {
     let authority = TestAuthority::new();
     let canary = CanaryServer::start().await;
     let port = canary.port;

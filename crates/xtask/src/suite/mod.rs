@@ -35,6 +35,8 @@ pub(crate) enum Step {
     Deny,
     /// Every test that needs nothing but Rust
     Unit,
+    /// Every parser of foreign bytes on kept inputs and mutations of them
+    Fuzz,
     /// The store's tests and several gateways on a throw-away PostgreSQL
     StorePostgres,
     /// Several gateways on one PostgreSQL and one Valkey, with results in S3
@@ -53,6 +55,9 @@ impl Step {
         self != Self::Agents
     }
 }
+
+/// Some seconds for each target, unoptimised.
+const FUZZ_ITERATIONS: &str = "5000";
 
 /// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,13 +114,21 @@ fn run_step(step: Step) -> Result<()> {
             tools::run(&mut cargo(&arguments))
         }
         Step::Deny => deny(),
-        Step::Unit => tools::run(&mut cargo(&["test", "--workspace"])),
+        // A snapshot that is missing or differs fails; it is never written here.
+        Step::Unit => tools::run(cargo(&["test", "--workspace"]).env("INSTA_UPDATE", "no")),
+        Step::Fuzz => fuzz(),
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
         Step::E2e => e2e::run(),
         Step::Browser => browser::run(),
         Step::Agents => agents::run(),
     }
+}
+
+/// The fuzz targets on the stable compiler, longer than the step `unit` runs them.
+fn fuzz() -> Result<()> {
+    let mut tests = cargo(&["test", "--workspace", "--test", "fuzz"]);
+    tools::run(tests.env("FUZZ_ITERATIONS", FUZZ_ITERATIONS))
 }
 
 /// Checks licences, bans and sources offline. Advisories need a network and are checked if it is

@@ -104,7 +104,7 @@ pub(super) fn run_nodes() -> Result<()> {
         tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
         tools::run(tests.args(arguments))
     };
-    let tested = test(&["--test", "portunus", "--", "nodes::", "shared::", "tasks::"])
+    let tested = test(&["--test", "portunus", "--", "nodes::", "shared_limits::", "tasks::"])
         .and_then(|()| test(&["--test", "statements"]));
     postgres.end(tested)
 }

@@ -1,4 +1,4 @@
-//! `portunus import`: another gateway's configuration as one of ours.
+//! `portunus import`: converts the configuration of another gateway.
 
 mod litellm;
 mod providers;
@@ -9,20 +9,20 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Whose configuration it is.
+/// Gateway the configuration comes from.
 #[derive(Debug, Subcommand)]
 pub(super) enum ImportCommand {
     /// The `config.yaml` of a LiteLLM proxy
     Litellm {
-        /// The file
+        /// The file to convert
         file: PathBuf,
-        /// Where to write the result, instead of standard output
+        /// File to write instead of standard output
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
 }
 
-/// A configuration of ours, and what could not be carried into it.
+/// The resulting configuration, and notes about everything that was not imported.
 struct ImportResult {
     text: String,
     notes: Vec<String>,

@@ -1,10 +1,10 @@
-//! Where a LiteLLM deployment leads: its provider, under a name of its own, and the model there.
+//! Providers of LiteLLM deployments, and the name of each model there.
 
 use catalog::{AuthScheme, ModelDirectory, ProviderEntry};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// LiteLLM's words for providers, and those of the directory.
+/// Provider prefixes of LiteLLM, and the matching ids of the directory.
 const PROVIDER_IDS: [(&str, &str); 34] = [
     ("openai", "openai"),
     ("azure", "azure"),
@@ -42,7 +42,7 @@ const PROVIDER_IDS: [(&str, &str); 34] = [
     ("litellm_proxy", "compatible"),
 ];
 
-/// The beginnings of model names that stand without a provider.
+/// Prefixes of model names that stand without a provider.
 const MODEL_PREFIXES: [(&str, &str); 7] = [
     ("gpt-", "openai"),
     ("chatgpt-", "openai"),
@@ -53,13 +53,13 @@ const MODEL_PREFIXES: [(&str, &str); 7] = [
     ("claude-", "anthropic"),
 ];
 
-/// The providers of the result, each once.
+/// Providers of the resulting configuration, without duplicates.
 #[derive(Default)]
 pub(super) struct ImportedProviders {
     providers: Vec<ImportedProvider>,
 }
 
-/// One provider: what it is like, what is said of it beyond that, and its name.
+/// One provider: the directory entry it is like, its other settings, and its name.
 struct ImportedProvider {
     like: &'static str,
     settings: String,
@@ -67,8 +67,8 @@ struct ImportedProvider {
 }
 
 impl ImportedProviders {
-    /// The lane a deployment leads to. `Err` says why it cannot be carried; notes what is still to
-    /// be done.
+    /// Returns the lane of a deployment. `Err` says why it cannot be imported; `notes` collects
+    /// remaining work.
     pub(super) fn lane_for(
         &mut self,
         model: &str,
@@ -82,7 +82,7 @@ impl ImportedProviders {
             Some(value) => Some(base_url(&value, env)?),
             None => None,
         };
-        // Whatever is asked in OpenAI's words somewhere else is no place of OpenAI's.
+        // The OpenAI format at another address is a compatible provider, not OpenAI.
         let elsewhere = base.as_deref().is_some_and(|base| !base.contains("api.openai.com"));
         if like == "openai" && elsewhere {
             like = "compatible";
@@ -94,43 +94,45 @@ impl ImportedProviders {
         }
         let known = ModelDirectory::embedded().provider(like);
         let known = known.ok_or_else(|| format!("the directory has no provider `{like}`"))?;
-        let said = provider_settings(known, base, params, self.count(like), notes)?;
-        Ok(format!("{}/{upstream}", self.name_for(like, said)))
+        let settings = provider_settings(known, base, params, self.count(like), notes)?;
+        Ok(format!("{}/{upstream}", self.name_for(like, settings)))
     }
 
     fn count(&self, like: &str) -> usize {
-        self.providers.iter().filter(|place| place.like == like).count()
+        self.providers.iter().filter(|provider| provider.like == like).count()
     }
 
-    fn name_for(&mut self, like: &'static str, said: String) -> String {
-        let same = |place: &&ImportedProvider| place.like == like && place.settings == said;
-        if let Some(place) = self.providers.iter().find(same) {
-            return place.name.clone();
+    fn name_for(&mut self, like: &'static str, settings: String) -> String {
+        let same =
+            |provider: &&ImportedProvider| provider.like == like && provider.settings == settings;
+        if let Some(provider) = self.providers.iter().find(same) {
+            return provider.name.clone();
         }
         let name = match self.count(like) {
             0 => like.to_owned(),
             before => format!("{like}-{}", before + 1),
         };
-        self.providers.push(ImportedProvider { like, settings: said, name: name.clone() });
+        self.providers.push(ImportedProvider { like, settings, name: name.clone() });
         name
     }
 
-    /// The providers as they stand in a configuration.
+    /// Writes the providers in the notation of the configuration file.
     pub(super) fn write(&self, out: &mut String) {
-        for ImportedProvider { like, settings: said, name } in &self.providers {
+        for ImportedProvider { like, settings, name } in &self.providers {
             let _ = writeln!(out, "[providers.{name}]");
             if name != like {
                 let _ = writeln!(out, "like = \"{like}\"");
             }
-            out.push_str(said);
+            out.push_str(settings);
             out.push('\n');
         }
     }
 }
 
-/// The provider of a model's name, and what the model is called there.
+/// Returns the provider of a model name, and the model name at that provider.
 fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, &'a str), String> {
-    let known = |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
+    let known =
+        |word: &str| PROVIDER_IDS.iter().find(|(own, _)| *own == word).map(|(_, like)| *like);
     if let Some(word) = word {
         let like = known(word).ok_or_else(|| format!("there is no counterpart of `{word}`"))?;
         let own = model.split_once('/').filter(|(head, _)| *head == word);
@@ -138,18 +140,19 @@ fn split_model<'a>(model: &'a str, word: Option<&str>) -> Result<(&'static str, 
     }
     if let Some((word, rest)) = model.split_once('/') {
         let like = known(word).ok_or_else(|| format!("there is no counterpart of `{word}`"))?;
-        // Some prefixes say how a model is asked there, which we find out by ourselves.
+        // Some prefixes select an endpoint. The gateway selects it by itself.
         let rest = ["responses/", "chat/", "converse/", "invoke/"]
             .iter()
             .find_map(|how| rest.strip_prefix(how))
             .unwrap_or(rest);
         return Ok((like, rest));
     }
-    let like = MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
+    let like =
+        MODEL_PREFIXES.iter().find(|(head, _)| model.starts_with(head)).map(|(_, like)| *like);
     like.map(|like| (like, model)).ok_or_else(|| format!("`{model}` names no provider"))
 }
 
-/// What is said of a provider beyond what it is like.
+/// Returns the settings of a provider that differ from its directory entry.
 fn provider_settings(
     known: &ProviderEntry,
     base: Option<String>,
@@ -221,8 +224,8 @@ fn provider_settings(
     Ok(out)
 }
 
-/// A secret as a reference. One that stands in the file is never repeated: it is to be put into a
-/// variable.
+/// Returns a reference to a secret. A literal secret is never copied: a note asks to put it into an
+/// environment variable.
 fn secret_reference(value: &Value, usual: &str, before: usize, notes: &mut Vec<String>) -> String {
     let value = value.as_str().unwrap_or_default();
     if let Some(name) = value.strip_prefix("os.environ/") {
@@ -236,7 +239,7 @@ fn secret_reference(value: &Value, usual: &str, before: usize, notes: &mut Vec<S
     format!("{{ env = {} }}", toml_quoted(&name))
 }
 
-/// The address before `/v1`, which may itself stand in the environment.
+/// Returns the address before `/v1`. It may be in an environment variable.
 fn base_url(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let value = value.as_str().ok_or("api_base: must be a text")?;
     let value = match value.strip_prefix("os.environ/") {
@@ -252,12 +255,12 @@ fn base_url(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(value.trim_end_matches('/').to_owned())
 }
 
-/// A text as TOML.
+/// Quotes a text for TOML.
 pub(super) fn toml_quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// A text, also where it was written as a number.
+/// Returns a text, also if it was written as a number.
 pub(super) fn as_text(value: Option<Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text),

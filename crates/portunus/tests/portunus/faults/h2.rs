@@ -1,4 +1,4 @@
-//! Faults that only HTTP/2 has, and a provider that can do only one thing at a time.
+//! Faults of HTTP/2 only, and a provider that allows one stream at a time.
 
 use demo::{SimulatorOptions, simulate};
 use rcgen::{CertificateParams, KeyPair};
@@ -11,10 +11,10 @@ use testkit::TestGateway;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::faults::caller::ask;
-use crate::faults::judge;
+use crate::faults::expectations;
+use crate::faults::fault_table::H2_ROWS;
+use crate::faults::formats::ask;
 use crate::faults::matrix::{cells, provider, run};
-use crate::faults::table::H2_ROWS;
 
 /// HTTP/2 is agreed on within TLS, so the simulated provider stands behind doors that speak it. What
 /// happens to the connections through one of them is no matter of the others.
@@ -53,7 +53,7 @@ impl Doors {
         Self { bases, ca }
     }
 
-    /// What a gateway must be told to go through it.
+    /// The configuration of a gateway that goes through it.
     fn trust(&self) -> String {
         format!("[outbound]\nca = \"{}\"\n", self.ca.display())
     }
@@ -98,7 +98,7 @@ async fn every_fault_of_http2_has_its_one_right_outcome_in_every_format() {
 }
 
 #[tokio::test]
-async fn what_was_refused_or_said_goodbye_to_is_sent_again_and_charged_once() {
+async fn refused_and_goaway_streams_are_sent_again_and_charged_once() {
     for fault in ["h2-refused", "h2-goaway last=below"] {
         let address = provider(&format!("[[rule]]\ntimes = 1\nfault = \"{fault}\"\n")).await;
         let doors = Doors::before(&address, 1).await;
@@ -106,12 +106,15 @@ async fn what_was_refused_or_said_goodbye_to_is_sent_again_and_charged_once() {
         for stream in [false, true] {
             let (path, body) = ask(canon::WireFormat::Chat, "m", "", stream);
             let got = gateway.post(&path, &body).send().await;
-            judge::complete(canon::WireFormat::Chat, &got, stream, true)
+            expectations::complete(canon::WireFormat::Chat, &got, stream, true)
                 .unwrap_or_else(|why| panic!("{fault} {stream}: {why}"));
         }
         gateway.wait_until_settled().await;
         let rows = gateway.app.store.export(None, 10).await.unwrap();
-        assert!(rows.iter().all(|row| row.absorbed.as_nanos() == 0), "{fault}: nobody worked on it");
+        assert!(
+            rows.iter().all(|row| row.absorbed.as_nanos() == 0),
+            "{fault}: nobody worked on it"
+        );
         assert_eq!(rows.iter().map(|row| row.attempts).sum::<u32>(), 3, "{fault}: once more");
     }
 }
@@ -122,11 +125,11 @@ async fn a_provider_that_takes_no_more_of_a_request_is_given_up_in_time() {
     let doors = Doors::before(&address, 1).await;
     let gateway = doors.gateway("first_byte = \"2s\"").await;
     let (path, mut body) = ask(canon::WireFormat::Chat, "m", "[[fault: stall-request]]", false);
-    // More than it lets us send before it has read any.
+    // More than its flow-control window.
     let long = json!({ "role": "user", "content": "x".repeat(4 << 20) });
     body["messages"].as_array_mut().unwrap().push(long);
     let got = gateway.post(&path, &body).send().await;
-    judge::refused(canon::WireFormat::Chat, &got, judge::Refusal::Late).unwrap();
+    expectations::refused(canon::WireFormat::Chat, &got, expectations::Refusal::Late).unwrap();
     gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!((rows.len(), rows[0].cost.as_nanos()), (1, 0));
@@ -136,7 +139,8 @@ async fn a_provider_that_takes_no_more_of_a_request_is_given_up_in_time() {
 async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let options = SimulatorOptions { max_concurrent_streams: Some(1), ..SimulatorOptions::default() };
+    let options =
+        SimulatorOptions { max_concurrent_streams: Some(1), ..SimulatorOptions::default() };
     tokio::spawn(simulate(listener, options, std::future::pending::<()>()));
     let doors = Doors::before(&address, 1).await;
     let gateway = doors.gateway("connect = \"5s\"").await;
@@ -144,15 +148,16 @@ async fn a_provider_that_does_one_thing_at_a_time_does_one_after_the_other() {
         let gateway = &gateway;
         async move {
             let stream = at % 2 == 0;
-            let (path, body) = ask(canon::WireFormat::Chat, "m", "[[fault: slow wait=5ms]]", stream);
+            let (path, body) =
+                ask(canon::WireFormat::Chat, "m", "[[fault: slow wait=5ms]]", stream);
             let got = gateway.post(&path, &body).send().await;
-            judge::complete(canon::WireFormat::Chat, &got, stream, true).unwrap();
+            expectations::complete(canon::WireFormat::Chat, &got, stream, true).unwrap();
         }
     });
     futures_util::future::join_all(calls).await;
     gateway.wait_until_settled().await;
     let rows = gateway.app.store.export(None, 100).await.unwrap();
     assert_eq!(rows.len(), 12);
-    // What it sent back before we knew how much it takes was sent again, and nobody paid for it.
+    // Streams it refused before its limit was known were sent again, free of charge.
     assert!(rows.iter().all(|row| !row.estimated && row.absorbed.as_nanos() == 0), "{rows:?}");
 }

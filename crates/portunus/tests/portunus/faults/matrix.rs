@@ -1,8 +1,8 @@
-//! The matrix run: a gateway, a simulated provider behind it, and every cell of the table.
+//! Runs every cell of the fault table: a gateway with a simulated provider behind it.
 
 use canon::WireFormat;
 use demo::{SimulatorOptions, simulate};
-use ledger::{LedgerEntry, CallOutcome};
+use ledger::{CallOutcome, LedgerEntry};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,17 +12,17 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::faults::caller::{self, FORMATS, ask};
-use crate::faults::judge::{self, Break, Refusal};
-use crate::faults::table::{Asks, ROWS, Row, Want};
+use crate::faults::expectations::{self, Break, Refusal};
+use crate::faults::fault_table::{Asks, ROWS, Row, Want};
+use crate::faults::formats::{self, FORMATS, ask};
 
-/// How many calls run at once: few enough that none has to wait for a processor so long that a time
+/// Calls that run at once: few enough that none has to wait for a processor so long that a time
 /// limit would be met by accident.
 const AT_ONCE: usize = 16;
-/// How many of those that only wait for their time limit.
+/// Calls at once of those that only wait for their time limit.
 const WAITING: usize = 128;
 
-/// Where a call arrives.
+/// The address a call is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Surface {
     /// A conversation, whole or as a stream of events.
@@ -44,7 +44,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Whether the call ends by a time limit, which is then a short one.
+    /// True if the call ends by a time limit, which is then a short one.
     fn is_hasty(&self) -> bool {
         matches!(
             self.want,
@@ -94,7 +94,7 @@ pub(crate) fn cells(rows: &'static [Row]) -> Vec<Cell> {
     cells
 }
 
-/// Whether a format has several answers at once, and embeddings.
+/// True if a format has several candidates in an answer, and embeddings.
 fn counts(format: WireFormat) -> bool {
     matches!(format, WireFormat::Chat | WireFormat::Native)
 }
@@ -133,7 +133,7 @@ pub(crate) async fn provider(rules: &str) -> String {
     address
 }
 
-/// What the provider would bill.
+/// The provider's own meter.
 pub(crate) async fn meter(address: &str) -> Value {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -206,7 +206,7 @@ pub(crate) async fn run(cells: Vec<Cell>, address: &str, bases: &[String], more:
         wrong.lines().count(),
         cells.len()
     );
-    // A redirect that was followed would have been refused there.
+    // A followed redirect would have been refused there.
     assert_eq!(told["refused"], 0, "the provider was asked for something else");
     assert!(done.iter().all(|(_, got)| got.status != 500), "no fault is a 500");
     let key = gateway.get("/v1/key").send().await.json();
@@ -217,10 +217,10 @@ async fn call(gateway: &TestGateway, cell: &Cell, at: usize) -> TestResponse {
     let order = format!("[[fault: {} tag=c{at}]]", cell.row.fault);
     let (model, caller) = (format!("m{at}"), cell.caller);
     let (mut path, body) = match (cell.surface, cell.row.asks) {
-        (Surface::Vectors, _) => caller::ask_for_vector(caller, &model, &order),
+        (Surface::Vectors, _) => formats::ask_for_vector(caller, &model, &order),
         (_, Asks::Text) => ask(caller, &model, &order, cell.stream),
-        (_, Asks::Call) => caller::ask_for_call(caller, &model, &order, cell.stream),
-        (_, Asks::Two(_)) => caller::ask_for_two(caller, &model, &order),
+        (_, Asks::Call) => formats::ask_for_call(caller, &model, &order, cell.stream),
+        (_, Asks::Two(_)) => formats::ask_for_two(caller, &model, &order),
     };
     if cell.surface == Surface::Array {
         path = path.replace("?alt=sse", "");
@@ -228,19 +228,19 @@ async fn call(gateway: &TestGateway, cell: &Cell, at: usize) -> TestResponse {
     gateway.post(&path, &body).send().await
 }
 
-/// What the caller saw.
+/// Checks the answer the caller got.
 fn look(cell: &Cell, got: &TestResponse) -> Result<(), String> {
     match cell.want {
         Want::Full | Want::Counted | Want::Mended => match (cell.surface, cell.row.asks) {
-            (Surface::Vectors, _) => judge::vector(cell.caller, got),
+            (Surface::Vectors, _) => expectations::vector(cell.caller, got),
             (_, Asks::Text) => {
-                judge::complete(cell.caller, got, cell.stream, cell.want != Want::Mended)
+                expectations::complete(cell.caller, got, cell.stream, cell.want != Want::Mended)
             }
-            (_, Asks::Call) => judge::calls(cell.caller, got, cell.stream),
-            (_, Asks::Two(count)) => judge::several(cell.caller, got, count),
+            (_, Asks::Call) => expectations::calls(cell.caller, got, cell.stream),
+            (_, Asks::Two(count)) => expectations::several(cell.caller, got, count),
         },
-        Want::Refused(why) | Want::Lost(why) => judge::refused(cell.caller, got, why),
-        Want::Broken(why) | Want::Void(why) => judge::broken(cell.caller, got, why),
+        Want::Refused(why) | Want::Lost(why) => expectations::refused(cell.caller, got, why),
+        Want::Broken(why) | Want::Void(why) => expectations::broken(cell.caller, got, why),
     }
     .map_err(|why| format!("{why} [{} {}]", got.status.as_u16(), shown(got)))
 }
@@ -250,8 +250,13 @@ fn shown(got: &TestResponse) -> String {
     last.iter().rev().collect::<String>().replace('\n', "⏎")
 }
 
-/// What the ledger holds, beside what the provider would bill.
-fn balance(cell: &Cell, got: &TestResponse, row: &LedgerEntry, bills: &[&Value]) -> Result<(), String> {
+/// Compares the ledger with the provider's meter.
+fn balance(
+    cell: &Cell,
+    got: &TestResponse,
+    row: &LedgerEntry,
+    bills: &[&Value],
+) -> Result<(), String> {
     let [.., bill] = bills else { return Err("the provider never saw the call".to_owned()) };
     let claimed = |name: &str| bill[name].as_u64().unwrap_or_default();
     let (input, output) = (claimed("input_tokens"), claimed("output_tokens"));
@@ -288,11 +293,11 @@ fn balance(cell: &Cell, got: &TestResponse, row: &LedgerEntry, bills: &[&Value])
         Want::Refused(_) | Want::Lost(_) | Want::Void(_) => is("the cost", cost, 0),
         Want::Broken(_) => {
             near("the input", row.usage.input, input)?;
-            // What a provider produces beyond what came is not the caller's.
-            let events = caller::events(cell.caller, got)?;
+            // The caller does not pay for output that never arrived.
+            let events = formats::events(cell.caller, got)?;
             let said = match cell.row.asks {
-                Asks::Text | Asks::Two(_) => caller::streamed_text(cell.caller, &events),
-                Asks::Call => caller::called(cell.caller, got, Some(&events)),
+                Asks::Text | Asks::Two(_) => formats::streamed_text(cell.caller, &events),
+                Asks::Call => formats::called(cell.caller, got, Some(&events)),
             };
             near("the output", row.usage.output, demo::count_tokens(&said))
         }

@@ -1,10 +1,10 @@
-//! Every fault of a provider, on every surface, streamed and whole: what the caller is told, that no
-//! stream ends silently short, and what the ledger holds. The provider is `portunus simulate`.
+//! Every fault of a provider, on every surface, streamed and whole: the answer to the caller, that
+//! no stream ends silently short, and the ledger. The provider is `portunus simulate`.
 
-mod caller;
-mod callers;
+mod disconnects;
+mod expectations;
+mod failover;
+mod fault_table;
+mod formats;
 mod h2;
-mod judge;
-mod lanes;
 mod matrix;
-mod table;

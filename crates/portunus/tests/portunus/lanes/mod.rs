@@ -1,14 +1,13 @@
-//! Lanes: which one is taken, what happens when it fails, and that nobody works for a caller who
-//! left.
+//! Lanes: choice, failover, and cancelled work after a caller disconnects.
 
-mod failing;
-mod leaving;
+mod disconnects;
+mod failover;
+mod in_flight;
 mod reload;
-mod room;
 mod routing;
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, chat_reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply};
 
 const CHAT: &str = "/v1/chat/completions";
 

@@ -1,9 +1,9 @@
-//! What a reload of the configuration forgets, and what it does not.
+//! State that a reload of the configuration keeps, and state that it drops.
 
 use super::*;
 use upstream::LaneState;
 
-/// How a lane stands with its first credential.
+/// Health of a lane with its first credential.
 fn standing(gateway: &TestGateway, lane: &str) -> LaneState {
     let health = gateway.app.config().lane_health(gateway.app.ticks());
     health.iter().find(|one| one.lane == lane).unwrap().health.state
@@ -47,7 +47,8 @@ async fn a_lane_that_rests_or_asked_for_time_is_not_asked_again_because_of_a_rel
 
 #[tokio::test]
 async fn a_refused_credential_rests_on_wherever_it_stands_and_a_new_one_does_not() {
-    let provider = ScriptedProvider::start(vec![answer(401, "", "{}"), chat_reply("hi", 1, 1)]).await;
+    let provider =
+        ScriptedProvider::start(vec![answer(401, "", "{}"), chat_reply("hi", 1, 1)]).await;
     let gateway = TestGateway::with_config(&with_key(&provider.url, &bearer("old"))).await;
     assert_eq!(ask(&gateway).await.status, 503);
     // The same key in the second place, behind one that is good.

@@ -1,10 +1,14 @@
-//! Which lane is taken, and what it costs.
+//! Choice of the lane, and its price.
 
 use super::*;
 use std::collections::BTreeMap;
+use testkit::until;
 
-/// How often each lane answered that many calls.
-async fn shares(gateway: &TestGateway, bodies: impl Iterator<Item = Value>) -> BTreeMap<String, usize> {
+/// Counts which lane answered each of that many calls.
+async fn shares(
+    gateway: &TestGateway,
+    bodies: impl Iterator<Item = Value>,
+) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     for body in bodies {
         let got = gateway.post(CHAT, &body).send().await;
@@ -25,7 +29,8 @@ fn long(print: usize, last: &str) -> Value {
 #[tokio::test]
 async fn lanes_are_taken_in_the_order_they_are_written() {
     let (a, b) = (good().await, good().await);
-    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
+    let gateway =
+        TestGateway::with_config(&config(&[&a.url, &b.url], "lanes = [\"b/y\", \"a/x\"]")).await;
     let shares = shares(&gateway, (0..10).map(|_| hello("m"))).await;
     assert_eq!(shares, BTreeMap::from([("b/y".to_owned(), 10)]));
 }
@@ -36,7 +41,7 @@ async fn lanes_with_weights_share() {
     let lanes = "lanes = [{ lane = \"a/x\", weight = 3 }, { lane = \"b/x\", weight = 1 }, \"c/x\"]";
     let gateway = TestGateway::with_config(&config(&[&a.url, &b.url, &c.url], lanes)).await;
     let shares = shares(&gateway, (0..400).map(|_| hello("m"))).await;
-    // Three quarters of 400, and nearly five times the deviation chance allows.
+    // Three quarters of 400, within nearly five standard deviations.
     assert!((260..=340).contains(&shares["a/x"]), "{shares:?}");
     assert_eq!(shares["a/x"] + shares["b/x"], 400, "{shares:?}");
 }
@@ -111,7 +116,7 @@ async fn the_lane_taken_is_the_price_paid_and_the_dearest_is_set_aside() {
 }
 
 #[tokio::test]
-async fn what_is_set_aside_covers_every_lane_that_may_be_taken() {
+async fn a_hold_covers_every_lane_that_may_be_taken() {
     let mut held = Vec::new();
     let dear = "{ lane = \"a/y\", price = { input = \"10\", output = \"20\" } }";
     for lanes in ["\"a/x\"".to_owned(), format!("\"a/x\", {dear}")] {
@@ -121,9 +126,7 @@ async fn what_is_set_aside_covers_every_lane_that_may_be_taken() {
         let gateway = std::sync::Arc::new(TestGateway::with_config(&config).await);
         let asking = std::sync::Arc::clone(&gateway);
         let running = tokio::spawn(async move { ask(&asking).await });
-        while silent.requests().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until("the provider was requests", async || !silent.requests().is_empty()).await;
         let key = gateway.get("/v1/key").send().await.json();
         held.push(key["held_usd"].as_str().unwrap().replace('.', "").parse::<u64>().unwrap());
         running.abort();
@@ -147,7 +150,8 @@ async fn the_cheapest_goes_first_for_who_asks_for_it() {
         (400, &json!("x-portunus-route"))
     );
     let always =
-        TestGateway::with_config(&config(&providers, &format!("{lanes}\norder = \"cheapest\""))).await;
+        TestGateway::with_config(&config(&providers, &format!("{lanes}\norder = \"cheapest\"")))
+            .await;
     assert_eq!(ask(&always).await.header("x-portunus-lane"), "b/x");
 }
 
@@ -161,7 +165,7 @@ async fn an_alias_is_the_same_model() {
         assert_eq!((got.status.as_u16(), got.header("x-portunus-lane")), (200, "a/x"), "{name}");
     }
     assert_eq!(gateway.post(CHAT, &hello("late")).send().await.status, 404);
-    // Whatever can be called is listed, in every shape.
+    // Every callable model is in every model list.
     let ids = |list: &Value, name: &str| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
         let ids = list.map(|one| one[name].as_str().unwrap().replace("models/", ""));

@@ -1,10 +1,10 @@
-//! What the keys of an account share: one cap and one budget over all of them.
+//! The one cap and the one budget that all keys of an account share.
 
 use canon::Money;
 use ledger::BudgetPeriod;
 use serde_json::json;
 use store::{AccountTerms, BudgetTerms};
-use testkit::{TestGateway, ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
 
 use crate::money::{CHAT, chat, key};
 
@@ -105,10 +105,11 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
         gateway.app.store.add_account_with_terms(&account, terms).await.unwrap();
         let ask =
             admin::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
-        let (record, text) =
-            ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
+        let (record, text) = ask
+            .into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now())
+            .unwrap();
         gateway.app.store.add_key(&record).await.unwrap();
-        // Made elsewhere and looked up; made here; heard of with others.
+        // Created by another node and looked up, created here, and loaded with the others.
         match round {
             0 => {}
             1 => gateway.app.engine.keys.insert_changed(record),

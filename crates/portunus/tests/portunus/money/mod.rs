@@ -1,12 +1,12 @@
-//! Money as callers and operators see it: who pays when, what a receipt says, caps that hold
-//! whatever a provider does, and what the keys of an account share.
+//! Money as callers and operators see it: charging rules, receipts, caps that hold against
+//! misbehaving providers, and caps that the keys of an account share.
 
 mod accounts;
+mod charging_rules;
 mod overrun;
 mod receipt;
 mod teams;
 mod tiers;
-mod who_pays;
 
 use canon::Money;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use testkit::{TestGateway, TestResponse};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
-/// A key of the first account with whatever `change` gives it.
+/// A key of the first account, edited by `change`.
 pub(crate) async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask =

@@ -1,16 +1,16 @@
-//! A provider that ignores the output limit it was given: the answer ends well-formed in every
-//! format when its money is used up, and no cap is passed.
+//! A provider that ignores its output limit: the answer ends well-formed in every format when the
+//! hold is used up, and no cap is exceeded.
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, sse};
 
 use crate::money::{capped, receipt};
 
 const FORMATS: [&str; 4] = ["chat", "messages", "responses", "native"];
 const WORDS: &str = "and on and on it goes ";
 
-/// What a provider of that format says before it goes on for ever.
+/// The first events of a provider of that format that never ends its stream.
 fn opening(speaks: &str) -> Vec<String> {
     let events = match speaks {
         "chat" => return chat_stream(&["Well, "], 9, 9).drain(..2).collect(),
@@ -133,7 +133,11 @@ async fn an_answer_without_end_ends_at_its_money_in_every_format() {
             let key = capped(&gateway, "0.0003").await;
             let (path, body) = ask(caller);
             let got = gateway.post(path, &body).key(&key).send().await;
-            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{caller} from {lane}");
+            assert_eq!(
+                (got.status.as_u16(), got.is_truncated),
+                (200, false),
+                "{caller} from {lane}"
+            );
             let text = ended(caller, &got.events());
             let text = text.unwrap_or_else(|| panic!("{caller} from {lane}: {}", got.text()));
             assert!(text.contains(WORDS) && text.len() < 2_000 * WORDS.len(), "{caller}/{lane}");

@@ -1,7 +1,7 @@
-//! What a receipt says: the tier that was billed, what was charged for what, and who ended it.
+//! Contents of a receipt: the billed tier, the charges, and which side ended the call.
 
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply};
 
 use crate::money::{CHAT, capped, receipt};
 
@@ -12,7 +12,11 @@ price = { input = "1.00", output = "2.00", cached_input = "0.10", per_request = 
   priority = { rates = { input = "2.00", output = "4.00" } } }
 "#;
 
-async fn gateway(answer: Vec<AnswerStep>, speaks: &str, price: &str) -> (ScriptedProvider, TestGateway) {
+async fn gateway(
+    answer: Vec<AnswerStep>,
+    speaks: &str,
+    price: &str,
+) -> (ScriptedProvider, TestGateway) {
     let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
@@ -119,7 +123,7 @@ async fn a_receipt_has_the_parts_of_its_cost() {
 async fn time_is_billed_by_the_begun_second() {
     let price = "price = { per_second = \"0.5\" }\ntimeouts = { total = \"8s\" }\n";
     let (_provider, gateway) = gateway(answer(None), "chat", price).await;
-    // Eight seconds and what a call may pass them by, at half a dollar.
+    // Eight seconds plus the tolerated overrun, at half a dollar.
     let poor = capped(&gateway, "5.4").await;
     assert_eq!(gateway.post(CHAT, &ask(None)).key(&poor).send().await.status, 429);
     let got = gateway.post(CHAT, &ask(None)).send().await;
@@ -131,7 +135,7 @@ async fn time_is_billed_by_the_begun_second() {
 }
 
 #[tokio::test]
-async fn who_ends_a_call_early_is_told() {
+async fn receipts_say_which_side_ended_a_call_early() {
     let slow = vec![AnswerStep::Wait(std::time::Duration::from_secs(600))];
     let price = "price = { input = \"1\", output = \"1\" }\ntimeouts = { first_byte = \"1s\" }\n";
     let (_provider, gateway) = gateway(slow, "chat", price).await;

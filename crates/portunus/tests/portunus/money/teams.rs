@@ -1,15 +1,15 @@
-//! What a team's keys share, whoever made them.
+//! The cap and the budget that the keys of a team share.
 
 use std::sync::Arc;
 
 use canon::Money;
 use store::{AccountTerms, KeyOwner, Team};
-use testkit::{TestGateway, ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
 use tokio::task::JoinSet;
 
 use crate::money::{CHAT, chat, key};
 
-/// What a call costs.
+/// Price of one call.
 const PRICE: i64 = 120_000;
 
 async fn team(gateway: &TestGateway, cap: Money) -> Team {
@@ -55,7 +55,7 @@ async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
                 match got.status.as_u16() {
                     200 => answered += 1,
                     429 => return answered,
-                    // On a machine with too much to do the store may be late.
+                    // The store may be late on a busy machine.
                     503 => {}
                     other => panic!("{other}: {}", got.text()),
                 }
@@ -76,7 +76,7 @@ async fn sixty_four_callers_of_two_members_never_pass_a_teams_cap() {
     assert_eq!(told["account"]["id"], team.id.as_str(), "{told}");
     assert_eq!(told["account"]["cap_usd"], cap.to_string());
     assert_eq!(told["account"]["spent_usd"], total.spent.to_string());
-    // Nobody's own money was touched.
+    // The members' own accounts are unchanged.
     let person = gateway.app.store.accounts().await.unwrap().remove(0);
     let (own, _) = gateway.app.store.account_spending(&person.id).await.unwrap();
     assert_eq!(own, Money::ZERO);

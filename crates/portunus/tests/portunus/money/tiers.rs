@@ -1,9 +1,10 @@
-//! What a provider tells of an answer in each of the four formats, whole and streamed, and what is
-//! charged for it: the tier it was served in, and counts that no window of that size can hold.
+//! Reported service tiers and usage in each of the four formats, whole and streamed, and the
+//! charges: the tier that served the call, and counts that no context window of that size can
+//! hold.
 
-use ledger::{EndedBy, CallOutcome};
+use ledger::{CallOutcome, EndedBy};
 use serde_json::{Value, json};
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_stream, reply, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_stream, reply, sse};
 
 use crate::money::{receipt, row};
 
@@ -165,7 +166,11 @@ fn ask(caller: &str, stream: bool) -> (String, Value) {
     }
 }
 
-async fn gateway(speaks: &str, answer: Vec<AnswerStep>, model: &str) -> (ScriptedProvider, TestGateway) {
+async fn gateway(
+    speaks: &str,
+    answer: Vec<AnswerStep>,
+    model: &str,
+) -> (ScriptedProvider, TestGateway) {
     let provider = ScriptedProvider::start(vec![answer]).await;
     let config = format!(
         "[providers.p]\nspeaks = \"{speaks}\"\nbase = \"{}\"\nauth = \"none\"\n\
@@ -197,7 +202,12 @@ async fn every_tier_is_priced_in_every_format_whole_and_streamed() {
             let (path, body) = ask(caller, stream);
             let got = gateway.post(&path, &body).send().await;
             let case = format!("{tier}, {speaks} for {caller}, streamed: {stream}");
-            assert_eq!((got.status.as_u16(), got.is_truncated), (200, false), "{case}: {}", got.text());
+            assert_eq!(
+                (got.status.as_u16(), got.is_truncated),
+                (200, false),
+                "{case}: {}",
+                got.text()
+            );
             gateway.wait_until_settled().await;
             let told = receipt(&gateway, &got).await;
             assert_eq!(told["cost_usd"], cost, "{case}: {told}");
@@ -212,13 +222,13 @@ async fn every_tier_is_priced_in_every_format_whole_and_streamed() {
 #[tokio::test]
 async fn more_tokens_than_the_window_holds_are_counted_here_instead() {
     for (speaks, caller, stream) in ways() {
-        // Read as told, this would cost 900 + 200 millionths of a dollar and fit what is set aside.
+        // Taken as reported, this would cost 900 + 200 millionths of a dollar and fit the hold.
         let told = word(speaks, "standard").unwrap();
         let answer = says(speaks, stream, told, 900, 100);
         let model = "context = 800\nprice = { input = \"1.00\", output = \"2.00\" }\n";
         let (_provider, gateway) = gateway(speaks, answer, model).await;
         let (path, mut body) = ask(caller, stream);
-        // Enough bytes that as many tokens could have been read.
+        // Enough bytes for that many tokens.
         body["metadata"] = json!({ "note": "x".repeat(400) });
         if caller == "native" {
             body.as_object_mut().unwrap().remove("metadata");

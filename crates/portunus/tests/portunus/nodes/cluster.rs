@@ -1,4 +1,4 @@
-//! A database, a provider, and some gateways on both.
+//! A database, a provider, and several gateways on both.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 pub(crate) struct Cluster {
     folder: PathBuf,
     nodes: Vec<Node>,
-    /// Where each of them is.
+    /// Address of each node.
     urls: Arc<Mutex<Vec<String>>>,
     simulator: String,
     server: sqlx::postgres::PgConnectOptions,
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 
 struct Node {
     child: Option<Child>,
-    /// Whether no file of it may grow beyond a few thousand bytes.
+    /// True if none of its files may grow beyond a few thousand bytes.
     confined: bool,
 }
 
@@ -37,8 +37,8 @@ pub(crate) struct Key {
 async fn provider(per_piece: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let pace = demo::Pace { per_piece };
-    let options = demo::Options { pace, ..demo::Options::default() };
+    let pace = demo::StreamPace { pause: per_piece };
+    let options = demo::SimulatorOptions { pace, ..demo::SimulatorOptions::default() };
     tokio::spawn(demo::simulate(listener, options, std::future::pending::<()>()));
     format!("http://{address}")
 }
@@ -156,7 +156,7 @@ price = {{ input = "10", output = "100" }}
 
     /// Makes a key with a cap of so many nanodollars.
     pub(crate) fn key(&self, cap: i64) -> Key {
-        let cap = canon::Money::nanos(cap).to_string();
+        let cap = canon::Money::from_nanos(cap).to_string();
         self.made(&["keys", "create", "--name", "k", "--cap", &cap])
     }
 
@@ -180,14 +180,14 @@ price = {{ input = "10", output = "100" }}
         };
         store.add_team(&team).await.unwrap();
         store.close().await;
-        let cap = canon::Money::nanos(cap).to_string();
+        let cap = canon::Money::from_nanos(cap).to_string();
         self.run(&["keys", "account", name, "--cap", &cap]);
         team
     }
 
     /// Makes a key of a team, with a cap of its own or without.
     pub(crate) fn team_key(&self, team: &store::Team, cap: Option<i64>) -> Key {
-        let cap = cap.map(|cap| canon::Money::nanos(cap).to_string());
+        let cap = cap.map(|cap| canon::Money::from_nanos(cap).to_string());
         let money = match &cap {
             Some(cap) => vec!["--cap", cap.as_str()],
             None => vec!["--unlimited"],
@@ -196,7 +196,7 @@ price = {{ input = "10", output = "100" }}
         self.made(&[&create[..], &money].concat())
     }
 
-    /// How the keys of a team stand together in the database: cap, spent, leased.
+    /// Sums of a team's keys in the database: cap, spent, leased.
     pub(crate) async fn team_sums(&self, db: &mut sqlx::PgConnection, id: &str) -> (i64, i64, i64) {
         let sums = "SELECT a.cap, CAST(SUM(k.spent) AS BIGINT), CAST(SUM(k.leased) AS BIGINT) \
                     FROM account_caps a JOIN keys k ON k.account_id = a.account_id \
@@ -223,22 +223,22 @@ price = {{ input = "10", output = "100" }}
         self.urls.lock().clone()
     }
 
-    /// Where the nodes are, also after a restart.
+    /// Addresses of the nodes, also after a restart.
     pub(crate) fn places(&self) -> Arc<Mutex<Vec<String>>> {
         Arc::clone(&self.urls)
     }
 
-    /// What the provider says it served.
+    /// The provider's own meter.
     pub(crate) async fn meter(&self) -> Value {
         crate::nodes::ask(&self.simulator, "/meter", "none").await.unwrap().1
     }
 
-    /// How many calls the provider says it served.
+    /// Number of calls by the provider's own meter.
     pub(crate) async fn served(&self) -> usize {
         self.meter().await["requests"].as_u64().unwrap() as usize
     }
 
-    /// How a key stands in the database: cap, spent, leased.
+    /// Figures of a key in the database: cap, spent, leased.
     pub(crate) async fn sums(&self, db: &mut sqlx::PgConnection, key: &Key) -> (i64, i64, i64) {
         let query = sqlx::query_as("SELECT cap, spent, leased FROM keys WHERE id = $1");
         query.bind(&key.id).fetch_one(db).await.unwrap()
@@ -260,18 +260,16 @@ price = {{ input = "10", output = "100" }}
         let mut db = self.database().await;
         let now: i64 =
             sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(&mut db).await.unwrap();
-        loop {
+        testkit::until("every node sent a heartbeat", async || {
             let query = sqlx::query_scalar("SELECT COUNT(*) FROM nodes WHERE seen > $1").bind(now);
             let tended: i64 = query.fetch_one(&mut db).await.unwrap();
-            if tended == self.nodes.len() as i64 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            tended == self.nodes.len() as i64
+        })
+        .await;
         db.close().await.unwrap();
     }
 
-    /// Nobody reaches the database any more.
+    /// Cuts every connection to the database and refuses new ones.
     pub(crate) async fn cut_store(&self) {
         let name = &self.database;
         self.command(format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")).await;
@@ -316,7 +314,9 @@ price = {{ input = "10", output = "100" }}
         }
         for url in self.urls() {
             let address = url.strip_prefix("http://").unwrap();
+            let begun = Instant::now();
             while std::net::TcpStream::connect(address).is_ok() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{address} is still served");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
@@ -333,7 +333,7 @@ impl Drop for Cluster {
                 drop(child.wait());
             }
         }
-        // What failed stays there to be looked at.
+        // A failed test leaves its files for inspection.
         if !std::thread::panicking() {
             drop(std::fs::remove_dir_all(&self.folder));
             let (server, database) = (self.server.clone(), self.database.clone());

@@ -1,5 +1,5 @@
-//! `kill -9` in a loop, under load of all formats, streamed and whole: what the provider's own
-//! meter says of each answered call is what the ledger has, to the nanodollar.
+//! `kill -9` in a loop, under load of all formats, streamed and whole: the ledger equals the
+//! provider's meter for every answered call, to the nanodollar.
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::nodes::callers::Callers;
+use crate::nodes::clients::Callers;
 use crate::nodes::cluster::Cluster;
-use crate::nodes::{nanos, soak};
+use crate::nodes::{nanos, parameters};
 
-/// What a call of the model `metered` costs that used so much, by its price.
+/// Price of a call of the model `metered` with this usage.
 fn cost(input: i64, output: i64) -> i64 {
     100_000 + input * 3_000 + output * 15_000
 }
 
-/// What the provider would bill for each call, by the call's tag. The meter remembers the last ten
+/// Usage of each call by the provider's meter, by the call's tag. The meter remembers the last ten
 /// thousand: it is read more often than that.
 async fn read_meter(cluster: &Cluster, bills: &mut HashMap<String, i64>) {
     let meter = cluster.meter().await;
@@ -28,11 +28,11 @@ async fn read_meter(cluster: &Cluster, bills: &mut HashMap<String, i64>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_killed_every_answered_call_costs_what_the_provider_metered() {
-    let nodes = soak::figure("NODES", 2);
-    let kills = soak::figure("KILLS", 6);
-    let parallel = soak::figure("CALLERS", 16);
-    let mut dice = soak::Dice::new();
+async fn killed_nodes_leave_every_answered_call_charged_as_metered() {
+    let nodes = parameters::figure("NODES", 2);
+    let kills = parameters::figure("KILLS", 6);
+    let parallel = parameters::figure("CALLERS", 16);
+    let mut random = parameters::SeededRandom::new();
     let mut cluster = Cluster::start(nodes).await;
     let key = cluster.key(1_000_000_000_000);
     let callers = Callers::of(&cluster, &key.text, "metered");
@@ -42,21 +42,20 @@ async fn whoever_is_killed_every_answered_call_costs_what_the_provider_metered()
         async move { callers.call_until(parallel, stop).await }
     });
     let mut bills = HashMap::new();
-    let pause = |dice: &mut soak::Dice, most| Duration::from_millis(dice.below(most));
+    let pause =
+        |random: &mut parameters::SeededRandom, most| Duration::from_millis(random.below(most));
     for round in 1..=kills {
-        // Some work between two deaths, but never the same amount.
-        let enough = callers.admitted() + 10 + dice.below(60) as usize;
-        while callers.admitted() < enough {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        tokio::time::sleep(pause(&mut dice, 50)).await;
-        let number = dice.below(nodes as u64) as usize;
+        // A varying amount of work between two kills.
+        let enough = callers.admitted() + 10 + random.below(60) as usize;
+        testkit::until("enough calls are admitted", async || callers.admitted() >= enough).await;
+        tokio::time::sleep(pause(&mut random, 50)).await;
+        let number = random.below(nodes as u64) as usize;
         cluster.kill(number);
         if round % 5 == 0 {
-            // It dies again while it reads its journal.
-            cluster.start_and_kill(number, pause(&mut dice, 60));
+            // It is killed again while it reads its journal.
+            cluster.start_and_kill(number, pause(&mut random, 60));
         }
-        tokio::time::sleep(pause(&mut dice, 300)).await;
+        tokio::time::sleep(pause(&mut random, 300)).await;
         cluster.restart(number);
         read_meter(&cluster, &mut bills).await;
     }
@@ -83,12 +82,12 @@ async fn whoever_is_killed_every_answered_call_costs_what_the_provider_metered()
         metered += bill;
     }
     assert_eq!(charged, metered);
-    // What is left was under way when its node died: known, and paid for no more than was used.
+    // The remaining calls were under way when their node died: they cost no more than was used.
     let paid: i64 = rows.values().map(|row| nanos(&row["cost_usd"])).sum();
     assert!(bills.len() <= rows.len(), "{} served, {} known", bills.len(), rows.len());
     assert!(paid <= bills.values().sum(), "{paid} of {bills:?}");
     assert!(rows.len() <= kills * (parallel + 1), "{} calls lost their callers", rows.len());
     let spent: i64 = lines.iter().map(|line| nanos(&line["cost_usd"])).sum();
     assert_eq!(spent, charged + paid);
-    soak::tell(&[("calls", callers.made()), ("kills", kills), ("cut", rows.len())]);
+    parameters::tell(&[("calls", callers.made()), ("kills", kills), ("cut", rows.len())]);
 }

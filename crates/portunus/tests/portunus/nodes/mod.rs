@@ -1,14 +1,13 @@
-//! Several gateways on one PostgreSQL, as processes: they never overspend together, and any of them
-//! may die at any moment, or find its disk full.
+//! Several gateways on one PostgreSQL, as processes: together they never overspend, although any of
+//! them may die at any moment or find its disk full.
 //!
-//! These are the short forms; `cargo xtask soak` runs the same tests for long, with other figures
-//! (`soak.rs`).
+//! `cargo xtask soak` runs the same tests for hours with larger parameters (`parameters.rs`).
 
-mod callers;
+mod clients;
 mod cluster;
-mod full;
+mod disk_full;
 mod kills;
-mod soak;
+mod parameters;
 mod teams;
 
 use serde_json::Value;
@@ -16,22 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use callers::{Answer, Callers, ask, soon};
+use clients::{Answer, Callers, ask, soon};
 use cluster::Cluster;
 
-/// What a call of the model `flat` costs, whatever is said: a cap of so many calls is exact.
+/// Fixed price of a call of the model `flat`, so that a cap of so many calls is exact.
 const PRICE: i64 = 1_000_000;
 
-/// Nanodollars of an amount as it is told.
+/// Nanodollars of a printed amount.
 fn nanos(amount: &Value) -> i64 {
     amount.as_str().unwrap().parse::<canon::Money>().unwrap().as_nanos()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_spend_a_cap_to_its_end_and_not_beyond() {
-    let nodes = soak::figure("NODES", 3);
-    let parallel = soak::figure("CALLERS", 64);
-    let calls = soak::figure("CALLS", 400);
+    let nodes = parameters::figure("NODES", 3);
+    let parallel = parameters::figure("CALLERS", 64);
+    let calls = parameters::figure("CALLS", 400);
     let cluster = Cluster::start(nodes).await;
     let key = cluster.key(calls as i64 * PRICE);
     let callers = Callers::new(&cluster, &key.text);
@@ -75,7 +74,7 @@ async fn nodes_spend_a_cap_to_its_end_and_not_beyond() {
     assert!(first * 100 >= calls * 95, "the first refusal came after {first} of {calls}");
     cluster.verify();
 
-    // Every node tells the same, within five seconds of the last call.
+    // Every node reports the same within five seconds of the last call.
     let spent = admitted as i64 * PRICE;
     for url in cluster.urls() {
         let told = soon(Duration::from_secs(5), || async {
@@ -99,7 +98,7 @@ async fn nodes_spend_a_cap_to_its_end_and_not_beyond() {
     assert!(looking.await.unwrap() > 10);
     cluster.stop();
     cluster.verify();
-    soak::tell(&[("calls", callers.made())]);
+    parameters::tell(&[("calls", callers.made())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,7 +107,7 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     let mut cluster = Cluster::start(3).await;
     let key = cluster.key(CALLS as i64 * PRICE);
     let streaming = cluster.key(1_000_000_000);
-    let stream = callers::begin_stream(&cluster.urls()[0], &streaming.text, 400).await;
+    let stream = clients::begin_stream(&cluster.urls()[0], &streaming.text, 400).await;
     let held = soon(Duration::from_secs(5), || async {
         let (_, seen) = ask(&cluster.urls()[1], "/v1/key", &streaming.text).await?;
         (nanos(&seen["held_usd"]) > 0).then_some(())
@@ -120,16 +119,15 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
         let callers = callers.clone();
         async move { callers.call_until_refused(12).await }
     });
-    while callers.admitted() < CALLS / 3 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    testkit::until("a third of the calls is admitted", async || callers.admitted() >= CALLS / 3)
+        .await;
     cluster.kill(0);
     drop(stream.body);
     let before = calling.await.unwrap();
     assert!(before <= CALLS, "{before}");
     cluster.verify();
 
-    // The survivors settle the dead one's call and take over what it did not spend.
+    // The survivors settle the dead node's call and take over its unspent lease.
     let receipt = soon(Duration::from_secs(60), || async {
         let path = format!("/v1/usage/{}", stream.request_id);
         let (status, seen) = ask(&cluster.urls()[1], &path, &streaming.text).await?;
@@ -141,8 +139,8 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     let after = callers.call_until_refused(4).await;
     assert!(after <= CALLS, "{after}");
 
-    // It comes back: its journal adds what nobody knew of and nothing twice, and what was kept
-    // aside for that is free again.
+    // It restarts: its journal adds the unreported calls, nothing twice, and the money held
+    // for them is free again.
     cluster.restart(0);
     let rest = soon(Duration::from_secs(30), || async {
         let admitted = callers.call_until_refused(4).await;
@@ -162,7 +160,7 @@ async fn one_of_three_nodes_dies_and_nothing_is_lost_or_spent_twice() {
     let paid = flat.clone().filter(|line| nanos(&line["cost_usd"]) > 0);
     assert!(paid.clone().all(|line| nanos(&line["cost_usd"]) == PRICE));
     let (paid, known, served) = (paid.count(), flat.count(), cluster.served().await);
-    // Those under way when it died: the caller never heard of them.
+    // Calls under way when it died: their callers got no answer.
     assert!(admitted <= paid && paid <= CALLS, "{admitted} {paid}");
     assert!(paid <= served && served <= known, "{paid} paid, {served} served, {known} known");
     assert!(matches!(callers.one(0).await, Answer::Gone), "all nodes are stopped");
@@ -195,7 +193,7 @@ async fn the_store_goes_away_and_comes_back() {
         assert!(matches!(answer, Answer::Done), "{answer:?}");
     }
     ready(200).await.expect("both are ready");
-    // Twice: what a node is told in a word with the store it acts upon before the next one.
+    // Twice: a node acts on the reply to a heartbeat before it sends the next one.
     cluster.all_tended().await;
     cluster.all_tended().await;
 
@@ -229,5 +227,5 @@ async fn the_store_goes_away_and_comes_back() {
         assert_eq!(count, 1, "what was settled while the store was away is on the books, once");
     }
     assert_eq!(cluster.served().await, admitted);
-    soak::tell(&[("calls", callers.made())]);
+    parameters::tell(&[("calls", callers.made())]);
 }

@@ -1,5 +1,4 @@
-//! Several gateways, one team: its keys together spend its cap to its end and not beyond, at whatever
-//! node they are used.
+//! Several gateways, one team: its keys together spend its cap exactly, on all nodes.
 
 use canon::Money;
 use serde_json::Value;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::nodes::callers::{Callers, ask, soon};
+use crate::nodes::clients::{Callers, ask, soon};
 use crate::nodes::cluster::Cluster;
 use crate::nodes::{PRICE, nanos};
 
@@ -47,7 +46,7 @@ async fn nodes_spend_a_teams_cap_to_its_end_and_not_beyond() {
     assert!(admitted <= CALLS, "{admitted} of {CALLS}");
     assert!(callers[2].admitted() <= CALLS / 10, "{}", callers[2].admitted());
     cluster.verify();
-    // What one key's leases held back when another was refused is there for whoever asks next.
+    // Money that one key's leases held back when another was refused is available to the next call.
     let rest = soon(Duration::from_secs(30), || async {
         let mut admitted = callers[2].admitted();
         for callers in &callers[..2] {
@@ -72,6 +71,6 @@ async fn nodes_spend_a_teams_cap_to_its_end_and_not_beyond() {
     cluster.verify();
     let lines = cluster.export();
     let paid: i64 = lines.iter().map(|line| nanos(&line["cost_usd"])).sum();
-    assert_eq!(Money::nanos(paid), Money::nanos(spent));
+    assert_eq!(Money::from_nanos(paid), Money::from_nanos(spent));
     assert!(lines.iter().all(|line| line["account_id"] == *team.id), "the team pays");
 }

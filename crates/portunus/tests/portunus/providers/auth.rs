@@ -1,13 +1,14 @@
-//! Every wrong form of `auth` is told by its field, and no secret is ever repeated or printed.
+//! Errors in `auth` name their field, and no secret is ever repeated or printed.
 
 use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
-use crate::providers::account::Account;
+use crate::providers::service_account::Account;
 
 fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let given = LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
+    let given =
+        LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };
     let find = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     Config::parse(text, Path::new("p.toml"), &given, &find).map_err(|e| e.to_string())
 }

@@ -1,10 +1,10 @@
-//! Bedrock's own endpoint: requests signed, the model in the path, answers in AWS's binary frames,
-//! for callers of every format.
+//! Bedrock's own endpoint: signed requests, the model in the path, AWS event streams, for callers
+//! of every format.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, reply};
 
 const MODEL: &str = "eu.anthropic.claude-x-v1:0";
 const SAID: &str = "Hello! How can I help you – or shall I sing? 🎵";
@@ -108,7 +108,7 @@ async fn ask(gateway: &TestGateway, format: &str, stream: bool) -> TestResponse 
     gateway.post(path, &body).send().await
 }
 
-/// The text of an answer, whatever its format.
+/// The text of an answer in any format.
 fn text(format: &str, got: &TestResponse, stream: bool) -> String {
     let all = |pieces: Vec<Value>, at: &str| -> String {
         pieces.iter().filter_map(|piece| piece.pointer(at)?.as_str()).collect()
@@ -169,7 +169,7 @@ async fn the_callers_beta_words_go_into_the_body() {
     let sent = String::from_utf8(bedrock.requests()[0].body.clone()).unwrap();
     let version = r#"{"anthropic_version":"bedrock-2023-05-31""#;
     let beta = r#""anthropic_beta":["one-2026","two-2026"]"#;
-    // The rest are the caller's own bytes.
+    // The other bytes are the caller's own.
     let rest = r#""max_tokens":50,"messages":[ {"role":"user","content":"Hi"} ]}"#;
     assert_eq!(sent, format!("{version},{beta},{rest}"));
 }
@@ -214,17 +214,21 @@ async fn a_damaged_or_short_stream_never_passes_for_a_whole_one() {
             broken(format, &ask(&gateway, format, true).await);
         }
     }
-    // Everything was said and counted; a torn end marker takes nothing of it back.
+    // The answer and its usage are complete; a truncated end marker does not change that.
     let bedrock = ScriptedProvider::start(vec![stream(&cut)]).await;
     let gateway = gateway(&bedrock).await;
     for format in FORMATS {
         let got = ask(&gateway, format, true).await;
         assert_eq!(got.status, 200, "{format}: {}", got.text());
-        assert!(!got.is_truncated && !got.text().contains("\"error\":{"), "{format}: {}", got.text());
+        assert!(
+            !got.is_truncated && !got.text().contains("\"error\":{"),
+            "{format}: {}",
+            got.text()
+        );
     }
 }
 
-/// The answer began and its end is told as an error, as clients of the format need it.
+/// Checks that the answer began and ended with an error in the caller's format.
 fn broken(format: &str, got: &TestResponse) {
     assert_eq!(got.status, 200, "{format}: {}", got.text());
     let text = got.text();
@@ -235,7 +239,7 @@ fn broken(format: &str, got: &TestResponse) {
             assert!(text.contains("response.failed") || last.contains("error"), "{text}")
         }
         "messages" => assert!(text.contains("event: error"), "{text}"),
-        // Clients of this format are told by the torn body.
+        // Clients of this format learn of the error from the aborted body.
         _ => assert!(got.is_truncated, "{text}"),
     }
 }
@@ -243,7 +247,8 @@ fn broken(format: &str, got: &TestResponse) {
 #[tokio::test]
 async fn a_refusal_in_awss_own_words_reaches_the_caller() {
     let body = json!({ "message": "messages: at least one message is required" });
-    let bedrock = ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
+    let bedrock =
+        ScriptedProvider::start(vec![reply(400, "application/json", &body.to_string())]).await;
     let gateway = gateway(&bedrock).await;
     let got = ask(&gateway, "messages", false).await;
     assert_eq!(got.status, 400, "{}", got.text());

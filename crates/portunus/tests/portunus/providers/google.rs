@@ -1,14 +1,14 @@
-//! Google's access tokens: earned with a signed assertion, kept, renewed, and never the caller's
-//! trouble.
+//! Google's access tokens: obtained with a signed assertion, cached and renewed; failures are not
+//! the caller's.
 
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, reply};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
 
-use crate::providers::account::Account;
+use crate::providers::service_account::Account;
 
 /// A token endpoint's answer.
 fn token(name: &str, life: u64) -> Vec<AnswerStep> {
@@ -98,9 +98,12 @@ async fn many_calls_at_once_earn_one_token() {
 #[tokio::test]
 async fn a_stale_token_and_a_refused_one_are_replaced() {
     let account = Account::new();
-    let tokens =
-        ScriptedProvider::start(vec![token("stale", 0), token("refused", 3600), token("good", 3600)])
-            .await;
+    let tokens = ScriptedProvider::start(vec![
+        token("stale", 0),
+        token("refused", 3600),
+        token("good", 3600),
+    ])
+    .await;
     let no =
         json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
     let vertex = ScriptedProvider::start(vec![
@@ -111,7 +114,7 @@ async fn a_stale_token_and_a_refused_one_are_replaced() {
     .await;
     let gateway = gateway(&account.json(&tokens.url), &vertex).await;
     assert_eq!(ask(&gateway).await.status, 200);
-    // Our own credential failed, which is no 401 of the caller's.
+    // The gateway's own credential failed, so the caller does not get a 401.
     assert_eq!(ask(&gateway).await.status, 503);
     assert_eq!(ask(&gateway).await.status, 200);
     assert_eq!(ask(&gateway).await.status, 200);
@@ -215,9 +218,8 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     let asked_of = |count: usize| {
         let tokens = &tokens;
         async move {
-            while tokens.requests().len() < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until("the token endpoint was requests", async || tokens.requests().len() >= count)
+                .await;
         }
     };
 
@@ -226,7 +228,7 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     send(&provider).await;
     assert_eq!((last().as_str(), tokens.requests().len()), ("first", 1), "there is time left");
 
-    // Little time left: a renewal begins beside the call, fails, and rests.
+    // The token expires soon: a renewal starts in the background, fails, and backs off.
     clock.store(3400, Ordering::Relaxed);
     send(&provider).await;
     assert_eq!(last(), "first");
@@ -239,7 +241,8 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
         clock.fetch_add(1, Ordering::Relaxed);
         assert!(clock.load(Ordering::Relaxed) < 3590, "the token ended before it was renewed");
         send(&provider).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // The renewal runs beside the calls and needs a turn of its own.
+        tokio::task::yield_now().await;
     }
     assert_eq!((last().as_str(), tokens.requests().len()), ("second", 3));
 }

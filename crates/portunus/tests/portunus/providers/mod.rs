@@ -1,9 +1,8 @@
-//! Providers as data: what switches them on, how they are convinced of us, how requests are made to
-//! fit them and how their answers come back.
+//! Providers as data: activation, authentication, request adaptation, and answers.
 
-mod account;
 mod auth;
 mod bedrock;
+mod environment;
 mod google;
-mod switched_on;
-mod ways;
+mod request_adaptation;
+mod service_account;

@@ -1,25 +1,28 @@
-//! `kill -9` in the middle of a run.
+//! `kill -9` during a run.
 
 use sqlx::Connection as _;
 use std::time::Duration;
-use testkit::{ScriptedProvider, AnswerStep};
+use testkit::{AnswerStep, ScriptedProvider, until};
+use tokio::net::TcpStream;
 
-use crate::tasks::ground::{House, PNG, PRICE, config, get, order, over, picture, silence, soon};
+use crate::tasks::harness::{
+    GatewayProcess, PNG, PRICE, config, get, order, over, picture, silence, soon,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
     let provider = ScriptedProvider::start(vec![silence(), picture()]).await;
-    let mut house = House::start(&config(&provider.url, ""));
-    let id = house.submit(&order()).await;
+    let mut gateway = GatewayProcess::start(&config(&provider.url, ""));
+    let id = gateway.submit(&order()).await;
     let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
-    let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
+    let task = get(&format!("{}/v1/tasks/{id}", gateway.url), &gateway.key).await.unwrap().json();
     assert_eq!(task["status"], "processing");
     let first = task["request_id"].as_str().unwrap().to_owned();
 
-    house.kill();
-    house.serve();
-    let task = over(&house.url, &house.key, &id).await;
+    gateway.kill();
+    gateway.serve();
+    let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(provider.requests().len(), 2);
     let second = task["request_id"].as_str().unwrap();
@@ -27,12 +30,12 @@ async fn a_task_whose_process_dies_is_begun_again_and_paid_once() {
     let link = task["data"][0]["url"].as_str().unwrap();
     assert_eq!(get(link, "").await.unwrap().body, PNG);
 
-    let receipt = format!("{}/v1/usage/{second}", house.url);
-    let receipt = get(&receipt, &house.key).await.unwrap().json();
+    let receipt = format!("{}/v1/usage/{second}", gateway.url);
+    let receipt = get(&receipt, &gateway.key).await.unwrap().json();
     assert_eq!((&receipt["outcome"], &receipt["cost_usd"]), (&"done".into(), &PRICE.into()));
-    house.stop();
-    house.run(&["ledger", "verify"]);
-    let lines = house.export();
+    gateway.stop();
+    gateway.run(&["ledger", "verify"]);
+    let lines = gateway.export();
     let cost = |id: &str| {
         let mut own = lines.iter().filter(|line| line["request_id"] == id);
         let cost = own.next().map(|line| line["cost_usd"].as_str().unwrap().to_owned());
@@ -50,32 +53,32 @@ async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     let mut first = vec![AnswerStep::WaitFor(gate.clone())];
     first.extend(picture());
     let provider = ScriptedProvider::start(vec![first, picture()]).await;
-    let mut house = House::start(&config(&provider.url, ""));
-    let id = house.submit(&order()).await;
+    let mut gateway = GatewayProcess::start(&config(&provider.url, ""));
+    let id = gateway.submit(&order()).await;
     let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
-    let task = get(&format!("{}/v1/tasks/{id}", house.url), &house.key).await.unwrap().json();
+    let task = get(&format!("{}/v1/tasks/{id}", gateway.url), &gateway.key).await.unwrap().json();
     let first = task["request_id"].as_str().unwrap().to_owned();
 
-    // Whoever holds the database keeps the end from being written, and so the bill.
-    let url = format!("sqlite:{}", house.folder().join("data/portunus.db").display());
+    // A lock on the database keeps the end, and so the charge, from being written.
+    let url = format!("sqlite:{}", gateway.folder().join("data/portunus.db").display());
     let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     gate.add_permits(1);
-    let files = house.folder().join("data/files");
+    let files = gateway.folder().join("data/files");
     let kept = soon(Duration::from_secs(30), || async { holds(&files, PNG).then_some(()) });
     kept.await.expect("the picture was kept");
-    house.kill();
+    gateway.kill();
     other.close().await.unwrap();
 
-    house.serve();
-    let task = over(&house.url, &house.key, &id).await;
+    gateway.serve();
+    let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!(task["status"], "completed", "{task}");
     let link = task["data"][0]["url"].as_str().unwrap();
     assert_eq!(get(link, "").await.unwrap().body, PNG);
-    house.stop();
-    house.run(&["ledger", "verify"]);
-    let lines = house.export();
+    gateway.stop();
+    gateway.run(&["ledger", "verify"]);
+    let lines = gateway.export();
     let cost = |line: &serde_json::Value| line["cost_usd"].as_str().unwrap().to_owned();
     let (lost, paid): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line["request_id"] == first.as_str());
@@ -83,7 +86,7 @@ async fn a_death_between_a_kept_picture_and_its_bill_is_paid_by_nobody() {
     assert_eq!(paid.into_iter().map(cost).collect::<Vec<_>>(), [PRICE]);
 }
 
-/// Whether a file with these bytes lies somewhere below the folder.
+/// Returns true if a file with these bytes exists below the folder.
 fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
     let Ok(inside) = std::fs::read_dir(folder) else { return false };
     inside.flatten().any(|one| match one.file_type() {
@@ -96,23 +99,23 @@ fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
     let provider = ScriptedProvider::start(vec![silence()]).await;
-    let mut house = House::start(&config(&provider.url, "[tasks]\nruns = 2"));
-    let id = house.submit(&order()).await;
+    let mut gateway = GatewayProcess::start(&config(&provider.url, "[tasks]\nruns = 2"));
+    let id = gateway.submit(&order()).await;
     for run in 1..=2 {
         let asked = soon(Duration::from_secs(30), || async {
             (provider.requests().len() == run).then_some(())
         });
         asked.await.expect("the provider was asked");
-        house.kill();
-        house.serve();
+        gateway.kill();
+        gateway.serve();
     }
-    let task = over(&house.url, &house.key, &id).await;
+    let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!(task["status"], "failed", "{task}");
     assert!(task["error"]["message"].as_str().unwrap().contains("begun 2 times"), "{task}");
     assert_eq!(provider.requests().len(), 2);
-    house.stop();
-    house.run(&["ledger", "verify"]);
-    let paid = house.export().iter().filter(|line| line["cost_usd"] != "0.000000000").count();
+    gateway.stop();
+    gateway.run(&["ledger", "verify"]);
+    let paid = gateway.export().iter().filter(|line| line["cost_usd"] != "0.000000000").count();
     assert_eq!(paid, 0);
 }
 
@@ -122,19 +125,20 @@ async fn a_picture_under_way_is_finished_before_the_gateway_ends() {
     let mut slow = vec![AnswerStep::WaitFor(gate.clone())];
     slow.extend(picture());
     let provider = ScriptedProvider::start(vec![slow]).await;
-    let mut house = House::start(&config(&provider.url, ""));
-    let id = house.submit(&order()).await;
+    let mut gateway = GatewayProcess::start(&config(&provider.url, ""));
+    let id = gateway.submit(&order()).await;
     let asked = soon(Duration::from_secs(30), || async { provider.requests().pop() });
     asked.await.expect("the provider was asked");
-    // The signal is heard long before the picture comes.
+    // The signal is heard before the picture comes.
+    let address = gateway.url.trim_start_matches("http://").to_owned();
     let ending = tokio::task::spawn_blocking(move || {
-        house.stop();
-        house
+        gateway.stop();
+        gateway
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until("the signal is heard", async || TcpStream::connect(&address).await.is_err()).await;
     gate.add_permits(1);
-    let mut house = ending.await.unwrap();
-    house.serve();
-    let task = over(&house.url, &house.key, &id).await;
+    let mut gateway = ending.await.unwrap();
+    gateway.serve();
+    let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!((&task["status"], provider.requests().len()), (&"completed".into(), 1), "{task}");
 }

@@ -1,10 +1,9 @@
-//! Pictures nobody waits for: they survive whatever happens, cost once, and can be fetched until
-//! they die.
+//! Asynchronous image tasks: they survive crashes, are charged once, and expire.
 
-mod crash;
-mod ground;
-mod life;
-mod links;
 #[cfg(feature = "node-tests")]
-mod shared;
+mod cluster;
+mod crash;
+mod harness;
+mod lifecycle;
+mod result_links;
 mod webhooks;

@@ -1,15 +1,16 @@
-//! Whoever wants to hear of a task's end is told until they have heard, and nobody else can be.
+//! Webhooks at the end of a task: retried until acknowledged, and only to public addresses.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{ReceivedRequest, TestGateway, ScriptedProvider, reply};
+use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, reply};
 
-use crate::tasks::ground::{config, over, picture, soon};
+use crate::tasks::harness::{config, over, picture, soon};
 
-/// Whether a message is signed with that secret, as Standard Webhooks have it.
+/// Returns true if a message is signed with that secret as Standard Webhooks define it
+/// (<https://www.standardwebhooks.com>).
 fn is_signed(told: &ReceivedRequest, secret: &str) -> bool {
     let header = |name: &str| {
         let line = told.head.lines().find_map(|line| {

@@ -1,13 +1,13 @@
-//! Bodies: how large, how slow, how compressed; the caller's and the provider's.
+//! Bodies of callers and providers: size, speed and compression.
 
-use super::caller::{CHAT, Caller, call, hello};
+use super::raw_client::{CHAT, Caller, call, hello};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use serde_json::json;
 use std::io::Write as _;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream};
 
 /// `{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`.
 const HELLO_BR: &str =
@@ -79,7 +79,7 @@ async fn bombs_lies_and_unknown_codings_are_refused() {
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let zeros = vec![b' '; 64 << 20];
     let plain = hello("m", false);
-    // Beyond the first MiB, a hundred to one is enough.
+    // Beyond the first MiB a ratio of 100 to 1 is refused.
     let small_bomb = gzip(&zeros[..8 << 20]);
     let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
     let rows = [
@@ -196,7 +196,7 @@ async fn a_caller_that_waits_is_told_to_go_ahead() {
         caller.send(&body).await;
         assert_eq!(caller.answer().await.unwrap().status, 200);
     }
-    // One that does not wait needs no word.
+    // A caller that sends its body at once gets no `100 Continue`.
     caller.send(call(&gateway, &length, &body)).await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
 }
@@ -210,7 +210,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let answer = silent.answer().await.unwrap();
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
     assert!(silent.is_closed().await);
-    // One byte now and then is no progress.
+    // Single bytes do not count as progress.
     let mut slow = Caller::to(&gateway).await;
     slow.send(&bytes).await;
     let answer = loop {
@@ -221,7 +221,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         slow.send(" ").await;
     };
     assert_eq!(answer.status, 408);
-    // One that ends too early is told so, if it listens.
+    // A body that ends too early gets an error, if the caller still reads.
     let mut short = Caller::to(&gateway).await;
     short.send(&bytes).await;
     tokio::io::AsyncWriteExt::shutdown(&mut short.stream).await.unwrap();
@@ -239,7 +239,9 @@ fn answer_with(coding: &str, kind: &str, body: &[u8]) -> Vec<AnswerStep> {
 
 /// The body of a whole answer in its plain form.
 fn plain_reply() -> Vec<u8> {
-    let Some(AnswerStep::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else { panic!() };
+    let Some(AnswerStep::Bytes(bytes)) = chat_reply("Hi", 1, 1).into_iter().next() else {
+        panic!()
+    };
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     bytes[at + 4..].to_vec()
 }
@@ -294,7 +296,7 @@ async fn a_compressed_stream_flows_event_by_event_and_breaks_loudly() {
             chunk(encoder.finish().unwrap());
             steps.push(AnswerStep::Bytes(b"0\r\n\r\n".to_vec()));
         } else {
-            // What was said must have arrived before the connection breaks.
+            // The bytes must have arrived before the connection breaks.
             steps.push(AnswerStep::Wait(std::time::Duration::from_millis(300)));
             steps.push(AnswerStep::Close);
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use testkit::{TestGateway, TestResponse, ScriptedProvider, AnswerStep};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse};
 
 /// One wire format: the caller's request and the pieces of an endless answer.
 struct Format {
@@ -93,7 +93,8 @@ impl Format {
             AnswerStep::Flood(self.event(&self.piece).repeat(200).into_bytes()),
         ];
         let provider = ScriptedProvider::start(vec![steps]).await;
-        let gateway = TestGateway::with_config(&format!("{}{more}", provider.config(self.name))).await;
+        let gateway =
+            TestGateway::with_config(&format!("{}{more}", provider.config(self.name))).await;
         (provider, gateway)
     }
 

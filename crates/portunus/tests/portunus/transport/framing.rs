@@ -1,9 +1,9 @@
-//! Bad requests: each is refused with an answer that says why, or run exactly once.
+//! Malformed requests: each is refused with a reason, or run exactly once.
 
-use super::caller::{CHAT, Caller, call, hello};
-use testkit::{TestGateway, ScriptedProvider, chat_reply};
+use super::raw_client::{CHAT, Caller, call, hello};
+use testkit::{ScriptedProvider, TestGateway, chat_reply};
 
-/// What is sent in place of the usual, and what must come of it.
+/// A malformed request and its expected answer.
 struct Row {
     name: &'static str,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ async fn framing_that_two_readers_could_read_differently_is_refused() {
     let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = hello("m", false);
-    // What follows each of them must never be taken for a request.
+    // The bytes behind each of them must never be taken for a request.
     let hidden = call(&gateway, &format!("content-length: {}\r\n", body.len()), &body);
     let chunked = [b"5\r\nhello\r\n0\r\n\r\n".as_slice(), &hidden].concat();
     let with = |headers: &str| call(&gateway, headers, &chunked);
@@ -320,7 +320,7 @@ async fn pipelined_requests_are_answered_in_order_and_head_has_no_body() {
 }
 
 #[tokio::test]
-async fn what_follows_a_wish_for_another_protocol_is_not_run() {
+async fn bytes_behind_an_upgrade_request_are_not_run() {
     let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let body = hello("m", false);
@@ -344,7 +344,7 @@ async fn an_early_refusal_leaves_no_unread_body_for_a_request() {
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let hello = hello("m", false);
     let hidden = call(&gateway, &format!("content-length: {}\r\n", hello.len()), &hello);
-    // The body looks like a request; the key is wrong, so nobody has a use for it.
+    // The body looks like a request, and the key is wrong, so the body is not read.
     let head = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\ncontent-length: {}\r\n\r\n",
         hidden.len()

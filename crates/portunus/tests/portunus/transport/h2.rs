@@ -1,6 +1,6 @@
-//! HTTP/2 without TLS, as a client speaks it and as nobody should.
+//! HTTP/2 without TLS: well-behaved clients and attacks.
 
-use super::caller::{CHAT, hello};
+use super::raw_client::{CHAT, hello};
 use super::streams::{EVENTS, LONG, Stage, let_go};
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use testkit::{TestGateway, ScriptedProvider, chat_reply, chat_stream};
+use testkit::{ScriptedProvider, TestGateway, chat_reply, chat_stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -203,7 +203,7 @@ async fn a_connection_that_takes_back_what_it_asks_is_closed() {
         assert!(pairs < 1_000_000, "nobody minds");
         tokio::task::yield_now().await;
     }
-    let mut honest = super::caller::Caller::to(&gateway).await;
+    let mut honest = super::raw_client::Caller::to(&gateway).await;
     honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(honest.answer().await.unwrap().status, 200);
     tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("nothing is held");
@@ -219,7 +219,7 @@ async fn a_stream_whose_caller_takes_nothing_is_reset() {
     let key = format!("Bearer {}", gateway.key);
     let body = hello("m", true);
     let length = body.len().to_string();
-    // The window of every stream is nothing.
+    // The flow-control window of every stream is zero.
     let mut raw = Raw::to(&gateway, &[0, 4, 0, 0, 0, 0]).await;
     raw.send(&frame(HEADERS, END_HEADERS, 1, &fields(&head(&key, &length)))).await;
     raw.send(&frame(DATA, END_STREAM, 1, &body)).await;
@@ -246,7 +246,7 @@ async fn floods_end_their_own_connection_and_nothing_else() {
     let key = format!("Bearer {}", gateway.key);
     let begun = frame(HEADERS, 0, 1, &fields(&head(&key, "100")));
     let open = frame(HEADERS, END_HEADERS, 1, &fields(&head(&key, "100")));
-    // A field is put into the table once and then meant again and again, for one byte each time.
+    // A header is put into the HPACK table once and then referenced with one byte each time.
     let bomb = [&[0x40, 1, b'a', 1, b'b'][..], &[0xbe; 16_000]].concat();
     let mut bombs = frame(HEADERS, END_HEADERS, 1, &[fields(&head(&key, "0")), bomb].concat());
     bombs.extend(frame(RESET, 0, 1, &8_u32.to_be_bytes()));
@@ -269,7 +269,7 @@ async fn floods_end_their_own_connection_and_nothing_else() {
             tokio::task::yield_now().await;
         }
         assert!(sent < 256 << 20, "{name}: nobody minds");
-        let mut honest = super::caller::Caller::to(&gateway).await;
+        let mut honest = super::raw_client::Caller::to(&gateway).await;
         honest.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert_eq!(honest.answer().await.unwrap().status, 200, "{name}");
     }

@@ -1,6 +1,6 @@
-//! How many, how long: the limits of connections.
+//! Limits of connections: their number and their timeouts.
 
-use super::caller::{Caller, call, hello};
+use super::raw_client::{Caller, call, hello};
 use testkit::TestGateway;
 
 const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -33,14 +33,15 @@ async fn one_connection_too_many_is_turned_away_until_another_ends() {
 
 #[tokio::test]
 async fn headers_that_do_not_come_are_not_waited_for() {
-    let gateway = TestGateway::with_config("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
+    let gateway =
+        TestGateway::with_config("[limits]\nheader_time = \"300ms\"\nidle = \"300ms\"\n").await;
     let mut slow = Caller::to(&gateway).await;
     slow.send("POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-a: ").await;
     let answer = slow.answer().await.unwrap();
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
     assert_eq!(answer.json()["type"], "error", "in the words of the path");
     assert!(slow.is_closed().await);
-    // Nothing was asked, so nothing is answered.
+    // Without a request there is no answer.
     assert!(Caller::to(&gateway).await.is_closed().await);
     let mut idle = Caller::to(&gateway).await;
     idle.send(ALIVE).await;

@@ -1,12 +1,12 @@
-//! HTTP over real sockets: what is let in, what is refused and how, and how it all ends.
+//! HTTP over real sockets: accepted and refused requests, streams, shutdown.
 
 mod bodies;
 mod busy;
-mod caller;
 mod drain;
 mod framing;
 mod h2;
 mod limits;
+mod raw_client;
 mod signals;
 mod streams;
 mod tls;

@@ -1,11 +1,10 @@
-//! What a running process is told by signal.
+//! Signals to a running process.
 
-use super::caller::{CHAT, Caller};
 use super::drain::Process;
+use super::raw_client::{CHAT, Caller};
 use serde_json::json;
 use std::process::Command;
-use std::time::Duration;
-use testkit::{ScriptedProvider, chat_reply};
+use testkit::{ScriptedProvider, chat_reply, until};
 
 /// Asks once and tells which credential the provider was shown.
 async fn shown(process: &Process, provider: &ScriptedProvider) -> String {
@@ -33,23 +32,19 @@ async fn sighup_reads_the_configuration_and_its_secrets_anew() {
     let config = provider.config("chat");
     let config = config.replace("\"none\"", "{ bearer = { file = \"secret\" } }");
     std::fs::write(folder.join("p.toml"), config).unwrap();
-    // The secret's own file is not watched: only the signal makes it known.
+    // The secret's file is not watched; only the signal reloads it.
     std::fs::write(folder.join("secret"), "before\n").unwrap();
     let process = Process::spawn(Command::new(env!("CARGO_BIN_EXE_portunus")), folder.clone());
     assert_eq!(shown(&process, &provider).await, "before");
     std::fs::write(folder.join("secret"), "after\n").unwrap();
     assert_eq!(shown(&process, &provider).await, "before");
     process.signal("-HUP");
-    while shown(&process, &provider).await != "after" {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    // What cannot be read leaves the last good one in force; the next signal finds it mended.
+    until("the new secret is used", async || shown(&process, &provider).await == "after").await;
+    // An unreadable secret leaves the last good one in force; the next signal reads it again.
     std::fs::write(folder.join("secret"), "").unwrap();
     process.signal("-HUP");
     assert_eq!(shown(&process, &provider).await, "after");
     std::fs::write(folder.join("secret"), "mended\n").unwrap();
     process.signal("-HUP");
-    while shown(&process, &provider).await != "mended" {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the next secret is used", async || shown(&process, &provider).await == "mended").await;
 }

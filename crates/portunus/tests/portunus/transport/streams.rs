@@ -1,8 +1,8 @@
-//! Callers of streams: those who only listen, those who leave, those who take nothing.
+//! Callers of streams that half-close, disconnect, or stop reading.
 
-use super::caller::{Caller, call, hello};
+use super::raw_client::{Caller, call, hello};
 use std::time::Duration;
-use testkit::{TestGateway, ScriptedProvider, AnswerStep, chat_reply, chat_stream, sse};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, sse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,7 +56,7 @@ pub(crate) async fn let_go(mut stream: TcpStream) {
 async fn a_caller_that_ends_its_side_still_gets_its_answer() {
     let events = chat_stream(&["one", "two"], 1, 2);
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
-    // Silence before the answer and in its middle, long enough to see that the caller is silent.
+    // Silence before the answer and in its middle, long enough for the gateway to probe the caller.
     let mut steps = sse(&events);
     steps.insert(2, AnswerStep::Wait(Duration::from_millis(800)));
     steps.insert(0, AnswerStep::Wait(Duration::from_millis(800)));
@@ -87,7 +87,7 @@ async fn a_caller_that_ends_its_side_in_the_middle_of_a_stream_gets_the_rest() {
     assert!(caller.head().await.starts_with("HTTP/1.1 200"));
     assert!(caller.chunk().await.unwrap().is_some());
     caller.stream.shutdown().await.unwrap();
-    // Long enough for the gateway to have probed twice; whatever it sent must do no harm.
+    // Long enough for the gateway to have probed twice; its probes must do no harm.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let rest: Vec<u8> = events[2..].iter().flat_map(told).collect();
     provider.write_all(&rest).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_caller_that_leaves_is_noticed_though_nothing_is_sent() {
 async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
     let (stage, gateway) = Stage::with("[limits]\nstall = \"500ms\"\n").await;
     let mut caller = Caller::to(&gateway).await;
-    // Money for all that may come: a provider that passes its limit would be let go for that.
+    // A hold for all that may come; otherwise a provider that exceeds its limit is cut off.
     let body = String::from_utf8(hello("m", true)).unwrap();
     let body = body.replacen('{', "{\"max_completion_tokens\":100000000,", 1);
     let length = format!("content-length: {}\r\n", body.len());
@@ -137,12 +137,12 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
         }
     };
     tokio::time::timeout(LONG, writing).await.expect("the provider is let go");
-    // What the system keeps for two connections, and little of our own.
+    // The kernel's buffers of two connections, and little of our own.
     assert!(taken < 32 << 20, "{taken} bytes were taken for nobody");
     tokio::time::timeout(LONG, gateway.wait_until_settled()).await.expect("the call is settled");
     let rows = gateway.app.store.export(None, 10).await.unwrap();
     assert_eq!((rows.len(), rows[0].outcome), (1, ledger::CallOutcome::CallerLeft));
-    // What came from the provider is paid, though the caller took little of it.
+    // The output of the provider is charged, although the caller read little of it.
     let most = u64::try_from(taken).unwrap() / 4;
     assert!(
         (most / 8..=most).contains(&rows[0].usage.output),
@@ -155,7 +155,7 @@ async fn a_caller_that_takes_nothing_is_cut_and_its_call_settled() {
 #[tokio::test]
 async fn a_connection_the_provider_has_let_go_is_not_missed() {
     let mut reply = chat_reply("Hi", 1, 1);
-    // It says nothing of it, it just closes.
+    // It closes without an error message.
     reply.push(AnswerStep::Close);
     let provider = ScriptedProvider::start(vec![reply]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;

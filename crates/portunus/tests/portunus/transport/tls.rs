@@ -1,6 +1,6 @@
-//! HTTPS: both versions of HTTP behind one certificate, and callers that speak something else.
+//! HTTPS: both versions of HTTP with one certificate, and clients that do not speak TLS.
 
-use super::caller::Caller;
+use super::raw_client::Caller;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
@@ -70,7 +70,7 @@ async fn both_versions_are_agreed_on_and_served() {
 }
 
 #[tokio::test]
-async fn whoever_speaks_plainly_or_expects_another_is_not_served() {
+async fn plain_http_and_wrong_server_names_are_not_served() {
     let gateway = secured().await;
     let mut plain = Caller::at(address(&gateway)).await;
     plain.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;

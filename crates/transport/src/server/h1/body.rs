@@ -1,4 +1,4 @@
-//! The body of an HTTP/1 request: a reader that hands it to whoever wants it.
+//! Body of an HTTP/1 request, read on demand.
 
 use crate::framing::{Framing, FramingStep};
 use bytes::Bytes;
@@ -12,26 +12,27 @@ use std::time::{Duration, Instant};
 
 use super::wire::{ByteStream, ServerWire};
 
-/// A body of this size is handed on in one piece, which nobody has to put together again.
+/// A body up to this size is forwarded in one piece, so that a reader need not join it.
 const MAX_COALESCED_BYTES: u64 = 256 << 10;
-/// For so long: whoever waits for a slow body must see that it is coming.
+/// Longest delay for that. A reader of a slow body must see its progress.
 const MAX_COALESCE_DELAY: Duration = Duration::from_secs(1);
 
-/// The body as a handler gets it. It reads from the connection when it is asked.
+/// Body that a handler reads from the connection.
 pub(super) struct IncomingBody<S> {
     pub(super) wire: Arc<Mutex<ServerWire<S>>>,
-    /// Which request it belongs to: kept for too long, it must not read from the next one.
+    /// Request this body belongs to. A body kept for too long must not read from the next request.
     pub(super) request_number: u64,
     pub(super) length: Option<u64>,
-    /// When it last handed something on.
+    /// Time of the last forwarded piece.
     pub(super) last_frame_at: Instant,
 }
 
-/// Whether more is to be read before anything is handed on.
+/// Returns true if more bytes should be read before a piece is forwarded.
 fn should_read_more(framing: &Framing, read: usize, handed_on: Instant) -> bool {
     match framing {
         Framing::Length(left) => {
-            (read as u64) < (*left).min(MAX_COALESCED_BYTES) && handed_on.elapsed() < MAX_COALESCE_DELAY
+            (read as u64) < (*left).min(MAX_COALESCED_BYTES)
+                && handed_on.elapsed() < MAX_COALESCE_DELAY
         }
         Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => false,
     }
@@ -48,7 +49,7 @@ impl<S: ByteStream> HttpBody for IncomingBody<S> {
         let Self { wire, request_number: turn, last_frame_at: handed_on, .. } = &mut *self;
         let mut wire = wire.lock();
         if wire.request_number != *turn {
-            return Poll::Ready(Some(Err(io::Error::other("the request is over"))));
+            return Poll::Ready(Some(Err(io::Error::other("the request has ended"))));
         }
         loop {
             let ServerWire { framing, read, .. } = &mut *wire;
@@ -62,7 +63,7 @@ impl<S: ByteStream> HttpBody for IncomingBody<S> {
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Ok(FramingStep::End) => return Poll::Ready(None),
-                // Nothing here reads trailers.
+                // Trailers of requests are ignored.
                 Ok(FramingStep::Trailer(_)) => continue,
                 Ok(FramingStep::NeedMore) => {}
                 Err(why) => {

@@ -1,7 +1,7 @@
-//! The head of an HTTP/1 request: where it ends, what it says, and everything it must not say.
+//! Parser of HTTP/1 request heads (RFC 9112).
 //!
-//! Stricter than the protocol asks: what two readers could take for two different requests is
-//! refused, so that nothing can be smuggled past whoever stands in front of us.
+//! It is stricter than the RFC. A head that two parsers could read differently is refused, as a
+//! defence against request smuggling (RFC 9112, section 11.2).
 
 use crate::framing::Framing;
 use crate::server::limits::{HttpLimits, MAX_HEADERS};
@@ -13,27 +13,27 @@ use http::header::{
 use http::{HeaderMap, Method, Uri};
 use std::mem::MaybeUninit;
 
-/// The longest request line. Longer ones are no address of ours.
+/// Longest request line. No path of the gateway is longer.
 const MAX_REQUEST_LINE_BYTES: usize = 8 << 10;
-/// The longest name of a host.
+/// Longest host name.
 const MAX_HOST_BYTES: usize = 255;
 
-/// What a request says before its body.
+/// Head of a request.
 #[derive(Debug)]
 pub(super) struct RequestHead {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) framing: Framing,
-    /// Whether the caller speaks HTTP/1.0, which knows no chunks.
+    /// True for HTTP/1.0, which has no chunked coding.
     pub(super) is_http10: bool,
-    /// Whether the caller waits for our word before it sends the body.
+    /// True if the caller waits for `100 Continue` before the body.
     pub(super) expects_continue: bool,
-    /// Whether the connection may be used again.
+    /// True if the connection may be used again.
     pub(super) keep_alive: bool,
 }
 
-/// How far a head was looked through.
+/// Progress of the search for the end of a head.
 #[derive(Debug, Default)]
 pub(super) struct HeadScan {
     line_start: usize,
@@ -42,13 +42,14 @@ pub(super) struct HeadScan {
 }
 
 impl HeadScan {
-    /// Where the head ends, once all of it is there.
+    /// Returns the end of the head, once it is complete.
     pub(super) fn find_end(
         &mut self,
         bytes: &[u8],
         limits: &HttpLimits,
     ) -> Result<Option<usize>, ApiError> {
-        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.scanned..).unwrap_or_default()) {
+        while let Some(found) = memchr::memchr(b'\n', bytes.get(self.scanned..).unwrap_or_default())
+        {
             let end = self.scanned + found;
             let line = bytes.get(self.line_start..end).unwrap_or_default();
             let Some(line) = line.strip_suffix(b"\r") else {
@@ -57,7 +58,7 @@ impl HeadScan {
             self.scanned = end + 1;
             self.line_start = self.scanned;
             match (line.is_empty(), self.lines) {
-                // An empty line before a request is a slip of old clients.
+                // RFC 9112, section 2.2: an empty line before a request is ignored.
                 (true, 0) if self.scanned <= 4 => continue,
                 (true, 0) => return Err(invalid_request("the request begins with empty lines")),
                 (true, _) if self.scanned > limits.header_bytes => return Err(too_large(limits)),
@@ -67,7 +68,7 @@ impl HeadScan {
             }
         }
         self.scanned = bytes.len();
-        // Something that is not HTTP at all, TLS for instance, is not waited for.
+        // Bytes that are not HTTP, for example TLS, are refused at once.
         if self.lines == 0 {
             let begun = bytes.get(self.line_start..).unwrap_or_default();
             if begun.first().is_some_and(|byte| !byte.is_ascii_graphic() && *byte != b'\r') {
@@ -81,8 +82,12 @@ impl HeadScan {
     }
 }
 
-/// Reads a head that is complete. `spare` is an empty map to fill.
-pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) -> Result<RequestHead, ApiError> {
+/// Parses a complete head. `spare` is an empty map to reuse.
+pub(super) fn parse_head(
+    head: &Bytes,
+    limits: &HttpLimits,
+    spare: HeaderMap,
+) -> Result<RequestHead, ApiError> {
     let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let places = places.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -93,14 +98,17 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
             let say = format!("a request may have {} headers at most", limits.headers);
             return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
         }
-        Err(e) => return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string())),
+        Err(e) => {
+            return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string()));
+        }
     }
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
     else {
         return Err(invalid_request("the request is not HTTP/1.1"));
     };
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid_request("the method is unknown"))?;
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|_| invalid_request("the method is unknown"))?;
     let uri = parse_target(&method, head, target)?;
     let old = version == 0;
     let mut seen = RequestFraming::default();
@@ -108,14 +116,23 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
     headers.reserve(request.headers.len());
     for header in request.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| invalid_request("a header's name is not one"))?;
+            .map_err(|_| invalid_request("a header name is invalid"))?;
         let value = head.slice_ref(header.value);
         seen.record(&name, header.value, head)?;
         let value = HeaderValue::from_maybe_shared(value)
-            .map_err(|_| invalid_request("a header's value holds what it must not"))?;
+            .map_err(|_| invalid_request("a header value holds invalid characters"))?;
         headers.append(name, value);
     }
-    let RequestFraming { hosts, length, chunked, close: closes, keep_alive: keeps, upgrade: upgrades, expects_continue: expects, unknown_expectation: strange } = seen;
+    let RequestFraming {
+        hosts,
+        length,
+        chunked,
+        close: closes,
+        keep_alive: keeps,
+        upgrade: upgrades,
+        expects_continue: expects,
+        unknown_expectation: strange,
+    } = seen;
     if hosts > 1 || (hosts == 0 && !old) {
         return Err(invalid_request("a request has exactly one `Host` header").with_param("host"));
     }
@@ -132,12 +149,21 @@ pub(super) fn parse_head(head: &Bytes, limits: &HttpLimits, spare: HeaderMap) ->
         None | Some(0) => Framing::Done,
         Some(length) => Framing::Length(length),
     };
-    // What follows a wish for another protocol may not be HTTP, so nothing more is read.
+    // Bytes after an upgrade request may belong to another protocol, so the connection is not
+    // reused.
     let keep = !closes && !upgrades && (!old || keeps);
-    Ok(RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects && !old, keep_alive: keep })
+    Ok(RequestHead {
+        method,
+        uri,
+        headers,
+        framing,
+        is_http10: old,
+        expects_continue: expects && !old,
+        keep_alive: keep,
+    })
 }
 
-/// The path of a request whose head cannot be read, for the words of the refusal.
+/// Returns the path of an invalid head, which selects the error format.
 pub(super) fn path_hint(bytes: &[u8]) -> &str {
     let line = bytes.get(..bytes.len().min(MAX_REQUEST_LINE_BYTES)).unwrap_or_default();
     let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
@@ -145,7 +171,8 @@ pub(super) fn path_hint(bytes: &[u8]) -> &str {
     std::str::from_utf8(path).unwrap_or_default()
 }
 
-/// A path, an absolute address (whose authority is not looked at), or the `*` of `OPTIONS`.
+/// Parses the request target: a path, an absolute URL (its authority is ignored), or `*` for
+/// `OPTIONS`.
 fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
     let wrong = || invalid_request("the target of the request is not a path");
     let is_absolute = || {
@@ -163,7 +190,7 @@ fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiE
     }
 }
 
-/// What the headers say of the connection and the body.
+/// Headers that determine the framing and the reuse of the connection.
 #[derive(Default)]
 struct RequestFraming {
     hosts: usize,
@@ -182,11 +209,16 @@ impl RequestFraming {
             HOST => {
                 self.hosts += 1;
                 if !is_host(value) {
-                    return Err(invalid_request("`Host` is not the name of a host").with_param("host"));
+                    return Err(
+                        invalid_request("`Host` is not the name of a host").with_param("host")
+                    );
                 }
             }
             CONTENT_LENGTH => {
-                let wrong = || invalid_request("`Content-Length` is not one number").with_param("content-length");
+                let wrong = || {
+                    invalid_request("`Content-Length` is not one number")
+                        .with_param("content-length")
+                };
                 if self.length.is_some() || !is_tightly_spaced(value, head) {
                     return Err(wrong());
                 }
@@ -217,7 +249,7 @@ impl RequestFraming {
     }
 }
 
-/// Whether a value has at most one space before it and nothing behind it.
+/// Returns true if a value follows its colon after at most one space and nothing follows the value.
 fn is_tightly_spaced(value: &[u8], head: &[u8]) -> bool {
     let start = (value.as_ptr() as usize).wrapping_sub(head.as_ptr() as usize);
     let before = head.get(..start).unwrap_or_default();
@@ -232,7 +264,7 @@ fn parse_length(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// A name, an address or nothing, with or without a port.
+/// Returns true for a name or an address, with or without a port, and for an empty value.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(byte);
     value.len() <= MAX_HOST_BYTES && value.iter().all(fits)
@@ -248,7 +280,8 @@ fn too_large(limits: &HttpLimits) -> ApiError {
 }
 
 fn line_too_long() -> ApiError {
-    let say = format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
+    let say =
+        format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
     ApiError::new(ErrorKind::HeadersTooLarge, say)
 }
 
@@ -270,7 +303,7 @@ mod tests {
         resets: 1,
     };
 
-    /// Where a head ends when it arrives in pieces of that size.
+    /// Returns the end of a head that arrives in pieces of this size.
     fn end(bytes: &[u8], size: usize) -> Result<Option<usize>, ApiError> {
         let mut scan = HeadScan::default();
         let mut sent = 0;
@@ -284,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_however_it_is_cut() {
+    fn finds_the_end_of_a_head_in_pieces_of_any_size() {
         let head = b"\r\nPOST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n";
         let bytes = [head.as_slice(), b"hello"].concat();
         for size in 1..=bytes.len() {
@@ -296,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_not_waited_for() {
+    fn refuses_invalid_heads_at_once() {
         for bytes in ["GET / HTTP/1.1\nhost: a\r\n\r\n", "\u{16}\u{3}\u{1}", "\r\n\r\n\r\n"] {
             for size in 1..=bytes.len() {
                 assert!(end(bytes.as_bytes(), size).is_err(), "{bytes:?}");

@@ -1,15 +1,16 @@
-//! HTTP/1, read and written by ourselves.
+//! HTTP/1 server.
 //!
-//! One task per connection and nothing between it and the socket: a request costs one read and one
-//! write, every limit and every refusal is our own, and a refusal speaks like any other answer.
+//! One task per connection works directly on the socket: a request costs one read and one write,
+//! and a refusal has the error format of any other response.
 
 mod body;
+pub(crate) mod fuzz;
 mod head;
 mod reply;
 mod wire;
 
 pub(super) use head::is_host;
-pub(super) use wire::{DeadlineTimer, ByteStream};
+pub(super) use wire::{ByteStream, DeadlineTimer};
 
 use crate::framing::{Framing, FramingStep};
 use axum::body::Body;
@@ -30,23 +31,25 @@ use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use body::IncomingBody;
-use head::{RequestHead, HeadScan};
-use reply::{ReplyOptions, ReplyFraming};
+use head::{HeadScan, RequestHead};
+use reply::{ReplyFraming, ReplyOptions};
 use wire::{ReplyBuffer, ServerWire};
 
-/// How long a caller that still sends is heard out, so that it sees the answer and not a reset.
+/// Time a caller that is still sending is read, so that it receives the response instead of a
+/// reset.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How much of what it still sends is thrown away.
+/// Bytes that are discarded during that time.
 const MAX_LINGER_BYTES: usize = 64 << 20;
-/// What a caller whose answer is not ready is sent to see whether it is there.
+/// Probe sent to a half-closed caller before the response has begun. Clients skip interim responses
+/// (RFC 9110, section 15.2).
 const PROBE_HEAD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// The same in the middle of a chunked answer: the length of the next chunk may begin with a zero.
+/// Probe within a chunked response. A chunk size may begin with a zero.
 const PROBE_CHUNK: &[u8] = b"0";
 
-/// The first bytes of HTTP/2, which are made to look like a request.
+/// First bytes of HTTP/2 (RFC 9113, section 3.4), which parse as a request head.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
-/// A connection that turns out to speak HTTP/2, with everything read of it so far.
+/// A connection that speaks HTTP/2, with the bytes read so far.
 pub(super) struct Http2Handover<S, H> {
     pub(super) stream: S,
     pub(super) prefix: BytesMut,
@@ -54,7 +57,7 @@ pub(super) struct Http2Handover<S, H> {
     pub(super) connection: ConnectionGuard,
 }
 
-/// Serves a connection to its end, or to where it turns out to speak HTTP/2.
+/// Serves a connection until it ends or turns out to speak HTTP/2.
 pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     stream: S,
     read: BytesMut,
@@ -86,13 +89,13 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     Some(Http2Handover { stream, prefix: read, handler, connection: guest })
 }
 
-/// What follows a request.
+/// Action after a request.
 enum NextStep {
-    /// The next one.
+    /// Serve the next request.
     Next,
-    /// The end.
+    /// Close the connection.
     Close,
-    /// Another protocol.
+    /// Continue with HTTP/2.
     Http2,
 }
 
@@ -107,24 +110,24 @@ struct Http1Connection<S, H> {
     spare_headers: HeaderMap,
 }
 
-/// What comes before a request.
+/// Result of waiting for a head.
 enum NextHead {
     Head(Bytes),
     Refused(ApiError, String),
     Closed,
 }
 
-/// How the sending of an answer ended.
+/// Result of sending a response.
 enum SendOutcome {
     Complete,
-    /// On purpose before its end, so that no client takes it for complete.
+    /// Ended early on purpose, so that the client sees an incomplete response.
     Truncated,
-    /// The caller left, or takes nothing.
+    /// The caller is gone or does not read.
     Lost,
 }
 
 impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
-    /// One request and its answer.
+    /// Serves one request.
     async fn serve_request(&mut self, first: bool) -> NextStep {
         let bytes = match self.next_head(first).await {
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
@@ -140,10 +143,15 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 return self.refuse(&fault, &path).await;
             }
         };
-        let mut manner =
-            ReplyOptions { head_only: head.method == Method::HEAD, is_http10: head.is_http10, keep_alive: head.keep_alive };
+        let mut manner = ReplyOptions {
+            head_only: head.method == Method::HEAD,
+            is_http10: head.is_http10,
+            keep_alive: head.keep_alive,
+        };
         let request = self.build_request(head);
-        let Some(response) = self.run_handler(request, manner).await else { return NextStep::Close };
+        let Some(response) = self.run_handler(request, manner).await else {
+            return NextStep::Close;
+        };
         let finished = {
             let mut wire = self.wire.lock();
             wire.end_request();
@@ -161,7 +169,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     async fn next_head(&mut self, first: bool) -> NextHead {
         let Self { wire, connection: guest, limits, alarm, .. } = self;
         let mut scan = HeadScan::default();
-        // Until its first byte a connection is idle; a new one has come to ask something.
+        // The idle time ends with the first byte. A new connection has no idle time.
         let begun = Instant::now();
         let mut until = begun + if first { limits.header_time } else { limits.idle };
         let mut begins = true;
@@ -198,15 +206,24 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             if wire.read.is_empty() {
                 return Poll::Ready(NextHead::Closed);
             }
-            let fault = ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
+            let fault =
+                ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
             Poll::Ready(NextHead::Refused(fault, head::path_hint(&wire.read).to_owned()))
         })
         .await
     }
 
-    /// The request as a handler gets it. A body that is here already needs no reader.
+    /// Builds the request for the handler. A body that is already complete needs no reader.
     fn build_request(&self, head: RequestHead) -> Request<Body> {
-        let RequestHead { method, uri, headers, framing, is_http10: old, expects_continue: expects, keep_alive: _ } = head;
+        let RequestHead {
+            method,
+            uri,
+            headers,
+            framing,
+            is_http10: old,
+            expects_continue: expects,
+            keep_alive: _,
+        } = head;
         let mut wire = self.wire.lock();
         let turn = wire.begin_request(framing, expects);
         let length = match framing {
@@ -219,12 +236,18 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 let ServerWire { framing, read, .. } = &mut *wire;
                 match framing.take(read) {
                     Ok(FramingStep::Data(data)) => Body::from(data),
-                    Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End) | Err(_) => Body::empty(),
+                    Ok(FramingStep::Trailer(_) | FramingStep::NeedMore | FramingStep::End)
+                    | Err(_) => Body::empty(),
                 }
             }
             _ => {
                 let handed_on = std::time::Instant::now();
-                Body::new(IncomingBody { wire: Arc::clone(&self.wire), request_number: turn, length, last_frame_at: handed_on })
+                Body::new(IncomingBody {
+                    wire: Arc::clone(&self.wire),
+                    request_number: turn,
+                    length,
+                    last_frame_at: handed_on,
+                })
             }
         };
         drop(wire);
@@ -236,8 +259,12 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         request
     }
 
-    /// Has a request answered. `None` when the caller left before.
-    async fn run_handler(&mut self, request: Request<Body>, manner: ReplyOptions) -> Option<Response> {
+    /// Runs the handler. Returns `None` if the caller disconnected.
+    async fn run_handler(
+        &mut self,
+        request: Request<Body>,
+        manner: ReplyOptions,
+    ) -> Option<Response> {
         let Self { wire, handler, connection: guest, limits, alarm, .. } = self;
         let probe = if manner.is_http10 { b"" } else { PROBE_HEAD };
         let format = handler.format(request.uri().path(), request.headers());
@@ -258,7 +285,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         .await
     }
 
-    /// Sends an answer. Tells whether the connection stays; `None` when it is lost.
+    /// Sends a response. Returns true if the connection stays open, and `None` if it is lost.
     async fn send_reply(&mut self, response: Response, manner: ReplyOptions) -> Option<bool> {
         let now = self.handler.now();
         let (shape, keep) = reply::write_head(&response, manner, now, &mut self.out.small);
@@ -272,7 +299,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         }
     }
 
-    /// Sends what was written and a body after it: everything that is ready in one go.
+    /// Sends the buffered head and the body, and combines everything that is ready into one write.
     async fn write_body(&mut self, mut body: Body, shape: ReplyFraming) -> SendOutcome {
         let Self { wire, connection: guest, limits, alarm, out, .. } = self;
         let mut body = (shape != ReplyFraming::Empty).then(|| Pin::new(&mut body));
@@ -328,7 +355,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         .await
     }
 
-    /// Answers what cannot be read as a request; nothing after it can be.
+    /// Answers an invalid request and closes the connection, because the next request cannot be
+    /// located.
     async fn refuse(&mut self, fault: &ApiError, path: &str) -> NextStep {
         let response = self.handler.refuse(fault, path);
         let manner = ReplyOptions { head_only: false, is_http10: false, keep_alive: false };
@@ -338,8 +366,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         }
     }
 
-    /// Ends our direction and hears the caller out: closing with bytes unread would reset the
-    /// connection and take the answer with it.
+    /// Closes our direction and reads the rest. Closing with unread bytes would reset the
+    /// connection and discard the response (RFC 9112, section 9.6).
     async fn close(&mut self) -> NextStep {
         let Self { wire, alarm, .. } = self;
         let until = Instant::now() + LINGER_TIMEOUT;
@@ -369,7 +397,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     }
 }
 
-/// Takes the next piece of a body; `Some` at its end.
+/// Adds the next piece of a body; returns the outcome at its end.
 fn push_frame(
     body: Pin<&mut Body>,
     shape: ReplyFraming,
@@ -385,7 +413,7 @@ fn push_frame(
                     out.push(data, b"\r\n");
                 }
                 Ok(data) => out.push(data, b""),
-                // Trailers: nothing here has any.
+                // No response has trailers.
                 Err(_) => {}
             }
             None

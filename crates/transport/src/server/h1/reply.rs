@@ -1,4 +1,4 @@
-//! The head of an HTTP/1 answer, and how its body is framed.
+//! Head of an HTTP/1 response and the framing of its body.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -9,31 +9,32 @@ use std::cell::RefCell;
 use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How a body is told from what follows it.
+/// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyFraming {
-    /// There is none.
+    /// No body.
     Empty,
-    /// By its length, told beforehand.
+    /// `Content-Length`.
     Length,
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// By the end of the connection, for HTTP/1.0.
+    /// Until the connection closes, for HTTP/1.0.
     UntilClose,
 }
 
-/// What the request says of how its answer may look.
+/// Properties of the request that determine its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplyOptions {
-    /// Whether only the head is wanted.
+    /// True for a `HEAD` request.
     pub(super) head_only: bool,
-    /// Whether the caller speaks HTTP/1.0.
+    /// True for HTTP/1.0.
     pub(super) is_http10: bool,
-    /// Whether the connection may be used again.
+    /// True if the connection may be used again.
     pub(super) keep_alive: bool,
 }
 
-/// Writes the head of an answer. Tells the shape of its body and whether the connection stays.
+/// Writes the head of a response. Returns the framing of its body, and true if the connection stays
+/// open.
 pub(super) fn write_head(
     response: &Response<Body>,
     manner: ReplyOptions,
@@ -52,7 +53,8 @@ pub(super) fn write_head(
         None => ReplyFraming::Chunked,
     };
     let asked = headers.get(CONNECTION).is_some_and(|value| value == "close");
-    let keep = manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
+    let keep =
+        manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
@@ -67,7 +69,7 @@ pub(super) fn write_head(
         ReplyFraming::Empty | ReplyFraming::UntilClose => {}
         ReplyFraming::Chunked => write_header("transfer-encoding", b"chunked", out),
         ReplyFraming::Length => {
-            // Only a head may tell a length its body does not have.
+            // Only the response to `HEAD` may carry the length of a body that it does not have.
             match headers.get(CONTENT_LENGTH).filter(|_| manner.head_only) {
                 Some(told) => write_header("content-length", told.as_bytes(), out),
                 None => {
@@ -90,18 +92,18 @@ pub(super) fn write_head(
     (if manner.head_only { ReplyFraming::Empty } else { shape }, keep)
 }
 
-/// Begins a chunk.
+/// Writes the size line of a chunk.
 pub(super) fn write_chunk_size(length: usize, out: &mut Vec<u8>) {
     let _ = write!(out, "{length:x}\r\n");
 }
 
-/// The map of headers of an answer that was sent, for the next request.
+/// Empties a header map for the next request.
 pub(super) fn recycle_headers(mut headers: HeaderMap) -> HeaderMap {
     headers.clear();
     headers
 }
 
-/// Headers that belong to the connection, not to the answer.
+/// Returns true for headers that the server sets itself.
 fn is_connection_header(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == CONTENT_LENGTH
@@ -116,7 +118,7 @@ fn write_header(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The time as HTTP writes it; the text is made once a second.
+/// Writes the `Date` value, formatted once per second and thread.
 fn write_date(now: i64, out: &mut Vec<u8>) {
     thread_local! {
         static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };

@@ -1,4 +1,4 @@
-//! A connection's two directions and what is known of the caller at the other end.
+//! A server connection: reading, writing and the detection of a disconnect.
 
 use crate::framing::Framing;
 use bytes::{Bytes, BytesMut};
@@ -9,73 +9,81 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
-/// What a connection is made of: plain TCP, or TLS on top of it.
+/// A connection over TCP, with or without TLS.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for T {}
 
-/// How much is read at once where nothing better is known.
+/// Default size of a read.
 const READ_BYTES: usize = 8 << 10;
-/// How much is read at once of a long body.
+/// Size of a read within a long body.
 const LONG_READ_BYTES: usize = 256 << 10;
-/// From how many bytes on a piece is written from where it lies instead of being copied.
+/// A piece from this size on is written without copying.
 const COPY_LIMIT_BYTES: usize = 16 << 10;
-/// What a caller that waits with its body is told.
+/// Interim response to `Expect: 100-continue`.
 const CONTINUE_RESPONSE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// How long the other end is given to refuse a probe.
+/// Time in which the peer's system must refuse a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The reading side of a connection, shared between its loop and the body of the running request.
+/// A connection, shared by its loop and the body of the running request.
 pub(super) struct ServerWire<S> {
     stream: S,
-    /// Bytes read and not yet used.
+    /// Bytes read and not yet parsed.
     pub(super) read: BytesMut,
-    /// What is left of the running request's body.
+    /// Framing of the rest of the running request's body.
     pub(super) framing: Framing,
-    /// The number of the running request.
+    /// Number of the running request.
     pub(super) request_number: u64,
-    /// How much of the go-ahead is still owed to a caller that waits for it.
+    /// Unsent part of the interim response.
     pending_continue: &'static [u8],
     peer: PeerState,
 }
 
-/// What is known of the caller while its answer is in the making.
+/// State of the caller's direction.
 #[derive(Clone, Copy, Debug)]
 enum PeerState {
-    /// It can send.
+    /// The caller can send.
     Open,
-    /// It will send nothing more. It may have left, or it may only wait for the answer.
+    /// The caller sends nothing more. It may be gone, or it may wait for the response.
     HalfClosed,
-    /// It was sent something that whoever has left refuses.
+    /// A probe was sent, which the system of a caller that is gone refuses.
     Probed(Instant),
-    /// It only waits for the answer.
+    /// The caller waits for the response.
     Waiting,
 }
 
 impl<S: ByteStream> ServerWire<S> {
     pub(super) fn new(stream: S, read: BytesMut) -> Self {
-        Self { stream, read, framing: Framing::Done, request_number: 0, pending_continue: b"", peer: PeerState::Open }
+        Self {
+            stream,
+            read,
+            framing: Framing::Done,
+            request_number: 0,
+            pending_continue: b"",
+            peer: PeerState::Open,
+        }
     }
 
-    /// The connection itself, and what was read of it and not used.
+    /// Returns the stream and the unparsed bytes.
     pub(super) fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.read)
     }
 
-    /// A request begins.
+    /// Begins a request and returns its number.
     pub(super) fn begin_request(&mut self, framing: Framing, expects: bool) -> u64 {
         self.request_number += 1;
         self.framing = framing;
-        self.pending_continue = if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
+        self.pending_continue =
+            if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
         self.request_number
     }
 
-    /// A request is over; a body somebody still holds reads nothing more.
+    /// Ends a request. A body that still exists reads nothing more.
     pub(super) fn end_request(&mut self) {
         self.request_number += 1;
         self.pending_continue = b"";
     }
 
-    /// Reads more; nothing more comes after a zero.
+    /// Reads more bytes; zero means the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if !matches!(self.peer, PeerState::Open) {
             return Poll::Ready(Ok(0));
@@ -98,7 +106,7 @@ impl<S: ByteStream> ServerWire<S> {
         Poll::Ready(Ok(count))
     }
 
-    /// Tells a caller that waits with its body to send it.
+    /// Sends the interim response that the caller waits for.
     pub(super) fn poll_continue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.pending_continue.is_empty() {
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, self.pending_continue))?;
@@ -111,9 +119,9 @@ impl<S: ByteStream> ServerWire<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the caller has left. The end of what it sends says only that it may have: then it
-    /// is sent `probe`, which means nothing to a client that reads on and which the system at the
-    /// other end refuses if nobody is there to read.
+    /// Completes when the caller has disconnected. A half-close alone does not prove that, so
+    /// `probe` is sent: a client that still reads ignores it, and the system of a client that is
+    /// gone answers with a reset.
     pub(super) fn poll_disconnect(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,7 +132,7 @@ impl<S: ByteStream> ServerWire<S> {
         loop {
             match self.peer {
                 PeerState::Open => {
-                    // The rest of a body is its reader's, and only so much is read ahead.
+                    // The reader of the body reads the rest, and the read-ahead is limited.
                     if self.framing != Framing::Done || self.read.len() >= most {
                         return Poll::Pending;
                     }
@@ -150,7 +158,7 @@ impl<S: ByteStream> ServerWire<S> {
         }
     }
 
-    /// Whether the other end still takes what it is sent, which is so little that it always fits.
+    /// Returns true if the peer accepts these bytes, which are few enough to fit the socket buffer.
     fn accepts_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> bool {
         let sent = Pin::new(&mut self.stream).poll_write(cx, bytes);
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
@@ -158,7 +166,7 @@ impl<S: ByteStream> ServerWire<S> {
             && !matches!(flushed, Poll::Ready(Err(_)))
     }
 
-    /// Sends some of what is to be sent.
+    /// Sends a part of the buffer.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -183,24 +191,24 @@ impl<S: ByteStream> ServerWire<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Ends our direction.
+    /// Closes our direction.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
-/// What is to be sent: little things gathered in one place, and one large piece at a time.
+/// Output buffer: small pieces are copied together, one large piece is kept as it is.
 #[derive(Debug, Default)]
 pub(super) struct ReplyBuffer {
     pub(super) small: Vec<u8>,
     sent: usize,
     large: Bytes,
-    /// What follows the large piece.
+    /// Bytes behind the large piece.
     tail: &'static [u8],
 }
 
 impl ReplyBuffer {
-    /// Adds a piece of a body, with what follows it.
+    /// Adds a piece of a body and the bytes behind it.
     pub(super) fn push(&mut self, piece: Bytes, tail: &'static [u8]) {
         if piece.len() < COPY_LIMIT_BYTES {
             self.small.extend_from_slice(&piece);
@@ -211,7 +219,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Whether there is room for another piece before it is time to send.
+    /// Returns true if another piece fits before the buffer must be sent.
     pub(super) fn has_room(&self) -> bool {
         self.large.is_empty() && self.tail.is_empty() && self.small.len() < COPY_LIMIT_BYTES * 4
     }
@@ -231,14 +239,14 @@ impl ReplyBuffer {
             self.small.clear();
             self.sent = 0;
             self.large = Bytes::new();
-            // A busy moment must not cost an idle connection its memory.
+            // A burst must not keep memory allocated on an idle connection.
             self.small.shrink_to(COPY_LIMIT_BYTES);
         }
     }
 }
 
-/// One timer for everything a connection waits for, made when it first has to wait. It is moved only
-/// to an earlier time: most waits end before it rings, and the next one would have to move it again.
+/// One timer for all waits of a connection, created at the first wait. It is only moved to an
+/// earlier time, because most waits end before it fires and moving it each time would be expensive.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlineTimer(Option<Pin<Box<Sleep>>>);
 

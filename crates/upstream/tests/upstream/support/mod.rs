@@ -1,4 +1,5 @@
-//! What the tests of outgoing connections stand on: an authority, servers, a proxy, canaries.
+//! Support for tests of outgoing connections: a certificate authority, servers, proxies and
+//! canaries.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -22,18 +23,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use transport::{LookupFuture, NameResolver};
 
-/// The smallest picture there is: one pixel.
+/// A PNG image of one pixel.
 pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\xdac\xfc\xcf\xc0P\x0f\0\x04\x85\x01\x80\x84\xa9\x8c!\0\0\0\0IEND\xaeB`\x82";
 
-/// Makes the process able to speak TLS.
+/// Installs the TLS provider.
 pub(crate) fn install_crypto() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// An authority that signs certificates.
+/// A certificate authority.
 pub(crate) struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate, as the one entry of a list of trusted ones.
+    /// Its certificate, as a list of one.
     pub(crate) pem: [Vec<u8>; 1],
 }
 
@@ -47,7 +48,7 @@ impl TestAuthority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// What a server for that name shows, offering these protocols.
+    /// Returns the TLS settings of a server with this name and these ALPN protocols.
     pub(crate) fn server(&self, name: &str, expired: bool, alpn: &[&str]) -> Arc<ServerConfig> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -68,14 +69,14 @@ impl TestAuthority {
 
 type Handler = dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync;
 
-/// A server, and what it was asked.
+/// A server that records its requests.
 pub(crate) struct TestServer {
     pub(crate) at: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl TestServer {
-    /// A server on this machine that answers like that, over TLS if there is a configuration.
+    /// Starts a server with this handler, over TLS if `tls` is set.
     pub(crate) async fn start<H>(on: &str, tls: Option<Arc<ServerConfig>>, handler: H) -> Self
     where
         H: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync + 'static,
@@ -102,7 +103,7 @@ impl TestServer {
         Self { at, asked }
     }
 
-    /// Every request so far: version, address and headers as text.
+    /// Returns every request so far: version, URL and headers as text.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -121,13 +122,13 @@ where
     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer).await;
 }
 
-/// A picture.
+/// Returns a response with a PNG image.
 pub(crate) fn png_response() -> Response<Full<Bytes>> {
     let body = Full::new(Bytes::from_static(PNG));
     Response::builder().header("content-type", "image/png").body(body).unwrap()
 }
 
-/// Somewhere nobody should ever come, on every address of this machine.
+/// A listener on every address of this machine that must never be reached.
 pub(crate) struct CanaryServer {
     pub(crate) port: u16,
     connections: Arc<Mutex<Vec<SocketAddr>>>,
@@ -153,8 +154,8 @@ impl CanaryServer {
         Self { port, connections: seen, listens }
     }
 
-    /// How many came. Connections are taken in order, so that one of our own, once it is seen,
-    /// shows that all before it were counted.
+    /// Returns the number of foreign connections. Connections are accepted in order, so that all
+    /// earlier ones are counted once our own is seen.
     pub(crate) async fn connection_count(&self) -> usize {
         let mut own = Vec::new();
         for at in &self.listens {
@@ -171,8 +172,7 @@ impl CanaryServer {
     }
 }
 
-/// Addresses that must never be dialled, each on that port, in every spelling known to have fooled
-/// someone.
+/// URLs that must never be dialled, in every spelling known to have deceived a parser.
 pub(crate) fn forbidden_urls(port: u16) -> Vec<String> {
     let hosts = [
         "127.0.0.1",
@@ -277,7 +277,7 @@ pub(crate) fn forbidden_urls(port: u16) -> Vec<String> {
     all
 }
 
-/// Addresses no name may lead to.
+/// Addresses no name may resolve to.
 pub(crate) const INNER_ADDRESSES: [&str; 22] = [
     "127.0.0.1",
     "127.9.9.9",
@@ -303,7 +303,7 @@ pub(crate) const INNER_ADDRESSES: [&str; 22] = [
     "2606:4700::5efe:127.0.0.1",
 ];
 
-/// Names a test knows: each has a list of answers, given in order, the last one again and again.
+/// A resolver with scripted answers per name, used in order; the last one is repeated.
 #[derive(Default)]
 pub(crate) struct ScriptedResolver {
     answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
@@ -332,7 +332,7 @@ impl NameResolver for ScriptedResolver {
     }
 }
 
-/// A proxy that takes every tunnel and every plain request to one server.
+/// A proxy that forwards every tunnel to one server.
 pub(crate) struct ProxyServer {
     pub(crate) at: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -352,7 +352,7 @@ impl ProxyServer {
         Self { at, heads }
     }
 
-    /// The head of everything it was asked.
+    /// Returns the heads of all requests.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
@@ -387,14 +387,14 @@ async fn forward_http(
     }
 }
 
-/// A proxy that speaks SOCKS 5, leads everything to one address and tells whom it was asked for.
+/// A SOCKS 5 proxy that forwards everything to one address and records the targets.
 pub(crate) struct SocksServer {
     pub(crate) at: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl SocksServer {
-    /// With a proof the word of the user and the password are asked for.
+    /// Starts the proxy. With `proof` it requires this user and password.
     pub(crate) async fn start(to: SocketAddr, proof: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -408,7 +408,7 @@ impl SocksServer {
         Self { at, asked }
     }
 
-    /// The targets it was asked for.
+    /// Returns the recorded targets.
     pub(crate) fn targets(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -442,7 +442,10 @@ async fn forward_socks(
     }
     let kind = read_bytes(&mut stream, 4).await?[3];
     let host = match kind {
-        1 => <[u8; 4]>::try_from(read_bytes(&mut stream, 4).await?).ok().map(IpAddr::from)?.to_string(),
+        1 => <[u8; 4]>::try_from(read_bytes(&mut stream, 4).await?)
+            .ok()
+            .map(IpAddr::from)?
+            .to_string(),
         3 => {
             let length = read_bytes(&mut stream, 1).await?[0];
             String::from_utf8(read_bytes(&mut stream, length.into()).await?).unwrap()

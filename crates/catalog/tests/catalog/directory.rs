@@ -1,0 +1,423 @@
+//! The embedded directory: every file is good, every figure sane, every reference known.
+
+use std::collections::BTreeSet;
+
+use canon::{Price, WireFormat};
+use catalog::{
+    AuthScheme, BilledTier, FEATURES, FieldQuirks, LongPromptPrices, MODALITIES, ModelDirectory,
+    ModelEntry, ModelKind, ModelPrices, TokenRates,
+};
+
+fn directory() -> &'static ModelDirectory {
+    ModelDirectory::embedded()
+}
+
+fn is_day(text: &str) -> bool {
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "0000-00-00"
+}
+
+/// Every price list in the directory, with the name of where it stands.
+fn lists() -> impl Iterator<Item = (String, &'static ModelPrices)> {
+    directory().models().flat_map(|entry| {
+        entry.offers.iter().map(|offer| {
+            (format!("{} at {}/{}", entry.id, offer.provider, offer.model), &*offer.prices)
+        })
+    })
+}
+
+#[test]
+fn the_embedded_files_are_good_and_all_there() {
+    let files: BTreeSet<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/data"))
+        .unwrap()
+        .filter_map(|file| file.unwrap().path().file_stem()?.to_str().map(str::to_owned))
+        // A second file of a provider is named after it.
+        .filter(|stem| stem != "README" && stem != "openai-earlier")
+        .collect();
+    let known: BTreeSet<_> = directory().providers().map(|p| p.id.clone()).collect();
+    assert_eq!(files, known);
+    assert!(directory().models().count() > 0);
+}
+
+#[test]
+fn ids_and_aliases_are_unique_and_lead_to_their_model() {
+    let mut seen = BTreeSet::new();
+    for entry in directory().models() {
+        for id in entry.aliases.iter().chain([&entry.id]) {
+            assert!(seen.insert(id.clone()), "{id} stands twice");
+            assert_eq!(directory().model(id).unwrap().id, entry.id);
+        }
+    }
+}
+
+#[test]
+fn every_model_belongs_to_and_is_served_by_known_providers() {
+    for entry in directory().models() {
+        assert!(directory().provider(&entry.provider).is_some(), "{}", entry.id);
+        assert!(!entry.offers.is_empty(), "{}", entry.id);
+        let mut seen = BTreeSet::new();
+        for offer in &entry.offers {
+            assert!(directory().provider(&offer.provider).is_some(), "{}", entry.id);
+            assert!(seen.insert((&offer.provider, &offer.model)), "{} offered twice", entry.id);
+            let (found, _) = directory().find_offer(&offer.provider, &offer.model).unwrap();
+            assert_eq!(found.id, entry.id, "{}/{}", offer.provider, offer.model);
+        }
+    }
+}
+
+#[test]
+fn words_are_out_of_the_vocabulary_and_in_its_order() {
+    for entry in directory().models() {
+        let places: Vec<_> = entry
+            .features
+            .iter()
+            .map(|tag| FEATURES.iter().position(|(word, _)| word == tag).unwrap())
+            .collect();
+        assert!(places.is_sorted_by(|a, b| a < b), "{}: {:?}", entry.id, entry.features);
+        for word in entry.input.iter().chain(&entry.output) {
+            assert!(MODALITIES.contains(&word.as_str()), "{}: {word}", entry.id);
+        }
+        assert!(!entry.input.is_empty() && !entry.output.is_empty(), "{}", entry.id);
+    }
+}
+
+#[test]
+fn tags_agree_with_the_other_facts() {
+    let pairs = [("vision", "image"), ("audio-input", "audio"), ("video-input", "video")];
+    for entry in directory().models() {
+        let has = |tag: &str| entry.features.iter().any(|own| own == tag);
+        let takes = |word: &str| entry.input.iter().any(|own| own == word);
+        let gives = |word: &str| entry.output.iter().any(|own| own == word);
+        let id = &entry.id;
+        assert_eq!(has("thinking"), entry.thinking.is_some(), "{id}");
+        assert_eq!(has("embeddings"), entry.kind == ModelKind::Embedding, "{id}");
+        assert_eq!(has("embeddings"), gives("vector"), "{id}");
+        assert_eq!(has("image-output"), gives("image"), "{id}");
+        assert_eq!(has("audio-output"), gives("audio"), "{id}");
+        assert!(entry.kind != ModelKind::Image || has("image-output"), "{id}");
+        if entry.kind == ModelKind::Chat {
+            for (tag, word) in pairs {
+                assert_eq!(has(tag), takes(word), "{id}: {tag}");
+            }
+            assert_eq!(has("documents"), takes("document"), "{id}");
+            assert!(takes("text") && gives("text"), "{id}");
+        }
+    }
+}
+
+#[test]
+fn limits_are_sane() {
+    for ModelEntry {
+        id,
+        context_window: context,
+        max_output_tokens: max_output,
+        thinking,
+        kind,
+        ..
+    } in directory().models()
+    {
+        if let (Some(context), Some(max_output)) = (context, max_output) {
+            assert!(context >= max_output, "{id}: {context} < {max_output}");
+        }
+        assert!(context.is_none_or(|n| (500..=20_000_000).contains(&n)), "{id}: {context:?}");
+        assert!(max_output.is_none_or(|n| n >= 500), "{id}: {max_output:?}");
+        assert!(*kind != ModelKind::Chat || context.is_some(), "{id} has no context window");
+        if let Some(thinking) = thinking {
+            let (min, max) = (thinking.min.unwrap_or(0), thinking.max.unwrap_or(u64::MAX));
+            assert!(min <= max, "{id}");
+            assert_eq!(thinking.min.is_some(), thinking.max.is_some(), "{id}");
+            let known = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+            let places: Vec<_> =
+                thinking.levels.iter().map(|l| known.iter().position(|k| k == l)).collect();
+            assert!(places.iter().all(Option::is_some), "{id}: {:?}", thinking.levels);
+            assert!(places.is_sorted_by(|a, b| a < b), "{id}: {:?}", thinking.levels);
+        }
+    }
+}
+
+fn check_rates(name: &str, rates: &TokenRates) {
+    let TokenRates { input, output, cached_input, cache_write, cache_write_long } = *rates;
+    // A thousand dollars per million tokens is beyond every list there is.
+    let limit = Price::from_picos(1_000_000_000);
+    assert!(input < limit && output < limit, "{name}");
+    assert!(cached_input.is_none_or(|cached| cached <= input), "{name}: cached above input");
+    assert!(cache_write.is_none_or(|p| p.as_picos() <= 2 * input.as_picos()), "{name}");
+    assert!(cache_write_long.is_none_or(|p| p.as_picos() <= 3 * input.as_picos()), "{name}");
+    assert!(cache_write_long.is_none_or(|p| Some(p) >= cache_write), "{name}");
+}
+
+fn check_long(name: &str, long: &[LongPromptPrices]) {
+    assert!(long.is_sorted_by(|a, b| a.above_tokens < b.above_tokens), "{name}");
+    for tier in long {
+        assert!(tier.above_tokens >= 1000, "{name}");
+        check_rates(name, &tier.rates);
+    }
+}
+
+#[test]
+fn prices_are_sane() {
+    for (name, prices) in lists() {
+        let rates = TokenRates {
+            input: prices.input,
+            output: prices.output,
+            cached_input: prices.cached_input,
+            cache_write: prices.cache_write,
+            cache_write_long: prices.cache_write_long,
+        };
+        check_rates(&name, &rates);
+        check_long(&name, &prices.long_prompts);
+        for tier in &prices.tiers {
+            check_rates(&name, &tier.rates);
+            check_long(&name, &tier.long_prompts);
+            match tier.tier {
+                BilledTier::Batch | BilledTier::Flex => {
+                    assert!(tier.rates.input <= prices.input, "{name}");
+                    assert!(tier.rates.output <= prices.output, "{name}");
+                }
+                BilledTier::Priority | BilledTier::Fast => {
+                    assert!(tier.rates.input >= prices.input, "{name}");
+                    assert!(tier.rates.output >= prices.output, "{name}");
+                }
+            }
+        }
+        for unit in [prices.per_request, prices.per_second, prices.per_image, prices.per_search] {
+            // A dollar apiece is beyond every list there is.
+            assert!(
+                unit.is_none_or(|price| price <= Price::from_picos(1_000_000_000_000)),
+                "{name}"
+            );
+        }
+        assert!(prices.version.starts_with("p-"), "{name}");
+    }
+}
+
+#[test]
+fn nothing_that_is_listed_is_free() {
+    for (name, prices) in lists() {
+        assert!(!prices.is_free(), "{name}");
+    }
+}
+
+#[test]
+fn texts_and_days_are_written_properly() {
+    for entry in directory().models() {
+        let ModelEntry { id, about, as_of, released, retires, .. } = entry;
+        assert!(about.ends_with('.') && (20..=300).contains(&about.len()), "{id}: {about}");
+        assert!(about.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()), "{id}");
+        assert!(is_day(as_of), "{id}: {as_of}");
+        assert!(released.iter().chain(retires).all(|day| is_day(day)), "{id}");
+        assert!(!id.contains(char::is_whitespace) && id.is_ascii(), "{id}");
+    }
+}
+
+#[test]
+fn providers_can_be_addressed() {
+    for provider in directory().providers() {
+        let id = &provider.id;
+        assert!(!id.is_empty() && !id.contains('/'), "{id}: a lane divides at the first slash");
+        assert!(!provider.name.is_empty() && !provider.formats.is_empty(), "{id}");
+        assert!(!provider.base.ends_with('/'), "{id}");
+        if id == "demo" {
+            continue;
+        }
+        let local = provider.base.starts_with("http://127.0.0.1");
+        let blank = provider.base.starts_with('{');
+        assert!(local || blank || provider.base.starts_with("https://"), "{id}");
+        match &provider.auth {
+            AuthScheme::Bearer
+            | AuthScheme::Header(_)
+            | AuthScheme::Google
+            | AuthScheme::SigV4(_) => {
+                assert!(!provider.key_env.is_empty(), "{id}");
+            }
+            AuthScheme::None => assert!(local, "{id}"),
+        }
+        let filled: Vec<&str> =
+            provider.placeholder_env.iter().map(|(blank, _)| blank.as_str()).collect();
+        let mut blanks = provider.placeholders();
+        blanks.sort_unstable();
+        assert_eq!(blanks, filled, "{id}: every blank has its usual variable");
+        assert!(provider.placeholder_env.iter().all(|(_, names)| !names.is_empty()), "{id}");
+    }
+}
+
+#[test]
+fn the_page_for_users_lists_every_provider_as_it_is() {
+    let page = include_str!("../../../../docs/providers.md");
+    for provider in directory().providers().filter(|provider| provider.id != "demo") {
+        let row = page.lines().find(|line| line.contains(&format!("| `{}` |", provider.id)));
+        let row = row.unwrap_or_else(|| panic!("{} is not on the page", provider.id));
+        assert!(row.starts_with(&format!("| {} |", provider.name)), "{row}");
+        let speaks: Vec<&str> = provider.formats.iter().map(|origin| origin.as_str()).collect();
+        assert!(row.ends_with(&format!("| {} |", speaks.join(", "))), "{row}");
+        assert!(
+            provider.key_env.first().is_none_or(|name| row.contains(&format!("`{name}`"))),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn ways_are_written_for_formats_that_are_spoken_and_contradict_nothing() {
+    for provider in directory().providers() {
+        let (id, ways) = (&provider.id, &provider.endpoints);
+        assert_eq!(&ways.provider, id);
+        for (origin, path) in &ways.paths {
+            assert!(provider.formats.contains(origin), "{id}: {origin}");
+            assert!(path.whole.starts_with('/') && path.stream.starts_with('/'), "{id}");
+        }
+        for (origin, quirks) in &ways.quirks {
+            assert!(provider.formats.contains(origin), "{id}: {origin}");
+            assert_ne!(quirks, &FieldQuirks::default(), "{id}: says nothing");
+            let FieldQuirks { renames, refuses, needless, sets, roles: _, headers } = quirks;
+            let mut gone: Vec<&String> = renames.keys().chain(refuses).chain(needless).collect();
+            let count = gone.len();
+            gone.sort_unstable();
+            gone.dedup();
+            assert_eq!(gone.len(), count, "{id}: a field is treated twice");
+            let made = renames.values().chain(sets.keys()).chain(headers.values());
+            assert!(made.into_iter().all(|field| !gone.contains(&field)), "{id}");
+        }
+    }
+}
+
+#[test]
+fn the_demo_models_are_all_there_and_cost_something() {
+    let demo = [
+        "demo-chat",
+        "demo-responses",
+        "demo-messages",
+        "demo-native",
+        "demo-echo",
+        "demo-image",
+        "demo-image-native",
+        "demo-image-url",
+        "demo-embed",
+    ];
+    for id in demo {
+        let entry = directory().model(id).unwrap();
+        assert_eq!(entry.provider, "demo");
+        assert!(!entry.prices.is_free(), "{id}");
+        let model = entry.served_by(|provider| provider == "demo").unwrap();
+        assert_eq!(model.lanes[0].name(), format!("demo/{id}"));
+    }
+    assert_eq!(directory().provider("demo").unwrap().formats.len(), WireFormat::ALL.len());
+}
+
+/// Compared by hand with the tables named in `data/README.md`.
+#[test]
+fn figures_are_those_of_the_lists() {
+    let figures = [
+        ("gpt-6-astra", "10", "50", Some("1"), Some(1_050_000)),
+        ("gpt-5", "1.25", "10", Some("0.125"), Some(400_000)),
+        ("gpt-4o-mini", "0.15", "0.6", Some("0.075"), Some(128_000)),
+        ("claude-opus-5-5", "4", "20", Some("0.2"), Some(1_000_000)),
+        ("claude-sonnet-4-5", "3", "15", Some("0.3"), Some(200_000)),
+        ("claude-haiku-5-5", "0.1", "0.5", Some("0.01"), Some(1_000_000)),
+        ("gemini-2.5-pro", "1.25", "10", Some("0.125"), Some(1_048_576)),
+        ("gemini-2.5-flash", "0.3", "2.5", Some("0.03"), Some(1_048_576)),
+        ("gemini-4-argon", "4", "20", Some("0.2"), Some(1_048_576)),
+        ("grok-4.7", "2", "6", Some("0.5"), Some(500_000)),
+        ("kimi-k3", "3", "15", Some("0.3"), Some(1_048_576)),
+        ("command-a-03-2025", "2.5", "10", None, Some(256_000)),
+        ("text-embedding-3-large", "0.13", "0", None, Some(8191)),
+    ];
+    for (id, input, output, cached, context) in figures {
+        let entry = directory().model(id).unwrap();
+        assert_eq!(entry.prices.input.to_per_million(), input, "{id}");
+        assert_eq!(entry.prices.output.to_per_million(), output, "{id}");
+        let told = entry.prices.cached_input.map(Price::to_per_million);
+        assert_eq!(told.as_deref(), cached, "{id}");
+        assert_eq!(entry.context_window, context, "{id}");
+    }
+    let long = &directory().model("claude-haiku-5-5").unwrap().prices.long_prompts;
+    assert_eq!((long.len(), long[0].above_tokens), (1, 100_000));
+    assert_eq!(long[0].rates.input.to_per_million(), "0.5");
+    let audio = directory().model("gemini-2.5-flash").unwrap().prices.input_audio;
+    assert_eq!(audio.map(Price::to_per_million).as_deref(), Some("1"));
+}
+
+#[test]
+fn a_key_alone_switches_a_provider_and_its_models_on() {
+    for (variable, provider) in [
+        ("OPENAI_API_KEY", "openai"),
+        ("ANTHROPIC_API_KEY", "anthropic"),
+        ("GEMINI_API_KEY", "gemini"),
+        ("MISTRAL_API_KEY", "mistral"),
+        ("OPENROUTER_API_KEY", "openrouter"),
+    ] {
+        let found =
+            directory().providers().find(|p| p.key_env.first().is_some_and(|v| v == variable));
+        let found = found.unwrap();
+        assert_eq!(found.id, provider);
+        assert!(found.placeholders().is_empty(), "{provider}");
+        assert!(directory().models().any(|e| e.served_by(|p| p == provider).is_some()));
+    }
+    assert_eq!(directory().provider("azure").unwrap().placeholders(), ["endpoint"]);
+    assert_eq!(directory().provider("vertex").unwrap().placeholders(), ["region", "project"]);
+}
+
+#[test]
+fn lanes_follow_the_chosen_providers_and_so_does_the_price() {
+    let entry = directory().model("claude-opus-5-5").unwrap();
+    let lanes = |chosen: &[&str]| {
+        let model = entry.served_by(|provider| chosen.contains(&provider)).unwrap();
+        let names: Vec<_> = model.lanes.iter().map(|lane| lane.name()).collect();
+        (names.join(" "), model.prices.input.to_per_million())
+    };
+    let (both, price) = lanes(&["bedrock", "anthropic"]);
+    assert_eq!(both, "anthropic/claude-opus-5-5 bedrock/anthropic.claude-opus-5-5");
+    assert_eq!(price, "4");
+    let (one, price) = lanes(&["bedrock"]);
+    assert_eq!((one.as_str(), price.as_str()), ("bedrock/anthropic.claude-opus-5-5", "4.4"));
+    assert!(entry.served_by(|provider| provider == "ollama").is_none());
+    let renamed = entry.with_lanes(vec![catalog::Lane::new("mine", "whatever")]);
+    assert_eq!(renamed.prices, entry.prices);
+}
+
+#[test]
+fn every_lane_has_a_format_that_carries_its_kind() {
+    for entry in directory().models() {
+        for offer in &entry.offers {
+            let speaks = directory().formats(&offer.provider, &offer.model);
+            assert!(!speaks.is_empty(), "{} at {}", entry.id, offer.provider);
+            let provider = directory().provider(&offer.provider).unwrap();
+            assert!(speaks.iter().all(|origin| provider.formats.contains(origin)), "{}", entry.id);
+        }
+    }
+    let speaks = |provider, model| directory().formats(provider, model);
+    assert_eq!(speaks("openai", "gpt-5.5-pro"), [WireFormat::Responses]);
+    assert_eq!(speaks("openai", "gpt-5.5"), [WireFormat::Responses, WireFormat::Chat]);
+    assert_eq!(speaks("openai", "gpt-image-2"), [WireFormat::Images]);
+    assert_eq!(speaks("openai", "text-embedding-3-small"), [WireFormat::Chat]);
+    assert_eq!(speaks("gemini", "gemini-3-pro-image"), [WireFormat::Native]);
+    assert_eq!(speaks("vertex", "claude-opus-5-5"), [WireFormat::Messages]);
+    assert_eq!(speaks("ollama", "anything").first(), Some(&WireFormat::Chat));
+    assert!(speaks("nobody", "anything").is_empty());
+}
+
+#[test]
+fn a_slip_in_the_data_is_refused_with_its_place() {
+    let provider = "[provider]\nid = \"x\"\nname = \"X\"\nspeaks = [\"chat\"]\n\
+                    base = \"https://x.example\"\nauth = \"bearer\"\n";
+    let model = "[[models]]\nid = \"m\"\nkind = \"chat\"\nfeatures = []\ninput = [\"text\"]\n\
+                 output = [\"text\"]\nabout = \"A.\"\nas_of = \"2026-01-01\"\n";
+    let why = |text: &str| ModelDirectory::read(&[("x.toml", text)]).unwrap_err();
+    let good = format!("{provider}{model}price = {{ input = \"1\" }}\n");
+    assert!(ModelDirectory::read(&[("x.toml", good.as_str())]).is_ok());
+    assert_eq!(why("[provider]").file, "x.toml");
+    assert!(why(&format!("{provider}{model}")).reason.contains("no price"));
+    assert!(why(&format!("{good}{model}price = {{ input = \"1\" }}\n")).reason.contains("twice"));
+    assert!(why(&good.replace("[]", "[\"magic\"]")).reason.contains("`magic`"));
+    assert!(why(&good.replace("\"1\"", "\"one\"")).reason.contains("price `input`"));
+    assert!(why(&format!("{good}surprise = 1\n")).reason.contains("surprise"));
+    let second = |of: &str| ModelDirectory::read(&[("x.toml", good.as_str()), ("x-2.toml", of)]);
+    assert!(second("of = \"x\"\n").is_ok());
+    assert!(second("of = \"y\"\n").unwrap_err().reason.contains("`y` is not known"));
+    assert!(second(provider).unwrap_err().reason.contains("`x` stands here twice"));
+    assert!(second("").unwrap_err().reason.contains("either"));
+    let lost = format!("{provider}[[offers]]\nmodel = \"m\"\nupstream = \"u\"\n");
+    assert!(why(&lost).reason.contains("no file describes"));
+    let nobody = format!("{provider}{model}elsewhere = true\n");
+    assert!(why(&nobody).reason.contains("nobody serves `m`"));
+}

@@ -1,0 +1,57 @@
+//! Pictures, at once and as tasks.
+
+use http::Method;
+use serde_json::json;
+use testkit::{TestGateway, until};
+
+use super::{check, check_json, check_read, plain, with};
+
+#[tokio::test]
+async fn image_generations() {
+    let gateway = TestGateway::start().await;
+    let good = json!({ "model": "demo-image", "prompt": "a lighthouse", "size": "256x128",
+        "quality": "low" });
+    let wrong = [
+        ("400_missing_field", json!({ "model": "demo-image" })),
+        ("400_size", with(good.clone(), "size", json!("7x7x7"))),
+        ("404_model", with(good.clone(), "model", json!("no-such-model"))),
+    ];
+    check_json(&gateway, "images", "/v1/images/generations", &good, &wrong).await;
+}
+
+#[tokio::test]
+async fn image_edits() {
+    let gateway = TestGateway::start().await;
+    let edits = |body: &'static str| {
+        gateway
+            .request(Method::POST, "/v1/images/edits")
+            .header("content-type", "multipart/form-data; boundary=b")
+            .body(body)
+    };
+    check("image_edits_400_no_boundary", edits("no form")).await;
+    let unnamed = "--b\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b--\r\n";
+    check("image_edits_400_unnamed_part", edits(unnamed)).await;
+    check("image_edits_401", edits(unnamed).without_key()).await;
+}
+
+#[tokio::test]
+async fn image_tasks() {
+    let gateway = TestGateway::start().await;
+    let order = json!({ "model": "demo-image", "prompt": "a lighthouse", "size": "256x128",
+        "quality": "low", "async": true });
+    let path = "/v1/images/generations";
+    check("tasks_create_202", gateway.post(path, &order)).await;
+    let id = gateway.get("/v1/tasks").send().await.json()["data"][0]["id"].clone();
+    let path = format!("/v1/tasks/{}", id.as_str().unwrap());
+    until("the task is over", async || {
+        let status = gateway.get(&path).send().await.json()["status"].clone();
+        status != "queued" && status != "running" && status != "in_progress"
+    })
+    .await;
+    check_read(&gateway, "tasks", "/v1/tasks").await;
+    check_read(&gateway, "task", &path).await;
+    check("task_404", gateway.get("/v1/tasks/none")).await;
+    check("task_cancel_409", plain(&gateway, Method::POST, &format!("{path}/cancel"))).await;
+    check("task_cancel_404", plain(&gateway, Method::POST, "/v1/tasks/none/cancel")).await;
+    check("webhook_secret_401", gateway.get("/v1/webhooks/secret").without_key()).await;
+}

@@ -1,0 +1,199 @@
+//! The charging rules of `docs/money.md`, row by row.
+
+use canon::Money;
+use ledger::{CallOutcome, EndedBy};
+use serde_json::{Value, json};
+use testkit::{AnswerStep, ScriptedProvider, TestGateway, chat_reply, chat_stream, reply, sse};
+
+use crate::money::{CHAT, capped, chat, receipt, row};
+
+async fn with(answer: Vec<AnswerStep>, speaks: &str) -> (ScriptedProvider, TestGateway) {
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let gateway = TestGateway::with_config(&provider.config(speaks)).await;
+    (provider, gateway)
+}
+
+fn whole(usage: &Value) -> Vec<AnswerStep> {
+    let body = json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "up",
+        "choices": [{ "index": 0, "finish_reason": "stop",
+                      "message": { "role": "assistant", "content": "A quiet harbour." } }],
+        "usage": usage,
+    });
+    reply(200, "application/json", &body.to_string())
+}
+
+#[tokio::test]
+async fn calls_rejected_before_the_provider_are_free() {
+    let (provider, gateway) = with(chat_reply("never", 1, 1), "chat").await;
+    let key = capped(&gateway, "0").await;
+    let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
+    assert_eq!((got.status.as_u16(), got.header("x-should-retry")), (429, "false"));
+    let row = row(&gateway).await;
+    assert_eq!((row.cost, row.absorbed, row.ended_by), (Money::ZERO, Money::ZERO, EndedBy::Cap));
+    assert!(provider.requests().is_empty());
+}
+
+#[tokio::test]
+async fn calls_the_provider_refuses_are_free() {
+    let refusal = json!({ "error": { "message": "no", "type": "invalid_request_error" } });
+    let answer = reply(400, "application/json", &refusal.to_string());
+    let (_provider, gateway) = with(answer, "chat").await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    assert_eq!(got.status, 400);
+    let row = row(&gateway).await;
+    assert_eq!(
+        (row.outcome, row.cost, row.absorbed),
+        (CallOutcome::Failed, Money::ZERO, Money::ZERO)
+    );
+}
+
+#[tokio::test]
+async fn calls_lost_without_output_are_paid_by_the_operator() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{";
+    let answer = vec![AnswerStep::Bytes(head.as_bytes().to_vec()), AnswerStep::Close];
+    let (_provider, gateway) = with(answer, "chat").await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    assert_eq!(got.status, 503);
+    let row = row(&gateway).await;
+    assert_eq!((row.cost, row.ended_by), (Money::ZERO, EndedBy::Provider));
+    assert!(row.absorbed > Money::ZERO, "{row:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_broke_is_paid_as_far_as_it_came() {
+    let events = chat_stream(&["one two three", " four five six"], 9, 9);
+    let events: Vec<&str> = events.iter().take(3).map(String::as_str).collect();
+    let mut answer = sse(&events);
+    *answer.last_mut().unwrap() = AnswerStep::Close;
+    let (_provider, gateway) = with(answer, "chat").await;
+    gateway.post(CHAT, &chat(true)).send().await;
+    let row = row(&gateway).await;
+    assert_eq!((row.outcome, row.ended_by), (CallOutcome::BrokeOff, EndedBy::Provider));
+    assert!(row.estimated && row.cost > Money::ZERO && row.usage.input > 0, "{row:?}");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_pays_for_what_came_and_only_then() {
+    let opening = chat_stream(&[], 9, 9);
+    for (events, pays) in [(vec![opening[0].clone()], false), (chat_stream(&["words"], 9, 9), true)]
+    {
+        let events: Vec<&str> = events.iter().take(2).map(String::as_str).collect();
+        let mut answer = sse(&events);
+        *answer.last_mut().unwrap() = AnswerStep::Wait(std::time::Duration::from_secs(600));
+        let (_provider, gateway) = with(answer, "chat").await;
+        gateway.post(CHAT, &chat(true)).disconnect_after_events(events.len()).await;
+        let row = row(&gateway).await;
+        assert_eq!((row.outcome, row.ended_by), (CallOutcome::CallerLeft, EndedBy::Caller));
+        assert_eq!(row.cost > Money::ZERO, pays, "{row:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_ends_an_answer_takes_nothing_off_the_bill() {
+    let piece = |candidate: Value, output: u64| {
+        json!({ "candidates": [candidate],
+                "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": output } })
+        .to_string()
+    };
+    let said =
+        json!({ "index": 0, "content": { "role": "model", "parts": [{ "text": "A quiet" }] } });
+    let end = json!({ "index": 0, "finishReason": "SAFETY" });
+    let answer = sse(&[&piece(said, 2), &piece(end, 2)]);
+    let (_provider, gateway) = with(answer, "native").await;
+    let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Go" }] }] });
+    let path = "/v1beta/models/m:streamGenerateContent?alt=sse";
+    let got = gateway.post(path, &body).send().await;
+    assert_eq!((got.status.as_u16(), got.is_truncated), (200, false));
+    let row = row(&gateway).await;
+    assert_eq!((row.usage.input, row.usage.output, row.absorbed), (9, 2, Money::ZERO));
+    // 9 × 1 + 2 × 2 millionths of a dollar
+    assert_eq!((row.cost, row.outcome), (Money::from_nanos(13_000), CallOutcome::Done));
+}
+
+#[tokio::test]
+async fn a_blocked_prompt_costs_what_the_provider_says() {
+    for (usage, cost) in [(json!({ "promptTokenCount": 9 }), 9_000), (json!(null), 0)] {
+        let blocked = json!({ "promptFeedback": { "blockReason": "SAFETY" },
+                              "usageMetadata": usage });
+        let answer = reply(200, "application/json", &blocked.to_string());
+        let (_provider, gateway) = with(answer, "native").await;
+        let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Go" }] }] });
+        let got = gateway.post("/v1beta/models/m:generateContent", &body).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let row = row(&gateway).await;
+        assert_eq!((row.usage.output, row.absorbed), (0, Money::ZERO), "{row:?}");
+        // Without a count of its own the prompt is estimated.
+        assert_eq!(row.estimated, cost == 0);
+        assert!(row.cost == Money::from_nanos(cost) || (row.estimated && row.cost > Money::ZERO));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_counts_is_counted_here() {
+    let (_provider, gateway) = with(whole(&json!(null)), "chat").await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    let told = receipt(&gateway, &got).await;
+    assert_eq!((&told["estimated"], &told["outcome"]), (&json!(true), &json!("done")));
+    assert!(told["tokens"]["output"].as_u64().unwrap() > 0, "{told}");
+}
+
+#[tokio::test]
+async fn counts_that_cannot_be_are_replaced_by_ours() {
+    for usage in [
+        json!({ "prompt_tokens": -5, "completion_tokens": -1 }),
+        json!({ "prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details":
+                { "reasoning_tokens": 500 } }),
+        json!({ "prompt_tokens": 9_000_000, "completion_tokens": 5 }),
+        json!({ "prompt_tokens": "many" }),
+    ] {
+        let (_provider, gateway) = with(whole(&usage), "chat").await;
+        let got = gateway.post(CHAT, &chat(false)).send().await;
+        assert_eq!(got.status, 200, "{usage}: {}", got.text());
+        let told = receipt(&gateway, &got).await;
+        assert_eq!(told["estimated"], true, "{usage}: {told}");
+        let (input, output) = (&told["tokens"]["input"], &told["tokens"]["output"]);
+        assert!((1..100).contains(&input.as_u64().unwrap()), "{usage}: {told}");
+        assert!((1..100).contains(&output.as_u64().unwrap()), "{usage}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_uses_more_than_it_may_is_paid_by_the_operator() {
+    // Fifty tokens were allowed; without a known context window, five thousand are plausible.
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 5_000 });
+    let (_provider, gateway) = with(whole(&usage), "chat").await;
+    let key = capped(&gateway, "1").await;
+    let got = gateway.post(CHAT, &chat(false)).key(&key).send().await;
+    assert_eq!(got.status, 200);
+    let row = row(&gateway).await;
+    assert!(row.estimated && row.usage.output < 50, "{row:?}");
+    let told = Money::from_nanos(9_000 + 10_000_000);
+    assert_eq!(
+        row.cost.saturating_add(row.absorbed),
+        told,
+        "what is told is paid by one or the other"
+    );
+    assert!(row.cost > Money::ZERO && row.cost < Money::from_nanos(200_000), "{row:?}");
+}
+
+#[tokio::test]
+async fn of_two_attempts_the_caller_pays_the_one_that_answered() {
+    let lost = vec![
+        AnswerStep::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n".to_vec()),
+        AnswerStep::Close,
+    ];
+    let provider = ScriptedProvider::start(vec![lost, chat_reply("here", 9, 2)]).await;
+    let gateway = TestGateway::with_config(&format!(
+        "[providers.p]\nspeaks = \"chat\"\nbase = \"{0}\"\nauth = \"none\"\n\
+         [providers.q]\nspeaks = \"chat\"\nbase = \"{0}\"\nauth = \"none\"\n\
+         [models.m]\nlanes = [\"p/up\", \"q/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
+        provider.url
+    ))
+    .await;
+    let got = gateway.post(CHAT, &chat(false)).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let row = row(&gateway).await;
+    assert_eq!((row.attempts, row.cost), (2, Money::from_nanos(13_000)));
+    assert!(row.absorbed > Money::ZERO, "{row:?}");
+}

@@ -1,0 +1,79 @@
+//! The requests of a connection without the connection, for the fuzz targets.
+
+use bytes::BytesMut;
+use http::HeaderMap;
+use std::time::Duration;
+
+use super::head::{self, HeadScan};
+use crate::framing::{Framing, FramingStep};
+use crate::fuzz::Message;
+use crate::server::limits::HttpLimits;
+
+const LIMITS: HttpLimits = HttpLimits {
+    connections: 1,
+    connections_per_address: 1,
+    headers: 100,
+    header_bytes: 64 << 10,
+    header_time: Duration::MAX,
+    body_time: Duration::MAX,
+    idle: Duration::MAX,
+    stall: Duration::MAX,
+    streams: 1,
+    resets: 1,
+};
+
+enum Reading {
+    Head(HeadScan),
+    Body(Framing, bool),
+}
+
+/// Reads the requests that arrive in these pieces, up to the first one that is refused.
+pub(crate) fn requests(pieces: &[&[u8]]) -> Vec<Message> {
+    let mut read = BytesMut::new();
+    let mut messages: Vec<Message> = Vec::new();
+    let mut reading = Reading::Head(HeadScan::default());
+    for piece in pieces {
+        read.extend_from_slice(piece);
+        loop {
+            match &mut reading {
+                Reading::Head(_) if read.is_empty() => break,
+                Reading::Head(scan) => {
+                    let end = match scan.find_end(&read, &LIMITS) {
+                        Ok(Some(end)) => end,
+                        Ok(None) => break,
+                        Err(_) => {
+                            head::path_hint(&read);
+                            return messages;
+                        }
+                    };
+                    let bytes = read.split_to(end).freeze();
+                    let Ok(head) = head::parse_head(&bytes, &LIMITS, HeaderMap::new()) else {
+                        head::path_hint(&bytes);
+                        return messages;
+                    };
+                    let line = format!("{} {} {:?}", head.method, head.uri, head.headers);
+                    messages.push(Message { head: line, ..Message::default() });
+                    reading = Reading::Body(head.framing, head.keep_alive);
+                }
+                Reading::Body(framing, keep) => {
+                    let Some(message) = messages.last_mut() else { break };
+                    match framing.take(&mut read) {
+                        Ok(FramingStep::Data(data)) => message.body.extend_from_slice(&data),
+                        Ok(FramingStep::Trailer(_)) => {}
+                        Ok(FramingStep::NeedMore) => break,
+                        Ok(FramingStep::End) if *keep => {
+                            message.complete = true;
+                            reading = Reading::Head(HeadScan::default());
+                        }
+                        Ok(FramingStep::End) => {
+                            message.complete = true;
+                            return messages;
+                        }
+                        Err(_) => return messages,
+                    }
+                }
+            }
+        }
+    }
+    messages
+}

@@ -1,0 +1,5 @@
+//! The target `http_requests` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::targets::http_requests(input));

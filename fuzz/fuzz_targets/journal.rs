@@ -1,0 +1,5 @@
+//! The target `journal` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::targets::journal(input));
