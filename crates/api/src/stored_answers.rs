@@ -8,7 +8,7 @@ use canon::{ApiError, ErrorKind};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Store, StoredResponse};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -91,26 +91,25 @@ impl StoredAnswers {
             progress: Mutex::new(RunProgress::default()),
             changed: Notify::new(),
         });
-        self.runs.lock().insert(id.to_owned(), Arc::clone(&run));
+        let mut runs = self.runs.lock();
+        runs.retain(|_, run| !run.progress.lock().is_expired());
+        runs.insert(id.to_owned(), Arc::clone(&run));
         run
     }
 
     /// Marks a background run as ended. Its events remain available for a while.
     pub(crate) fn end_run(&self, id: &str) {
         if let Some(run) = self.runs.lock().get(id) {
-            run.progress.lock().ended = true;
+            run.progress.lock().ended = Some(Instant::now());
             run.changed.notify_waiters();
         }
-        let (runs, id) = (Arc::clone(&self.runs), id.to_owned());
-        tokio::spawn(async move {
-            tokio::time::sleep(REPLAY_DURATION).await;
-            runs.lock().remove(&id);
-        });
     }
 
     /// Returns a background run of that account, running or recently ended.
     pub(crate) fn find_run(&self, id: &str, account: &str) -> Option<Arc<BackgroundRun>> {
-        self.runs.lock().get(id).filter(|run| run.account == account).cloned()
+        let runs = self.runs.lock();
+        let run = runs.get(id).filter(|run| run.account == account);
+        run.filter(|run| !run.progress.lock().is_expired()).cloned()
     }
 }
 
@@ -177,7 +176,15 @@ struct RunProgress {
     events: Vec<(u64, Bytes)>,
     /// True once an answer, a failure or a cancellation decided the end.
     end_decided: bool,
-    ended: bool,
+    /// The time the run ended, if it has.
+    ended: Option<Instant>,
+}
+
+impl RunProgress {
+    /// Returns true if the run ended so long ago that its events are no longer available.
+    fn is_expired(&self) -> bool {
+        self.ended.is_some_and(|at| at.elapsed() > REPLAY_DURATION)
+    }
 }
 
 impl BackgroundRun {
@@ -218,7 +225,7 @@ impl BackgroundRun {
                 if !events.is_empty() {
                     return Some(events);
                 }
-                if progress.ended {
+                if progress.ended.is_some() {
                     return None;
                 }
             }

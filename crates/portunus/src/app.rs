@@ -98,7 +98,7 @@ impl App {
         let shared = config
             .valkey
             .as_ref()
-            .map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock)));
+            .map(|valkey| SharedLimits::open(valkey, node, Arc::clone(&clock), tasks.clone()));
         let limiter = Arc::new(RateLimiter::new(Arc::clone(&clock), shared.transpose()?));
         limiter.refresh(&store).await?;
         let stop = CancellationToken::new();

@@ -58,7 +58,7 @@ impl App {
     }
 
     /// Runs a loop until all calls have ended.
-    fn spawn_loop(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_loop(&self, work: impl Future<Output = ()> + Send + 'static) {
         let ended = self.calls_ended.clone();
         self.background.spawn(async move {
             ended.run_until_cancelled(work).await;

@@ -11,6 +11,7 @@ use redis::{Client, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
+use tokio_util::task::TaskTracker;
 
 use config::ValkeySettings;
 
@@ -27,6 +28,7 @@ const NODES_KEY: &str = "portunus:nodes";
 /// Connection to Valkey.
 pub struct SharedLimits {
     clock: Arc<dyn Clock>,
+    tasks: TaskTracker,
     client: Client,
     manager: ConnectionManager,
     take_script: Script,
@@ -67,6 +69,7 @@ impl SharedLimits {
         valkey: &ValkeySettings,
         node: String,
         clock: Arc<dyn Clock>,
+        tasks: TaskTracker,
     ) -> anyhow::Result<Arc<Self>> {
         let ValkeySettings { url, timeout } = valkey;
         let client = Client::open(url.as_str())?;
@@ -78,6 +81,7 @@ impl SharedLimits {
         let manager = ConnectionManager::new_lazy_with_config(client.clone(), config)?;
         Ok(Arc::new(Self {
             clock,
+            tasks,
             client,
             manager,
             take_script: Script::new(include_str!("take.lua")),
@@ -143,7 +147,7 @@ impl SharedLimits {
             return;
         }
         let (shared, owner) = (Arc::clone(self), format!("portunus:tpm:{owner}"));
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let mut manager = shared.manager.clone();
             let mut pipe = redis::pipe();
             pipe.cmd("HINCRBY").arg(&owner).arg(step).arg(difference).ignore();

@@ -52,7 +52,8 @@ fn notify_owner(state: &ConsoleState, account: &Account, what: &str) {
     let Some(to) = account.email.as_deref().filter(|_| state.host.can_mail()) else { return };
     let mail = mails::account_changed(to, &account.username, what);
     let (host, name) = (Arc::clone(&state.host), layout::gateway_name());
-    tokio::spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
+    let tasks = state.host.accounts().tasks.clone();
+    tasks.spawn(async move { mails::send_through(host.as_ref(), &name, mail).await });
 }
 
 /// Text with a copy button, which the script activates.

@@ -48,7 +48,8 @@ pub(crate) async fn send(
         .admit(&state.store, login, client_network(&extensions), state.now())
         .await?;
     let login = login.to_owned();
-    tokio::spawn(async move {
+    let tasks = state.host.accounts().tasks.clone();
+    tasks.spawn(async move {
         if let Err(error) = send_mail(&state, &login).await {
             tracing::error!("cannot send a password reset mail: {error:?}");
         }

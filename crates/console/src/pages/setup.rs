@@ -73,7 +73,7 @@ pub(crate) async fn claim(
     let (email, host) = (entered.email.to_owned(), Arc::clone(&state));
     if !email.is_empty() && account.email.is_none() {
         let account = account.clone();
-        tokio::spawn(async move {
+        state.host.accounts().tasks.spawn(async move {
             if let Err(error) = super::confirm::send_confirmation(&host, &account, &email).await {
                 tracing::error!("cannot send a confirmation mail: {error:?}");
             }

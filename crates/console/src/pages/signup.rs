@@ -51,7 +51,8 @@ pub(crate) async fn send(
         .admit(&state.store, email, client_network(&extensions), state.now())
         .await?;
     let to = email.to_owned();
-    tokio::spawn(async move {
+    let tasks = state.host.accounts().tasks.clone();
+    tasks.spawn(async move {
         if let Err(error) = send_mail(&state, &to).await {
             tracing::error!("cannot send a sign-up mail: {error:?}");
         }

@@ -32,7 +32,7 @@ impl IdentityFixture {
 
     async fn leave(&self, name: &str) -> StartedFlow {
         let got = self.gateway.post(&format!("/auth/{name}"), &[]).send().await;
-        Self::gone(&got)
+        Self::flow(&got)
     }
 
     fn flow(got: &PageReply) -> StartedFlow {
@@ -246,7 +246,7 @@ async fn only_the_owner_links_an_account() {
         (fixture.gateway.sign_in("anna").await, fixture.gateway.sign_in("bert").await);
     let leave = async |cookie: &str| {
         let ask = fixture.gateway.post("/console/account/identities/corp", &[]).cookie(cookie);
-        IdentityFixture::gone(&ask.send().await)
+        IdentityFixture::flow(&ask.send().await)
     };
     let path = |flow: &StartedFlow| {
         format!("/auth/corp/callback?state={}&code=c&iss={ISSUER}", flow.state)

@@ -215,7 +215,7 @@ pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Re
     admin.store.close().await;
     if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
         // Announces the change, so that running gateways apply it at once.
-        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock))?
+        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock), admin.tasks.clone())?
             .publish_key_change()
             .await;
     }

@@ -42,7 +42,7 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     };
     let (app, first) = App::open(config).await?;
     if let Some(listener) = metrics {
-        tokio::spawn(crate::serve::serve_metrics(Arc::clone(&app), listener));
+        app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), listener));
     }
     // Signal handlers are installed before the welcome text: a reader of it may send a signal at
     // once.
@@ -50,7 +50,7 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
         signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
     let interrupt =
         signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
-    tokio::spawn(stop_on_signal(Arc::clone(&app), terminate, interrupt));
+    app.spawn_loop(stop_on_signal(Arc::clone(&app), terminate, interrupt));
     print_welcome(&app, first.as_ref()).await?;
     crate::run(app, listener, options).await;
     Ok(ExitCode::SUCCESS)

@@ -24,6 +24,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::connections::{Connection, Connections, ShutdownPhase};
 use super::h1::{self, ByteStream, DeadlineTimer};
@@ -45,8 +46,9 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     handler: H,
     guest: Connection,
     limits: HttpLimits,
+    tasks: TaskTracker,
 ) {
-    let mut server = http2::Builder::new(StreamExecutor { stall: limits.stall });
+    let mut server = http2::Builder::new(StreamExecutor { stall: limits.stall, tasks });
     server
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
@@ -222,9 +224,10 @@ tokio::task_local! {
 }
 
 /// Executor for the streams of a connection.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct StreamExecutor {
     stall: Duration,
+    tasks: TaskTracker,
 }
 
 impl<F> hyper::rt::Executor<F> for StreamExecutor
@@ -233,7 +236,7 @@ where
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(run_until_stalled(stream, self.stall));
+        self.tasks.spawn(run_until_stalled(stream, self.stall));
     }
 }
 

@@ -78,7 +78,8 @@ pub async fn accept<H: RequestHandler>(
             continue;
         };
         let tls = tls.map(TlsAcceptor::from);
-        tasks.spawn(serve(handler(peer), connection, stream, tls, limits));
+        let streams = tasks.clone();
+        tasks.spawn(serve(handler(peer), connection, stream, tls, limits, streams));
     }
 }
 
@@ -88,12 +89,13 @@ async fn serve<H: RequestHandler>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     limits: HttpLimits,
+    tasks: TaskTracker,
 ) {
     set_socket_options(&stream, &limits);
     match tls {
-        None => serve_http(stream, handler, connection, limits).await,
+        None => serve_http(stream, handler, connection, limits, tasks).await,
         Some(tls) => match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve_http(stream, handler, connection, limits).await,
+            Ok(Ok(stream)) => serve_http(stream, handler, connection, limits, tasks).await,
             Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
             Err(_) => tracing::debug!("a TLS handshake did not finish in time"),
         },
@@ -106,10 +108,11 @@ async fn serve_http<S: h1::ByteStream, H: RequestHandler>(
     handler: H,
     connection: Connection,
     limits: HttpLimits,
+    tasks: TaskTracker,
 ) {
     let other = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
     if let Some(h1::Http2Handover { stream, prefix: read, handler, connection: guest }) = other {
-        h2::serve(h2::PrefixedStream::new(stream, read), handler, guest, limits).await;
+        h2::serve(h2::PrefixedStream::new(stream, read), handler, guest, limits, tasks).await;
     }
 }
 

@@ -12,9 +12,25 @@ use crate::workspace::Source;
 
 /// The crates of the workspace. Arrows point only upwards in this list: a crate may depend on the
 /// crates that stand before it.
-const ORDER: [&str; 11] = [
-    "canon", "ledger", "dialects", "catalog", "upstream", "store", "demo", "console", "portunus",
-    "testkit", "xtask",
+const ORDER: [&str; 18] = [
+    "canon",
+    "dialects",
+    "catalog",
+    "transport",
+    "upstream",
+    "ledger",
+    "store",
+    "demo",
+    "config",
+    "access",
+    "telemetry",
+    "relay",
+    "admin",
+    "api",
+    "console",
+    "portunus",
+    "testkit",
+    "xtask",
 ];
 
 /// Checks every crate's manifest: its dependencies, its description, its lints.

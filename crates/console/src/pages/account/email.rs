@@ -38,7 +38,8 @@ pub(crate) async fn change(
     }
     state.mail_throttle.admit_name(&state.store, email, state.now()).await?;
     let (account, email) = (account.clone(), email.to_owned());
-    tokio::spawn(async move {
+    let tasks = state.host.accounts().tasks.clone();
+    tasks.spawn(async move {
         let sent = match state.store.account_by_login(&email).await {
             Ok(Some(other)) if other.id != account.id => {
                 let what = "another account wanted to use its address";
