@@ -6,14 +6,14 @@
 //! configuration. Neither knows of running calls, the database or HTTP.
 //!
 //! ```
-//! use catalog::{Catalog, Directory, Filter, Record};
+//! use catalog::{Catalog, ModelDirectory, ModelFilter, ModelListing};
 //!
-//! let demo = Directory::embedded()
+//! let demo = ModelDirectory::embedded()
 //!     .models()
 //!     .filter_map(|entry| entry.served_by(|provider| provider == "demo"));
 //! let catalog = Catalog::new(demo.collect());
-//! let page = catalog.list(&Filter::default(), 1, 20);
-//! let record = Record::new(&page.models[0], "https://gateway.example");
+//! let page = catalog.list(&ModelFilter::default(), 1, 20);
+//! let record = ModelListing::new(&page.models[0], "https://gateway.example");
 //! assert_eq!(record.provider, "demo");
 //! ```
 

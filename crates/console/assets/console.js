@@ -78,7 +78,7 @@ for (const field of document.querySelectorAll("input[data-strength]")) {
   });
 }
 
-// Passkeys (https://www.w3.org/TR/webauthn-3/). The page's own form submits the response.
+// Passkeys (WebAuthn Level 3). The page's own form submits the response.
 const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
 const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
   .replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");

@@ -181,7 +181,7 @@ mod tests {
             ("a // b\nc", "a     \nc"),
             ("a/*/*b*/*/c", "a         c"),
             ("a(\"b\\\"c\", d)", "a(      , d)"),
-            ("a(r#\"b\"c\"#, br\"d\", e)", "a(         , b    , e)"),
+            ("a(r#\"b\"c\"#, br\"d\", e)", "a(        , b    , e)"),
             ("a('b', '\\'', c)", "a(   ,     , c)"),
             ("fn a<'b>(c: &'b str)", "fn a<'b>(c: &'b str)"),
             ("for r in pair", "for r in pair"),

@@ -111,7 +111,7 @@ fn addresses_and_ways_are_checked_by_their_fields() {
         (
             "like = \"azure\"\nauth = \"none\"\nfill = { endpoint = \"http://x\", zone = \"1\" }",
             "providers.p.fill.zone:",
-            "braces",
+            "placeholder",
         ),
         (
             "like = \"vertex\"\nauth = { google = \"adc\" }",

@@ -151,7 +151,7 @@ async fn a_token_endpoint_that_fails_is_a_503_for_the_caller_and_a_line_for_the_
         (reply(400, "application/json", &refused.to_string()), "invalid_grant account not found"),
         (reply(500, "text/html", "<html>"), "answered 500 without JSON"),
         (reply(200, "application/json", "{}"), "no `access_token`"),
-        (token("bad\u{7f}token", 3600), "cannot stand in a header"),
+        (token("bad\u{7f}token", 3600), "is not valid in a header"),
         (vec![AnswerStep::Close], "no Google access token"),
     ];
     for (answer, noted) in cases {

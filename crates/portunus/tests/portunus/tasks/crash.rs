@@ -111,7 +111,7 @@ async fn a_task_that_takes_its_process_down_every_time_is_given_up() {
     }
     let task = over(&gateway.url, &gateway.key, &id).await;
     assert_eq!(task["status"], "failed", "{task}");
-    assert!(task["error"]["message"].as_str().unwrap().contains("begun 2 times"), "{task}");
+    assert!(task["error"]["message"].as_str().unwrap().contains("started 2 times"), "{task}");
     assert_eq!(provider.requests().len(), 2);
     gateway.stop();
     gateway.run(&["ledger", "verify"]);
