@@ -22,7 +22,7 @@ use crate::units::nearest_word;
 pub const DEMO_PROVIDER: &str = "demo";
 
 /// Paths and field quirks of each provider, by provider name.
-pub type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
+pub(crate) type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
 pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
