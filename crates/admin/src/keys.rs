@@ -249,7 +249,7 @@ impl AccountAdmin {
         team_id: &str,
     ) -> Result<Option<store::TeamRole>, AdminError> {
         let memberships = self.store.memberships_of(account_id).await?;
-        Ok(memberships.iter().find(|role| role.team.id == team_id).map(|role| role.role))
+        Ok(memberships.iter().find(|one| one.team.id == team_id).map(|one| one.role))
     }
 
     /// Reads a changed key back from the store and puts it into this node's cache.

@@ -48,8 +48,8 @@ impl RequestHandler for ApiHandler {
         with_request_id(response, &id)
     }
 
-    fn refuse(&self, fault: &ApiError, path: &str) -> Response {
-        refuse(self.api.state(), fault, path)
+    fn refuse(&self, error: &ApiError, path: &str) -> Response {
+        refuse(self.api.state(), error, path)
     }
 
     fn stopped(&self, format: ErrorFormat) -> Response {
@@ -75,8 +75,8 @@ impl RequestHandler for MetricsHandler {
         metrics_text(&self.0)
     }
 
-    fn refuse(&self, fault: &ApiError, path: &str) -> Response {
-        refuse(&self.0, fault, path)
+    fn refuse(&self, error: &ApiError, path: &str) -> Response {
+        refuse(&self.0, error, path)
     }
 
     fn stopped(&self, format: ErrorFormat) -> Response {
@@ -92,11 +92,11 @@ fn next_id(state: &ApiState) -> Arc<str> {
     state.engine.request_ids.next_id(state.clock().now())
 }
 
-fn refuse(state: &ApiState, fault: &ApiError, path: &str) -> Response {
+fn refuse(state: &ApiState, error: &ApiError, path: &str) -> Response {
     let format = ErrorFormat::for_path(path, &HeaderMap::new());
     let id = next_id(state);
-    let response = format.to_response(fault, &id);
-    let response = match fault.kind() {
+    let response = format.to_response(error, &id);
+    let response = match error.kind() {
         ErrorKind::MethodNotAllowed => relay::with_allow_header(
             response,
             &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
@@ -108,8 +108,8 @@ fn refuse(state: &ApiState, fault: &ApiError, path: &str) -> Response {
 
 fn stopped(state: &ApiState, format: ErrorFormat) -> Response {
     let id = next_id(state);
-    let fault = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
-    with_request_id(format.to_response(&fault, &id), &id)
+    let error = ApiError::new(ErrorKind::Overloaded, "the gateway is stopping, retry elsewhere");
+    with_request_id(format.to_response(&error, &id), &id)
 }
 
 fn with_request_id(mut response: Response, id: &str) -> Response {

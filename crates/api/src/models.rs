@@ -4,7 +4,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::ApiError;
 use catalog::{Model, ModelKind};
 use http::Request;
 use serde_json::{Value, json};

@@ -23,7 +23,7 @@ const PART_DOCUMENTS: [&str; 10] = [
     include_str!("../assets/openapi/models.json"),
     include_str!("../assets/openapi/account.json"),
     include_str!("../assets/openapi/admin.json"),
-    include_str!("../assets/openapi/places.json"),
+    include_str!("../assets/openapi/providers.json"),
     include_str!("../assets/openapi/operations.json"),
 ];
 

@@ -82,11 +82,11 @@ async fn dispatch(
             return match authentication::authenticate(keys, request.uri(), request.headers()).await
             {
                 Ok(key) => serve_keyed((&state, &key, &id), format, route, peer, request).await,
-                Err(fault) => refuse(fault, format, &id, request).await,
+                Err(error) => refuse(error, format, &id, request).await,
             };
         }
     };
-    outcome.unwrap_or_else(|fault| format.to_response(&fault, &id.0))
+    outcome.unwrap_or_else(|error| format.to_response(&error, &id.0))
 }
 
 /// Returns the handler of a request if its path starts with `prefix`.
@@ -147,7 +147,7 @@ pub async fn serve_admin_request(
         }
         Err(error) => Err(ApiError::internal(error.to_string())),
     };
-    answered.unwrap_or_else(|fault| ErrorFormat::Plain.to_response(&fault, &id.0))
+    answered.unwrap_or_else(|error| ErrorFormat::Plain.to_response(&error, &id.0))
 }
 
 /// Answers a request with a valid key, and adds the rate limit headers.
@@ -162,7 +162,7 @@ async fn serve_keyed(
     let allowed = limits::check_address(proxies, key, peer, request.headers())
         .and_then(|()| check_scope(key, route));
     let answered = run_keyed((state, key, id), allowed, route, request).await;
-    let mut response = answered.unwrap_or_else(|fault| format.to_response(&fault, &id.0));
+    let mut response = answered.unwrap_or_else(|error| format.to_response(&error, &id.0));
     let left = state.limiter.remaining(key);
     if let Some(origin) = format.origin() {
         limits::add_limit_headers(&left, origin, state.clock().now(), response.headers_mut());
@@ -205,13 +205,13 @@ async fn run_keyed(
             state.limiter.admit(key).await
         }
         Ok(()) => Ok(None),
-        Err(fault) => Err(fault),
+        Err(error) => Err(error),
     };
     let permit = match entered {
         Ok(permit) => permit,
-        Err(fault) => {
+        Err(error) => {
             drain_body(request).await;
-            return Err(fault);
+            return Err(error);
         }
     };
     let incoming = ApiRequest {
@@ -241,13 +241,13 @@ async fn run_once(
 }
 
 async fn refuse(
-    fault: ApiError,
+    error: ApiError,
     format: ErrorFormat,
     id: &RequestId,
     request: Request<Body>,
 ) -> Response {
     drain_body(request).await;
-    format.to_response(&fault, &id.0)
+    format.to_response(&error, &id.0)
 }
 
 /// Reads the rest of a refused request if it is small. Closing a connection with unread bytes
@@ -265,8 +265,8 @@ fn method_not_allowed(request: &Request<Body>, id: &RequestId, allowed: &HeaderV
         allowed.to_str().unwrap_or_default()
     );
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
-    let fault = ApiError::new(ErrorKind::MethodNotAllowed, message);
-    relay::with_allow_header(format.to_response(&fault, &id.0), allowed)
+    let error = ApiError::new(ErrorKind::MethodNotAllowed, message);
+    relay::with_allow_header(format.to_response(&error, &id.0), allowed)
 }
 
 /// Answers a request for an unknown path.
@@ -274,10 +274,10 @@ pub async fn path_not_found(request: Request<Body>) -> Response {
     let path = request.uri().path();
     let format = ErrorFormat::for_path(path, request.headers());
     let shown: String = path.chars().take(64).collect();
-    let fault = ApiError::new(
+    let error = ApiError::new(
         ErrorKind::UnknownPath,
         format!("there is nothing at {shown}; check the base address"),
     );
     let id = request.extensions().get::<RequestId>();
-    format.to_response(&fault, id.map_or("", |id| &id.0))
+    format.to_response(&error, id.map_or("", |id| &id.0))
 }

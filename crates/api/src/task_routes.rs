@@ -103,9 +103,9 @@ pub(super) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
     let task = lookup.find().await?;
     if task.state != TaskState::Cancelled {
         let message = format!("the task is {} and cannot be cancelled any more", task.state.word());
-        let fault =
+        let error =
             ApiError::new(ErrorKind::Conflict, message).with_code("task_over").without_retry();
-        return Err(fault);
+        return Err(error);
     }
     Ok(task_response(state, &task))
 }

@@ -49,8 +49,8 @@ pub(super) async fn open_thread(
             let account = &call.key.record.account_id;
             let stored = state.stored_answers.get(id, account, state.clock().now()).await;
             // The client can still continue by sending the whole conversation.
-            let stored = stored.map_err(|fault| {
-                ApiError::invalid("thread.previous_message_id", fault.message().to_owned())
+            let stored = stored.map_err(|error| {
+                ApiError::invalid("thread.previous_message_id", error.message().to_owned())
                     .with_code(UNSUPPORTED_CODE)
             })?;
             body = continue_conversation(&stored, body);

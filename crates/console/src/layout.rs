@@ -67,7 +67,7 @@ pub(crate) struct Layout<'a> {
 impl<'a> Layout<'a> {
     /// A public page, the same for everyone.
     pub(crate) fn public(title: &'a str, section: SiteSection) -> Self {
-        Self { title, section: section, viewer: None, nav_path: "" }
+        Self { title, section, viewer: None, nav_path: "" }
     }
 
     /// A page for users who are not signed in.

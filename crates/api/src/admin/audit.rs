@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::{AuditFilter, AuditRecord};
 
 use super::usage::{query_value, query_values};
-use super::{invalid_field, require_admin, rfc3339, store_fault};
+use super::{invalid_field, require_admin, rfc3339, store_error};
 use crate::request::ApiRequest;
 
 /// Lists changes, newest first. Query: `limit`, `actor`, `action`, `since`, `until`, and `before`,
@@ -46,7 +46,7 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
         until: moment("until")?,
         before,
     };
-    let audits = incoming.state.store.audits_of(&filter, limit).await.map_err(store_fault)?;
+    let audits = incoming.state.store.audits_of(&filter, limit).await.map_err(store_error)?;
     let full = u32::try_from(audits.len()) == Ok(limit);
     let next = audits.last().filter(|_| full).map(|last| format!("{}~{}", last.at, last.id));
     let data: Vec<Value> = audits.iter().map(audit_json).collect();

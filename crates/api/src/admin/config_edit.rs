@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::ConfigChange;
 use tokio::sync::MutexGuard;
 
-use super::{invalid_field, store_fault};
+use super::{invalid_field, store_error};
 use crate::state::ApiState;
 use config::{CheckMode, Config, EntryName, FieldError, MergedConfig, StoredEntries};
 
@@ -19,7 +19,7 @@ pub(super) struct ConfigEdit<'a> {
 impl<'a> ConfigEdit<'a> {
     pub(super) async fn begin(state: &'a ApiState) -> Result<Self, ApiError> {
         let guard = state.admin.stored.change_lock.lock().await;
-        state.admin.refresh_stored_config().await.map_err(store_fault)?;
+        state.admin.refresh_stored_config().await.map_err(store_error)?;
         Ok(Self { stored: state.admin.current_config().1, _turn: guard })
     }
 
@@ -29,7 +29,7 @@ impl<'a> ConfigEdit<'a> {
         state: &ApiState,
         changes: &[ConfigChange],
     ) -> Result<(), ApiError> {
-        if state.admin.change_stored_config(&self.stored, changes).await.map_err(store_fault)? {
+        if state.admin.change_stored_config(&self.stored, changes).await.map_err(store_error)? {
             return Ok(());
         }
         Err(ApiError::new(
@@ -67,7 +67,7 @@ pub(super) fn validate_change(
     }
 }
 
-pub(super) fn field_fault(wrong: &FieldError) -> ApiError {
+pub(super) fn field_error(wrong: &FieldError) -> ApiError {
     if wrong.field.is_empty() {
         return ApiError::invalid("", wrong.reason.clone());
     }

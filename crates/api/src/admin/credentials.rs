@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential};
 use upstream::{Provider, SendOptions};
 
-use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::config_edit::{ConfigEdit, field_error, validate_change};
 use super::providers::{PATH_PREFIX, provider_json, require_changeable};
 use super::{
     check_if_match, entity_response, invalid_field, not_found, path_id, read_body, require_admin,
@@ -78,7 +78,7 @@ impl NewCredential {
             SentAuth::Value(value) => auth_from_secret(name, like, value),
             SentAuth::Auth(auth) => auth_from_json(auth),
         };
-        read.map_err(|wrong| field_fault(&wrong))
+        read.map_err(|wrong| field_error(&wrong))
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) async fn check(incoming: ApiRequest) -> Result<Response, ApiError> {
     let caller = require_admin(&incoming.state, &incoming.key).await?;
     let name = path_id(&incoming, PATH_PREFIX, "/check");
     let state = incoming.state;
-    state.admin.refresh_stored_config().await.map_err(super::store_fault)?;
+    state.admin.refresh_stored_config().await.map_err(super::store_error)?;
     let (config, stored) = state.admin.current_config();
     let shown = provider_json(&config, &stored, &name).ok_or_else(|| not_found("provider"))?;
     let live = config.providers.iter().find(|live| live.name == name);
@@ -290,8 +290,8 @@ async fn check_credential(
             };
             CheckResult { ok, status: Some(status), elapsed, message }
         }
-        Err(fault) => {
-            CheckResult { ok: false, status: None, elapsed, message: fault.message().to_owned() }
+        Err(error) => {
+            CheckResult { ok: false, status: None, elapsed, message: error.message().to_owned() }
         }
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
 use super::{
-    actor, admin_fault, entity_response, if_match, invalid_field, not_found, path_id, read_body,
-    sent, store_fault,
+    actor, admin_error, entity_response, if_match, invalid_field, not_found, path_id, read_body,
+    sent, store_error,
 };
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
@@ -140,7 +140,7 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     };
     let now = incoming.state.clock().now();
     Ok(super::list_response(
-        keys.map_err(store_fault)?.iter().map(|key| key_json(key, now)).collect(),
+        keys.map_err(store_error)?.iter().map(|key| key_json(key, now)).collect(),
     ))
 }
 
@@ -151,7 +151,7 @@ pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
         .store
         .key(&path_id(&incoming, PATH_PREFIX, ""))
         .await
-        .map_err(store_fault)?;
+        .map_err(store_error)?;
     Ok(key_response(&incoming.state, &record.ok_or_else(|| not_found("key"))?))
 }
 
@@ -166,7 +166,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         }
     };
     let owner = body.account_id.take().unwrap_or_else(|| key.record.account_id.clone());
-    let owner = state.store.owner(&owner).await.map_err(store_fault)?;
+    let owner = state.store.owner(&owner).await.map_err(store_error)?;
     let owner = owner.ok_or_else(|| invalid_field("account_id", "there is no such account"))?;
     let KeyChange { name, cap, models, expires, limits, ips, budget } =
         body.into_change(state.clock().now())?;
@@ -194,7 +194,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         budget: budget.flatten(),
     };
     let issued =
-        state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(admin_fault)?;
+        state.admin.accounts.create_key(&actor, &owner, draft).await.map_err(admin_error)?;
     let mut value = key_json(&issued.record, state.clock().now());
     if let Value::Object(fields) = &mut value {
         fields.insert("key".to_owned(), Value::from(issued.secret));
@@ -210,7 +210,7 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let body: KeyBody = read_body(request).await?;
     // A key that changes itself is refused below, whatever it asks for.
     let other = key.record.id != id;
-    let now = state.store.key(&id).await.map_err(store_fault)?.ok_or_else(|| not_found("key"))?;
+    let now = state.store.key(&id).await.map_err(store_error)?.ok_or_else(|| not_found("key"))?;
     if other && body.account_id.as_ref().is_some_and(|id| *id != now.account_id) {
         return Err(invalid_field("account_id", "a key stays with its account"));
     }
@@ -220,7 +220,7 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let change = body.into_change(state.clock().now())?;
     let accounts = &state.admin.accounts;
     let changed = accounts.change_key(&actor, &id, read.as_read_version(), change).await;
-    Ok(key_response(&state, &changed.map_err(admin_fault)?))
+    Ok(key_response(&state, &changed.map_err(admin_error)?))
 }
 
 pub(crate) async fn revoke(incoming: ApiRequest) -> Result<Response, ApiError> {
@@ -228,7 +228,7 @@ pub(crate) async fn revoke(incoming: ApiRequest) -> Result<Response, ApiError> {
         (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, ""));
     let (state, read) = (incoming.state, if_match(&incoming.request));
     let revoked = state.admin.accounts.revoke_key(&actor, &id, read.as_read_version()).await;
-    Ok(key_response(&state, &revoked.map_err(admin_fault)?))
+    Ok(key_response(&state, &revoked.map_err(admin_error)?))
 }
 
 #[derive(Deserialize)]
@@ -245,7 +245,7 @@ pub(crate) async fn rotate(incoming: ApiRequest) -> Result<Response, ApiError> {
     let ApiRequest { state, request, .. } = incoming;
     let RotateBody { overlap } = read_body(request).await?;
     let until = time_from_now(overlap.as_deref().unwrap_or("24h"), state.clock().now())?;
-    let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(admin_fault)?;
+    let rotated = state.admin.accounts.rotate_key(&actor, &id, until).await.map_err(admin_error)?;
     let value = json!({
         "id": rotated.record.id,
         "name": rotated.record.name,

@@ -58,7 +58,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Returns the account of the key. Refuses accounts that do not administrate.
 async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiError> {
-    let account = state.store.account(&key.record.account_id).await.map_err(store_fault)?;
+    let account = state.store.account(&key.record.account_id).await.map_err(store_error)?;
     match account {
         Some(account) if !account.disabled => match account.role {
             AccountRole::Owner | AccountRole::Admin => Ok(account),
@@ -96,7 +96,7 @@ fn not_found(what: &str) -> ApiError {
 }
 
 /// Error of the store as the caller sees it. Details go to the log only.
-fn store_fault(error: StoreError) -> ApiError {
+fn store_error(error: StoreError) -> ApiError {
     match error {
         StoreError::Conflict(what) => ApiError::invalid("", format!("it exists already: {what}")),
         StoreError::Unreachable(_)
@@ -129,7 +129,7 @@ async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Api
 /// Refuses a change whose `If-Match` names an older version of the object.
 fn check_if_match(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
     let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
-    ReadVersion(read).check(now).map_err(admin_fault)
+    ReadVersion(read).check(now).map_err(admin_error)
 }
 
 /// Value of `If-Match`, owned, for use after the request was consumed.
@@ -153,7 +153,7 @@ async fn actor(state: &ApiState, key: &ApiKey) -> Result<Actor, ApiError> {
 }
 
 /// Error of administration as the API reports it.
-fn admin_fault(error: AdminError) -> ApiError {
+fn admin_error(error: AdminError) -> ApiError {
     match error {
         AdminError::Forbidden(message) => ApiError::new(ErrorKind::Forbidden, message),
         AdminError::Invalid { field, message } if field.is_empty() => {
@@ -162,7 +162,7 @@ fn admin_fault(error: AdminError) -> ApiError {
         AdminError::Invalid { field, message } => invalid_field(field, message),
         AdminError::NotFound(what) => not_found(what),
         AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),
-        AdminError::Store(error) => store_fault(error),
+        AdminError::Store(error) => store_error(error),
         AdminError::Internal(note) => ApiError::internal(note),
     }
 }

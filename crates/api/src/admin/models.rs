@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 
 use super::check_if_match;
-use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::config_edit::{ConfigEdit, field_error, validate_change};
 use super::{
     EntityView, entity_response, invalid_field, list_response, not_found, path_id, read_body,
     require_admin, view_response, write_audit,
@@ -133,7 +133,7 @@ pub(crate) async fn put(incoming: ApiRequest) -> Result<Response, ApiError> {
     let now = state.clock().now();
     let old = edit.stored.models.get(&id);
     let new = StoredModel::new(settings, old.map_or(now, |old| old.created_at));
-    new.raw.as_ref().map_err(field_fault)?;
+    new.raw.as_ref().map_err(field_error)?;
     let text =
         serde_json::to_string(&new.settings).map_err(|e| ApiError::internal(e.to_string()))?;
     let entry = ConfigEntry {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use store::{ConfigChange, ConfigEntry, ConfigEntryKind};
 use upstream::Provider;
 
-use super::config_edit::{ConfigEdit, field_fault, validate_change};
+use super::config_edit::{ConfigEdit, field_error, validate_change};
 use super::credentials::{NewCredential, seal_credentials};
 use super::{EntityView, view_response};
 use super::{
@@ -216,7 +216,7 @@ pub(crate) async fn put(incoming: ApiRequest) -> Result<Response, ApiError> {
     settings.retain(|_, value| !value.is_null());
     let now = state.clock().now();
     let mut new = StoredProvider::new(settings, old.map_or(now, |old| old.created_at));
-    let raw = new.raw.as_ref().map_err(field_fault)?;
+    let raw = new.raw.as_ref().map_err(field_error)?;
     let like = raw.like.clone();
     let address_key = new.address_key();
     let retained = old.filter(|old| given.is_none() && old.address_key() == address_key);

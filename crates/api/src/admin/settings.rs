@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::keys::parse_amount;
 use super::{
-    check_if_match, entity_response, invalid_field, read_body, require_admin, sent, store_fault,
+    check_if_match, entity_response, invalid_field, read_body, require_admin, sent, store_error,
     write_audit,
 };
 use crate::request::ApiRequest;
@@ -20,7 +20,7 @@ const SETTINGS: [&str; 4] = ["signup", "signup_role", "signup_cap_usd", "name"];
 async fn current_settings(state: &ApiState) -> Result<Value, ApiError> {
     let mut all = Map::new();
     for name in SETTINGS {
-        let value = state.store.setting(name).await.map_err(store_fault)?;
+        let value = state.store.setting(name).await.map_err(store_error)?;
         all.insert(name.to_owned(), Value::from(value));
     }
     Ok(Value::Object(all))
@@ -84,8 +84,8 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     }
     for (setting, value) in changes {
         match &value {
-            Some(value) => state.store.put_setting(setting, value).await.map_err(store_fault)?,
-            None => drop(state.store.take_setting(setting).await.map_err(store_fault)?),
+            Some(value) => state.store.put_setting(setting, value).await.map_err(store_error)?,
+            None => drop(state.store.take_setting(setting).await.map_err(store_error)?),
         }
         write_audit(
             &state,

@@ -11,7 +11,7 @@ use store::{
 
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
 use super::{
-    check_if_match, invalid_field, not_found, path_id, read_body, require_admin, sent, store_fault,
+    check_if_match, invalid_field, not_found, path_id, read_body, require_admin, sent, store_error,
     tagged_response, write_audit,
 };
 use crate::query::query_pairs;
@@ -75,10 +75,10 @@ struct TeamDetails {
 
 impl TeamDetails {
     async fn load(store: &Store, id: &str) -> Result<Self, ApiError> {
-        let team = store.team(id).await.map_err(store_fault)?.ok_or_else(|| not_found("team"))?;
-        let money = store.account_terms().await.map_err(store_fault)?;
-        let limits = store.account_limits().await.map_err(store_fault)?;
-        let members = store.members(&team.id).await.map_err(store_fault)?;
+        let team = store.team(id).await.map_err(store_error)?.ok_or_else(|| not_found("team"))?;
+        let money = store.account_terms().await.map_err(store_error)?;
+        let limits = store.account_limits().await.map_err(store_error)?;
+        let members = store.members(&team.id).await.map_err(store_error)?;
         Ok(Self {
             terms: value_of(&money, &team.id),
             limits: value_of(&limits, &team.id),
@@ -128,9 +128,9 @@ fn team_json(team: &Team, money: AccountTerms, limits: RateLimits) -> Value {
 pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     require_admin(&incoming.state, &incoming.key).await?;
     let store = &incoming.state.store;
-    let money = store.account_terms().await.map_err(store_fault)?;
-    let limits = store.account_limits().await.map_err(store_fault)?;
-    let teams = store.teams().await.map_err(store_fault)?;
+    let money = store.account_terms().await.map_err(store_error)?;
+    let limits = store.account_limits().await.map_err(store_error)?;
+    let teams = store.teams().await.map_err(store_error)?;
     let teams = teams.iter().map(|TeamTotal { team, spent, members }| {
         let mut value = team_json(team, value_of(&money, &team.id), value_of(&limits, &team.id));
         if let Value::Object(fields) = &mut value {
@@ -150,7 +150,7 @@ async fn team_response(
     status: StatusCode,
 ) -> Result<Response, ApiError> {
     let part = TeamDetails::load(&state.store, id).await?.to_json();
-    let (spent, _) = state.store.account_spending(id).await.map_err(store_fault)?;
+    let (spent, _) = state.store.account_spending(id).await.map_err(store_error)?;
     let mut value = part.clone();
     if let Value::Object(fields) = &mut value {
         fields.insert("spent_usd".to_owned(), Value::from(spent.to_string()));
@@ -185,7 +185,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         members: vec![],
     };
     let details = body.apply(blank.clone())?;
-    state.store.add_team(&details.team).await.map_err(store_fault)?;
+    state.store.add_team(&details.team).await.map_err(store_error)?;
     write_audit(&state, &caller, "team.create", &details.team.id, &details.team.name).await;
     set_terms(&state, &caller, &blank, &details).await?;
     team_response(&state, &details.team.id, StatusCode::CREATED).await
@@ -201,11 +201,11 @@ async fn set_terms(
     let id = &details.team.id;
     let mut changes = Vec::new();
     if details.terms != before.terms {
-        state.store.set_account_terms(id, details.terms).await.map_err(store_fault)?;
+        state.store.set_account_terms(id, details.terms).await.map_err(store_error)?;
         changes.push(details.terms.to_string());
     }
     if details.limits != before.limits {
-        state.store.set_account_limits(id, details.limits).await.map_err(store_fault)?;
+        state.store.set_account_limits(id, details.limits).await.map_err(store_error)?;
         changes.push("limits".to_owned());
     }
     if !changes.is_empty() {
@@ -224,7 +224,7 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let now = state.clock().now();
     if details.team.name != before.team.name {
         let name = &details.team.name;
-        state.store.rename_account(&id, name, None, now).await.map_err(store_fault)?;
+        state.store.rename_account(&id, name, None, now).await.map_err(store_error)?;
         write_audit(&state, &caller, "team.rename", &id, name).await;
     }
     set_terms(&state, &caller, &before, &details).await?;
@@ -242,10 +242,10 @@ async fn set_disabled(
     if team.disabled == disabled {
         return Ok(());
     }
-    state.store.set_disabled(&team.id, disabled, state.clock().now()).await.map_err(store_fault)?;
+    state.store.set_disabled(&team.id, disabled, state.clock().now()).await.map_err(store_error)?;
     let action = if disabled { "team.disable" } else { "team.enable" };
     write_audit(state, caller, action, &team.id, &team.name).await;
-    for key in state.store.keys_of(&team.id).await.map_err(store_fault)? {
+    for key in state.store.keys_of(&team.id).await.map_err(store_error)? {
         state.admin.accounts.key_changed(key);
     }
     Ok(())
@@ -302,11 +302,11 @@ pub(crate) async fn remove_member(incoming: ApiRequest) -> Result<Response, ApiE
     )?;
     set_member_role(&state, &caller, &id, &account, None).await?;
     if revokes {
-        let keys = state.store.keys_created_by(&account).await.map_err(store_fault)?;
+        let keys = state.store.keys_created_by(&account).await.map_err(store_error)?;
         for key in keys.iter().filter(|key| key.account_id == id) {
-            if state.store.revoke_key(&key.id, state.clock().now()).await.map_err(store_fault)? {
+            if state.store.revoke_key(&key.id, state.clock().now()).await.map_err(store_error)? {
                 write_audit(&state, &caller, "key.revoke", &key.id, &key.name).await;
-                if let Some(record) = state.store.key(&key.id).await.map_err(store_fault)? {
+                if let Some(record) = state.store.key(&key.id).await.map_err(store_error)? {
                     state.admin.accounts.key_changed(record);
                 }
             }
@@ -323,7 +323,7 @@ async fn set_member_role(
     role: Option<TeamRole>,
 ) -> Result<(), ApiError> {
     let now = state.clock().now();
-    match state.store.set_member(team, account, role, true, now).await.map_err(store_fault)? {
+    match state.store.set_member(team, account, role, true, now).await.map_err(store_error)? {
         MemberChange::Done => {}
         MemberChange::Missing | MemberChange::LastManager => return Err(not_found("member")),
     }

@@ -11,7 +11,7 @@ use store::{Account, AccountTerms, RateLimits};
 use super::keys::{BudgetBody, LimitsBody, parse_amount, parse_budget};
 use super::{
     check_if_match, entity_response, not_found, path_id, read_body, require_admin,
-    require_may_change, store_fault, write_audit,
+    require_may_change, store_error, write_audit,
 };
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -38,13 +38,13 @@ async fn find_user(
     id: String,
 ) -> Result<(Account, Account), ApiError> {
     let caller = require_admin(state, key).await?;
-    let found = state.store.account(&id).await.map_err(store_fault)?;
+    let found = state.store.account(&id).await.map_err(store_error)?;
     Ok((caller, found.ok_or_else(|| not_found("user"))?))
 }
 
 async fn load_terms(state: &ApiState, id: &str) -> Result<(AccountTerms, RateLimits), ApiError> {
-    let terms = state.store.account_terms().await.map_err(store_fault)?;
-    let limits = state.store.account_limits().await.map_err(store_fault)?;
+    let terms = state.store.account_terms().await.map_err(store_error)?;
+    let limits = state.store.account_limits().await.map_err(store_error)?;
     let terms = terms.into_iter().find(|(own, _)| own == id).map(|(_, terms)| terms);
     let limits = limits.into_iter().find(|(own, _)| own == id).map(|(_, limits)| limits);
     Ok((terms.unwrap_or_default(), limits.unwrap_or_default()))
@@ -66,7 +66,7 @@ fn terms_json(id: &str, (terms, limits): (AccountTerms, RateLimits)) -> Value {
 async fn terms_response(state: &ApiState, id: &str) -> Result<Response, ApiError> {
     let terms = terms_json(id, load_terms(state, id).await?);
     let mut response = entity_response(StatusCode::OK, &terms);
-    let (spent, _) = state.store.account_spending(id).await.map_err(store_fault)?;
+    let (spent, _) = state.store.account_spending(id).await.map_err(store_error)?;
     let mut value = terms;
     if let Value::Object(fields) = &mut value {
         fields.insert("spent_usd".to_owned(), Value::from(spent.to_string()));
@@ -95,12 +95,12 @@ pub(crate) async fn set(incoming: ApiRequest) -> Result<Response, ApiError> {
     let terms = AccountTerms { cap, budget: budget.map(parse_budget).transpose()? };
     let limits = limits.map(LimitsBody::into_limits).transpose()?.unwrap_or_default();
     if terms != before.0 {
-        state.store.set_account_terms(&account.id, terms).await.map_err(store_fault)?;
+        state.store.set_account_terms(&account.id, terms).await.map_err(store_error)?;
         let detail = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
         write_audit(&state, &caller, "account.terms", &account.id, &detail).await;
     }
     if limits != before.1 {
-        state.store.set_account_limits(&account.id, limits).await.map_err(store_fault)?;
+        state.store.set_account_limits(&account.id, limits).await.map_err(store_error)?;
         write_audit(&state, &caller, "account.limits", &account.id, "").await;
     }
     terms_response(&state, &account.id).await
@@ -111,7 +111,7 @@ pub(crate) async fn sign_out(incoming: ApiRequest) -> Result<Response, ApiError>
         find_user(&incoming.state, &incoming.key, path_id(&incoming, PATH_PREFIX, "/sign-out"))
             .await?;
     require_may_change(&caller, &account)?;
-    let ended = incoming.state.store.drop_sessions_of(&account.id).await.map_err(store_fault)?;
+    let ended = incoming.state.store.drop_sessions_of(&account.id).await.map_err(store_error)?;
     write_audit(&incoming.state, &caller, "session.end_all", &account.id, "").await;
     Ok(entity_response(StatusCode::OK, &json!({ "id": account.id, "ended": ended })))
 }

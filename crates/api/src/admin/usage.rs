@@ -8,7 +8,7 @@ use store::{
     UsageRequest, UsageStep,
 };
 
-use super::{invalid_field, require_admin, rfc3339, store_fault};
+use super::{invalid_field, require_admin, rfc3339, store_error};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 
@@ -88,7 +88,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         listed: MAX_GROUPS,
         with_series: apart,
     };
-    let report = incoming.state.store.usage_view(&report_request).await.map_err(store_fault)?;
+    let report = incoming.state.store.usage_view(&report_request).await.map_err(store_error)?;
     let UsageReport { all, latencies, top, series, others } = &report;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": totals_json(used) }));
     let point_json = |begun: i64, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });

@@ -9,7 +9,7 @@ use store::{Account, AccountRole};
 
 use super::{
     ApiRequest, check_if_match, entity_response, forbidden, invalid_field, not_found, path_id,
-    read_body, require_admin, require_may_change, store_fault, write_audit,
+    read_body, require_admin, require_may_change, store_error, write_audit,
 };
 use crate::state::ApiState;
 use access::keys::ApiKey;
@@ -60,7 +60,7 @@ fn require_may_grant(own: AccountRole, given: AccountRole) -> Result<(), ApiErro
 
 pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     require_admin(&incoming.state, &incoming.key).await?;
-    let accounts = incoming.state.store.accounts().await.map_err(store_fault)?;
+    let accounts = incoming.state.store.accounts().await.map_err(store_error)?;
     Ok(super::list_response(accounts.iter().map(user_json).collect()))
 }
 
@@ -70,7 +70,7 @@ async fn find_user(
     id: String,
 ) -> Result<(Account, Account), ApiError> {
     let caller = require_admin(state, key).await?;
-    let found = state.store.account(&id).await.map_err(store_fault)?;
+    let found = state.store.account(&id).await.map_err(store_error)?;
     Ok((caller, found.ok_or_else(|| not_found("user"))?))
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
         created: now,
         changed: now,
     };
-    state.store.add_account(&account).await.map_err(store_fault)?;
+    state.store.add_account(&account).await.map_err(store_error)?;
     write_audit(&state, &caller, "account.create", &account.id, given.word()).await;
     let mut value = user_json(&account);
     if let Value::Object(fields) = &mut value {
@@ -126,7 +126,7 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let given = word.as_deref().map(parse_role).transpose()?;
     let loses = given.is_some_and(|role| role != AccountRole::Owner) || disabled == Some(true);
     if account.role == AccountRole::Owner && loses {
-        let others = state.store.accounts().await.map_err(store_fault)?;
+        let others = state.store.accounts().await.map_err(store_error)?;
         let stays =
             |one: &Account| one.role == AccountRole::Owner && !one.disabled && one.id != account.id;
         if !others.iter().any(stays) {
@@ -136,15 +136,15 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let now = state.clock().now();
     if let Some(role) = given.filter(|role| *role != account.role) {
         require_may_grant(caller.role, role)?;
-        state.store.set_role(&account.id, role, now).await.map_err(store_fault)?;
+        state.store.set_role(&account.id, role, now).await.map_err(store_error)?;
         write_audit(&state, &caller, "account.role", &account.id, role.word()).await;
     }
     if let Some(disabled) = disabled.filter(|disabled| *disabled != account.disabled) {
-        state.store.set_disabled(&account.id, disabled, now).await.map_err(store_fault)?;
+        state.store.set_disabled(&account.id, disabled, now).await.map_err(store_error)?;
         let action = if disabled { "account.disable" } else { "account.enable" };
         write_audit(&state, &caller, action, &account.id, "").await;
     }
-    let account = state.store.account(&account.id).await.map_err(store_fault)?;
+    let account = state.store.account(&account.id).await.map_err(store_error)?;
     Ok(entity_response(StatusCode::OK, &user_json(&account.ok_or_else(|| not_found("user"))?)))
 }
 

@@ -6,13 +6,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{entity_response, require_admin, store_fault, write_audit};
+use super::{entity_response, require_admin, store_error, write_audit};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 async fn vault_json(state: &ApiState) -> Result<Value, ApiError> {
     let (current, keys) = state.admin.vault.keys();
-    let sealed = state.store.sealed().await.map_err(store_fault)?;
+    let sealed = state.store.sealed().await.map_err(store_error)?;
     Ok(
         json!({ "current": current, "keys": keys, "sealed": sealed, "trouble": state.admin.vault.unavailable_reason() }),
     )
@@ -34,7 +34,7 @@ pub(crate) async fn rekey(incoming: ApiRequest) -> Result<Response, ApiError> {
         .spawn(async move { task_state.admin.vault.rekey(&task_state.store).await });
     let done = rekeying.await.map_err(|e| ApiError::internal(e.to_string()))?;
     let done = done.map_err(|why| match why {
-        store::VaultError::Store(error) => store_fault(error),
+        store::VaultError::Store(error) => store_error(error),
         why @ (store::VaultError::Unavailable(_)
         | store::VaultError::UnknownKey(_)
         | store::VaultError::Corrupt) => ApiError::invalid("", why.to_string()),

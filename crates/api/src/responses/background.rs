@@ -75,8 +75,8 @@ async fn run_to_end(
         () = run.cancel.cancelled() => Ok(()),
         outcome = consume_answer(call, &recorder, &run) => outcome,
     };
-    if let Err(fault) = outcome {
-        record_failure(&recorder, &run, queued, &fault);
+    if let Err(error) = outcome {
+        record_failure(&recorder, &run, queued, &error);
     }
     state.stored_answers.end_run(&id);
 }
@@ -127,10 +127,10 @@ fn record_failure(
     recorder: &ResponseRecorder,
     run: &BackgroundRun,
     mut response: Map<String, Value>,
-    fault: &ApiError,
+    error: &ApiError,
 ) {
-    tracing::warn!("a background run failed: {fault} [{}]", fault.log_note().unwrap_or_default());
-    let error = json!({ "code": "server_error", "message": fault.message() });
+    tracing::warn!("a background run failed: {error} [{}]", error.log_note().unwrap_or_default());
+    let error = json!({ "code": "server_error", "message": error.message() });
     set_fields(&mut response, [("status", json!("failed")), ("error", error)]);
     let text = Value::from(response.clone()).to_string();
     if !run.decide_end(|| recorder.store(&text)) {

@@ -63,8 +63,8 @@ impl Conversation {
             })?;
             let account = &call.key.record.account_id;
             let now = state.clock().now();
-            let stored = state.stored_answers.get(&id, account, now).await.map_err(|fault| {
-                fault.with_param("previous_response_id").with_code("previous_response_not_found")
+            let stored = state.stored_answers.get(&id, account, now).await.map_err(|error| {
+                error.with_param("previous_response_id").with_code("previous_response_not_found")
             })?;
             let mut before = previous_items(&stored.request, &stored.reply);
             before.append(&mut items);

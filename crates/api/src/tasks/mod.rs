@@ -10,7 +10,7 @@ mod view;
 mod webhooks;
 
 pub(crate) use submit::{AsyncOptions, submit};
-pub(crate) use view::{poll_delay_s, task_json, task_path};
+pub(crate) use view::{poll_delay_s, task_json};
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;

@@ -103,17 +103,17 @@ impl ApiState {
         };
         let outcome = match images {
             Ok(images) => self.deliver(task, task_run, images).await,
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
-        let Err(fault) = outcome else { return };
-        let note = fault.log_note().unwrap_or_default();
+        let Err(error) = outcome else { return };
+        let note = error.log_note().unwrap_or_default();
         let wait = usize::try_from(task.runs.saturating_sub(1)).unwrap_or(usize::MAX);
         let wait = RETRY_DELAYS_S.get(wait).or(RETRY_DELAYS_S.last()).copied().unwrap_or(1);
-        if fault.is_retryable() && task.runs < self.config().tasks.max_attempts {
+        if error.is_retryable() && task.runs < self.config().tasks.max_attempts {
             tracing::warn!(
                 task.id = id,
                 run = task.runs,
-                "run {} of {id} failed, the next one starts in {wait} s: {fault} [{note}]",
+                "run {} of {id} failed, the next one starts in {wait} s: {error} [{note}]",
                 task.runs
             );
             let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
@@ -123,11 +123,11 @@ impl ApiState {
             }
             return;
         }
-        tracing::debug!(task.id = id, run = task.runs, "{id} failed: {fault} [{note}]");
-        let error = super::view::error_json(&fault, task.request_id.as_deref().unwrap_or_default());
+        tracing::debug!(task.id = id, run = task.runs, "{id} failed: {error} [{note}]");
+        let error = super::view::error_json(&error, task.request_id.as_deref().unwrap_or_default());
         let end = self.task_end(TaskState::Failed, None, Some(error.to_string()), None);
-        if let Err(fault) = self.end_task(task, &end).await {
-            tracing::warn!(task.id = id, "{fault} [{}]", fault.log_note().unwrap_or_default());
+        if let Err(error) = self.end_task(task, &end).await {
+            tracing::warn!(task.id = id, "{error} [{}]", error.log_note().unwrap_or_default());
         }
     }
 
@@ -207,7 +207,7 @@ impl ApiState {
                 let end = self.task_end(TaskState::Completed, result, None, Some(expires));
                 self.end_task(task, &end).await
             }
-            Some(Err(fault)) => Err(fault),
+            Some(Err(error)) => Err(error),
         };
         match ended {
             Ok(true) => {
@@ -215,9 +215,9 @@ impl ApiState {
             }
             Ok(false) if self.is_cancelled(task).await => drop(images),
             Ok(false) => images.fail(),
-            Err(fault) => {
+            Err(error) => {
                 images.fail();
-                return Err(fault);
+                return Err(error);
             }
         }
         Ok(())

@@ -104,17 +104,19 @@ pub(crate) async fn submit(
         created: now,
         expires: now.saturating_add(retention_us),
     };
-    let away = |why: String| {
+    let unavailable = |why: String| {
         ApiError::new(
             ErrorKind::Overloaded,
             "tasks cannot be accepted at the moment, retry shortly",
         )
         .with_log_note(why)
     };
-    state.store.add_task(&task).await.map_err(|e| away(e.to_string()))?;
+    state.store.add_task(&task).await.map_err(|e| unavailable(e.to_string()))?;
     state.image_tasks.new_work.notify_one();
-    let found = state.store.task(&task.id, account, now).await.map_err(|e| away(e.to_string()))?;
-    let found = found.ok_or_else(|| away("a new task was not found in the store".to_owned()))?;
+    let found =
+        state.store.task(&task.id, account, now).await.map_err(|e| unavailable(e.to_string()))?;
+    let found =
+        found.ok_or_else(|| unavailable("a new task was not found in the store".to_owned()))?;
     let mut response = json_response(task_json(state, &found).to_string());
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();

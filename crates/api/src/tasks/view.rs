@@ -79,8 +79,8 @@ fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
 }
 
 /// JSON of an error, as in the synchronous answer.
-pub(super) fn error_json(fault: &ApiError, request_id: &str) -> Value {
-    let (_, body) = ChatDialect.write_error(fault, request_id);
+pub(super) fn error_json(error: &ApiError, request_id: &str) -> Value {
+    let (_, body) = ChatDialect.write_error(error, request_id);
     let parsed: Option<Value> = serde_json::from_slice(&body).ok();
     parsed.and_then(|mut parsed| parsed.get_mut("error").map(Value::take)).unwrap_or_default()
 }

@@ -43,9 +43,8 @@ async fn image_tasks() {
     check("tasks_create_202", gateway.post(path, &order)).await;
     let id = gateway.get("/v1/tasks").send().await.json()["data"][0]["id"].clone();
     let path = format!("/v1/tasks/{}", id.as_str().unwrap());
-    until("the task is over", async || {
-        let status = gateway.get(&path).send().await.json()["status"].clone();
-        status != "queued" && status != "running" && status != "in_progress"
+    until("the task is completed", async || {
+        gateway.get(&path).send().await.json()["status"] == "completed"
     })
     .await;
     check_read(&gateway, "tasks", "/v1/tasks").await;
