@@ -31,7 +31,7 @@ pub(super) struct AuthContext<'a> {
 }
 
 /// Parses the credential in the configuration. An error begins with the field below the provider.
-pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
+pub(super) fn parse_auth(auth: &Value, context: &AuthContext<'_>) -> Result<Credential, String> {
     let table = match auth {
         Value::String(word) if word == "none" => return Ok(Credential::none()),
         Value::Table(table) => table,
@@ -53,7 +53,7 @@ pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credentia
     let value = |field: &str| table.get(field).unwrap_or(&Value::Boolean(false));
     match *kind {
         "bearer" => {
-            let secret = resolve_reference(".auth.bearer", value("bearer"), at.env)?;
+            let secret = resolve_reference(".auth.bearer", value("bearer"), context.env)?;
             Credential::bearer(&secret).ok_or_else(|| invalid_header_secret(".auth.bearer"))
         }
         "header" => {
@@ -64,21 +64,21 @@ pub(super) fn parse_auth(auth: &Value, at: &AuthContext<'_>) -> Result<Credentia
             if !table.contains_key("value") {
                 return Err(".auth.value: is missing; write { env = \"NAME\" }".to_owned());
             }
-            let secret = resolve_reference(".auth.value", value("value"), at.env)?;
+            let secret = resolve_reference(".auth.value", value("value"), context.env)?;
             Credential::header(name, &secret).ok_or_else(|| invalid_header_secret(".auth.value"))
         }
-        "google" => parse_google(value("google"), at.env),
-        _ => parse_sigv4(value("sigv4"), at),
+        "google" => parse_google(value("google"), context.env),
+        _ => parse_sigv4(value("sigv4"), context),
     }
 }
 
 /// Builds a bearer or header credential from the value of an environment variable.
 pub(super) fn header_credential(name: Option<&str>, secret: &str) -> Result<Credential, String> {
-    let made = match name {
+    let credential = match name {
         None => Credential::bearer(secret),
         Some(name) => Credential::header(name, secret),
     };
-    made.ok_or_else(|| invalid_header_secret(".auth"))
+    credential.ok_or_else(|| invalid_header_secret(".auth"))
 }
 
 /// Reads a Google account from the value of its environment variable: a path, or the JSON itself.
@@ -93,16 +93,16 @@ pub(super) fn google_credential(value: &str) -> Result<Credential, String> {
 }
 
 /// Reads AWS keys from their default environment variables.
-pub(super) fn sigv4_from_env(at: &AuthContext<'_>) -> Result<Credential, String> {
+pub(super) fn sigv4_from_env(context: &AuthContext<'_>) -> Result<Credential, String> {
     let named = |name: &str| {
-        let set = (at.env)(name).filter(|value| !value.trim().is_empty());
+        let set = (context.env)(name).filter(|value| !value.trim().is_empty());
         set.map(|value| value.trim().to_owned())
     };
     let needed = |name: &str| named(name).ok_or_else(|| format!(".auth: export {name}=… as well"));
     let (access, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
     let session = named("AWS_SESSION_TOKEN");
-    let region = at.region.ok_or(".auth: export AWS_REGION=… as well")?;
-    let service = at.service.unwrap_or(DEFAULT_AWS_SERVICE);
+    let region = context.region.ok_or(".auth: export AWS_REGION=… as well")?;
+    let service = context.service.unwrap_or(DEFAULT_AWS_SERVICE);
     SigV4Signer::new(region, service, &access, &secret, session.as_deref(), system_now())
         .map(Credential::sigv4)
         .map_err(|why| format!(".auth: {why}"))
@@ -116,17 +116,17 @@ pub(super) fn sigv4_region(auth: Option<&Value>) -> Option<&str> {
 fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<Credential, String> {
     const PATH: &str = ".auth.google";
     const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-    let below = |why: String| format!("{PATH}{why}");
+    let with_path = |why: String| format!("{PATH}{why}");
     match value {
         Value::String(word) if word == "adc" => {
             if let Some(file) = env(VARIABLE).filter(|file| !file.trim().is_empty()) {
-                return google_credential(file.trim()).map_err(below);
+                return google_credential(file.trim()).map_err(with_path);
             }
-            let usual = env("HOME").map(|home| {
+            let default_file = env("HOME").map(|home| {
                 PathBuf::from(home).join(".config/gcloud/application_default_credentials.json")
             });
-            if let Some(file) = usual.filter(|file| file.exists()) {
-                return google_credential(&file.display().to_string()).map_err(below);
+            if let Some(file) = default_file.filter(|file| file.exists()) {
+                return google_credential(&file.display().to_string()).map_err(with_path);
             }
             let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
             let machine = GoogleAuth::from_metadata_server(&host, system_now())
@@ -139,9 +139,9 @@ fn parse_google(value: &Value, env: &dyn Fn(&str) -> Option<String>) -> Result<C
         // As in Google's own libraries, the variable usually holds the path of the file:
         // <https://cloud.google.com/docs/authentication/application-default-credentials>.
         Value::Table(table) if table.contains_key("env") => {
-            google_credential(&resolve_reference(PATH, value, env)?).map_err(below)
+            google_credential(&resolve_reference(PATH, value, env)?).map_err(with_path)
         }
-        _ => google_account(&resolve_reference(PATH, value, env)?).map_err(below),
+        _ => google_account(&resolve_reference(PATH, value, env)?).map_err(with_path),
     }
 }
 
@@ -151,7 +151,7 @@ fn google_account(json: &str) -> Result<Credential, String> {
         .map_err(|why| format!(": {why}"))
 }
 
-fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String> {
+fn parse_sigv4(value: &Value, context: &AuthContext<'_>) -> Result<Credential, String> {
     const PATH: &str = ".auth.sigv4";
     let Some(table) = value.as_table() else {
         return Err(format!("{PATH}: must be a table of region, access_key and secret_key"));
@@ -166,12 +166,12 @@ fn parse_sigv4(value: &Value, at: &AuthContext<'_>) -> Result<Credential, String
     };
     let secret_of = |field: &str| {
         let path = format!("{PATH}.{field}");
-        table.get(field).map(|value| resolve_reference(&path, value, at.env)).transpose()
+        table.get(field).map(|value| resolve_reference(&path, value, context.env)).transpose()
     };
     let missing = |field: &str, how: &str| format!("{PATH}.{field}: is missing; write {how}");
-    let region = word("region")?.or(at.region);
+    let region = word("region")?.or(context.region);
     let region = region.ok_or_else(|| missing("region", "for instance \"us-east-1\""))?;
-    let service = word("service")?.or(at.service).unwrap_or(DEFAULT_AWS_SERVICE);
+    let service = word("service")?.or(context.service).unwrap_or(DEFAULT_AWS_SERVICE);
     let access = secret_of("access_key")?;
     let access = access.ok_or_else(|| missing("access_key", "{ env = \"AWS_ACCESS_KEY_ID\" }"))?;
     let key = secret_of("secret_key")?;

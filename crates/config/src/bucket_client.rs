@@ -17,13 +17,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use transport::{HttpClient as GatewayClient, Outbound, RequestBody};
 
+/// Time to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time a bucket may take to send the head of its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects `object_store` with our own client.
 #[derive(Debug)]
-pub struct BucketConnector(pub(crate) Outbound);
+pub(crate) struct BucketConnector(pub(crate) Outbound);
 
 impl HttpConnector for BucketConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -49,10 +50,10 @@ impl HttpService for BucketClient {
             let body = body.collect().await?.to_bytes();
             let request = http::Request::from_parts(head, RequestBody::new(vec![body]));
             let sending = tokio::time::timeout(RESPONSE_TIMEOUT, self.0.send(request, false));
-            let answer = match sending.await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(lost)) => {
-                    let kind = match lost.progress {
+            let received = match sending.await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => {
+                    let kind = match error.progress {
                         canon::UpstreamProgress::NotSent
                         | canon::UpstreamProgress::StaleConnection
                         | canon::UpstreamProgress::Refused => HttpErrorKind::Connect,
@@ -60,15 +61,15 @@ impl HttpService for BucketClient {
                             HttpErrorKind::Interrupted
                         }
                     };
-                    return Err(HttpError::new(kind, io::Error::other(lost.cause)));
+                    return Err(HttpError::new(kind, io::Error::other(error.cause)));
                 }
-                Err(late) => return Err(HttpError::new(HttpErrorKind::Timeout, late)),
+                Err(elapsed) => return Err(HttpError::new(HttpErrorKind::Timeout, elapsed)),
             };
             let mut response =
-                Response::new(HttpResponseBody::new(SyncBody(Mutex::new(answer.body))));
-            *response.status_mut() = http::StatusCode::from_u16(answer.status)
+                Response::new(HttpResponseBody::new(SyncBody(Mutex::new(received.body))));
+            *response.status_mut() = http::StatusCode::from_u16(received.status)
                 .map_err(|e| HttpError::new(HttpErrorKind::Decode, e))?;
-            *response.headers_mut() = answer.headers;
+            *response.headers_mut() = received.headers;
             Ok(response)
         })
     }

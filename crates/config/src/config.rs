@@ -111,15 +111,15 @@ pub struct LoadOptions {
 
 impl Config {
     /// Reads and checks the configuration file.
-    pub fn load(given: &LoadOptions) -> Result<Self, ConfigError> {
-        let text = match &given.file {
+    pub fn load(options: &LoadOptions) -> Result<Self, ConfigError> {
+        let text = match &options.file {
             None => String::new(),
             Some(file) => std::fs::read_to_string(file).map_err(|e| {
                 ConfigError(format!("the configuration {} cannot be read: {e}", file.display()))
             })?,
         };
-        let name = given.file.as_deref().unwrap_or(Path::new("the configuration"));
-        Self::parse(&text, name, given, &|name| std::env::var(name).ok())
+        let name = options.file.as_deref().unwrap_or(Path::new("the configuration"));
+        Self::parse(&text, name, options, &|name| std::env::var(name).ok())
     }
 
     /// Checks the text of a configuration. The environment is a parameter, so that a test can set
@@ -127,29 +127,22 @@ impl Config {
     pub fn parse(
         text: &str,
         name: &Path,
-        given: &LoadOptions,
+        options: &LoadOptions,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let mut raw = parse(text, name)?;
         overrides::apply(&mut raw, env).map_err(ConfigError)?;
-        check(raw, given, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
+        check(raw, options, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
     }
 
     /// Merges stored providers and models into this configuration.
     pub fn overlay(&mut self, stored: &StoredEntries) -> Result<(), ConfigError> {
-        let MergedConfig {
-            providers,
-            endpoints: ways,
-            catalog,
-            routes,
-            fetches,
-            warnings,
-            issues: troubles,
-        } = self.validate(stored, CheckMode::Serve)?;
+        let MergedConfig { providers, endpoints, catalog, routes, fetches, warnings, issues } =
+            self.validate(stored, CheckMode::Serve)?;
         self.media.provider_fetch = fetches;
         (self.providers, self.endpoints, self.catalog, self.routes) =
-            (providers, ways, catalog, routes);
-        (self.warnings, self.issues) = (warnings, troubles);
+            (providers, endpoints, catalog, routes);
+        (self.warnings, self.issues) = (warnings, issues);
         Ok(())
     }
 
@@ -157,10 +150,10 @@ impl Config {
     pub fn validate(
         &self,
         stored: &StoredEntries,
-        look: CheckMode,
+        mode: CheckMode,
     ) -> Result<MergedConfig, ConfigError> {
         let env = |name: &str| self.file_layer.recorded_env.get(name).cloned();
-        overlay::merge(&self.file_layer, &env, stored, look).map_err(ConfigError)
+        overlay::merge(&self.file_layer, &env, stored, mode).map_err(ConfigError)
     }
 }
 
@@ -169,10 +162,10 @@ fn parse(text: &str, name: &Path) -> Result<RawConfig, ConfigError> {
         let line = e.span().map(|span| {
             1 + text.get(..span.start).unwrap_or_default().bytes().filter(|b| *b == b'\n').count()
         });
-        let place = line.map_or_else(String::new, |line| format!(":{line}"));
+        let location = line.map_or_else(String::new, |line| format!(":{line}"));
         let message = e.message();
         let hint = spelling_hint(message).unwrap_or_default();
-        ConfigError(format!("{}{place}: {message}{hint}", name.display()))
+        ConfigError(format!("{}{location}: {message}{hint}", name.display()))
     })
 }
 
@@ -186,7 +179,7 @@ fn spelling_hint(message: &str) -> Option<String> {
 
 fn check(
     raw: RawConfig,
-    given: &LoadOptions,
+    options: &LoadOptions,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, String> {
     let RawConfig {
@@ -207,34 +200,37 @@ fn check(
     } = raw;
     // Records every variable that is read, because stored entries are merged with the file again
     // later.
-    let asked = RefCell::new(BTreeMap::new());
+    let recorded = RefCell::new(BTreeMap::new());
     let env = &|name: &str| {
         let value = env(name);
         if let Some(value) = &value {
-            asked.borrow_mut().insert(name.to_owned(), value.clone());
+            recorded.borrow_mut().insert(name.to_owned(), value.clone());
         }
         value
     };
-    let mail = mail.map(identity::mailer).transpose()?;
-    let identities = identity::identity_providers(identity, env)?;
-    let listen = given
+    let mailer = mail.map(identity::mailer).transpose()?;
+    let identity_providers = identity::identity_providers(identity, env)?;
+    let listen_address = options
         .listen_address
         .clone()
         .or(server.listen)
         .unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let listen = parse_address("server.listen", &listen)?;
-    let metrics = server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
+    let listen_address = parse_address("server.listen", &listen_address)?;
+    let metrics_address =
+        server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
     let scheme = if server.tls.is_some() { "https" } else { "http" };
-    let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen}"));
+    let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen_address}"));
     let public_url = public_url.trim_end_matches('/').to_owned();
     if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
         return Err(format!("server.public_url: `{public_url}` is not an http or https address"));
     }
-    let secret = match server.secret {
-        Some(secret) => Some(secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?),
+    let key_hash_secret = match server.secret {
+        Some(key_hash_secret) => {
+            Some(key_hash_secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?)
+        }
         None => None,
     };
-    let vault = match server.vault {
+    let vault_keys = match server.vault {
         Some(keys) => {
             let text = keys.resolve(env).map_err(|why| format!("server.vault: {why}"))?;
             Some(VaultKeys::read(&text).map_err(|why| format!("server.vault: {why}"))?)
@@ -247,7 +243,7 @@ fn check(
         .map(|text| IpRange::parse(text).map_err(|why| format!("server.trusted_proxies: {why}")))
         .collect::<Result<_, _>>()?;
     let valkey = shared.map(valkey::check).transpose()?;
-    let power_safe = match server.durability.as_deref() {
+    let sync_every_write = match server.durability.as_deref() {
         None | Some("process") => false,
         Some("power") => true,
         Some(other) => {
@@ -256,87 +252,82 @@ fn check(
             ));
         }
     };
-    let store_away = store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
-    let store_away = store_away.map_err(|why| format!("store.away: {why}"))?;
-    let store = store
+    let store_outage_grace =
+        store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
+    let store_outage_grace = store_outage_grace.map_err(|why| format!("store.away: {why}"))?;
+    let store_url = store
         .url
-        .unwrap_or_else(|| format!("sqlite:{}", given.data_folder.join("portunus.db").display()));
-    let body_limit = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
-    let body_limit = body_limit.map_err(|why| format!("limits.body: {why}"))?;
-    let http = listener::http_limits(&limits)?;
+        .unwrap_or_else(|| format!("sqlite:{}", options.data_folder.join("portunus.db").display()));
+    let max_body_bytes = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
+    let max_body_bytes = max_body_bytes.map_err(|why| format!("limits.body: {why}"))?;
+    let http_limits = listener::http_limits(&limits)?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
-    let keep_answers =
+    let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
-    let keep_answers = keep_answers.map_err(|why| format!("limits.keep_answers: {why}"))?;
-    let running = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
-    if running == 0 {
+    let answer_retention = answer_retention.map_err(|why| format!("limits.keep_answers: {why}"))?;
+    let max_running_calls = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
+    if max_running_calls == 0 {
         return Err("limits.running: must be at least one call".to_owned());
     }
-    let drain = timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), parse_duration);
-    let drain = drain.map_err(|why| format!("timeouts.drain: {why}"))?;
-    let times = timeouts_over(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
+    let drain_timeout =
+        timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), parse_duration);
+    let drain_timeout = drain_timeout.map_err(|why| format!("timeouts.drain: {why}"))?;
+    let timeouts = timeouts_over(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
 
     let telemetry = telemetry::check(telemetry, env)?;
-    let demo = server.demo.unwrap_or(true);
-    let (way, guard) = outbound::check(outbound, env)?;
+    let demo_enabled = server.demo.unwrap_or(true);
+    let (outbound, guard) = outbound::check(outbound, env)?;
     let guard = guard.refusing_own_host(&public_url);
-    let files = files::check(files, &given.data_folder, &way, env)?;
+    let files = files::check(files, &options.data_folder, &outbound, env)?;
     let tasks = tasks::check(&tasks)?;
     providers::record_default_variables(env);
-    let mut ground = FileLayer {
+    let mut file_layer = FileLayer {
         providers,
         models,
-        timeouts: times,
-        demo_enabled: demo,
-        outbound: way.clone(),
+        timeouts,
+        demo_enabled,
+        outbound: outbound.clone(),
         guard,
-        recorded_env: asked.take(),
+        recorded_env: recorded.take(),
     };
-    let MergedConfig {
-        providers,
-        endpoints: ways,
-        catalog,
-        routes,
-        fetches,
-        warnings,
-        issues: troubles,
-    } = overlay::merge(&ground, env, &StoredEntries::default(), CheckMode::Serve)?;
+    let MergedConfig { providers, endpoints, catalog, routes, fetches, warnings, issues } =
+        overlay::merge(&file_layer, env, &StoredEntries::default(), CheckMode::Serve)?;
     // Includes the variables that resolved the secrets of the file.
-    ground.recorded_env.append(&mut asked.take());
-    let media = outbound::media_settings(media, fetches, &public_url, &way)?;
+    file_layer.recorded_env.append(&mut recorded.take());
+    let media = outbound::media_settings(media, fetches, &public_url, &outbound)?;
     Ok(Config {
-        listen_address: listen,
+        listen_address,
         public_url,
-        metrics_address: metrics,
-        data_folder: given.data_folder.clone(),
-        store_url: store,
-        store_outage_grace: store_away,
-        key_hash_secret: secret,
-        vault_keys: vault,
+        metrics_address,
+        data_folder: options.data_folder.clone(),
+        store_url,
+        store_outage_grace,
+        key_hash_secret,
+        vault_keys,
         valkey,
         trusted_proxies,
-        sync_every_write: power_safe,
-        max_body_bytes: body_limit,
+        sync_every_write,
+        max_body_bytes,
         media,
         files,
         tasks,
-        http_limits: http,
+        http_limits,
         tls,
-        answer_retention: keep_answers,
-        outbound: way,
+        answer_retention,
+        outbound,
         telemetry,
-        max_running_calls: running,
+        max_running_calls,
         resend_uncertain_calls: limits.resend.unwrap_or(true),
-        drain_timeout: drain,
+        drain_timeout,
         providers,
         catalog,
         routes,
-        mailer: mail,
-        identity_providers: identities,
+        mailer,
+        identity_providers,
         warnings,
-        endpoints: ways,
-        issues: troubles,
-        file_layer: Arc::new(ground),
+        endpoints,
+        issues,
+        file_layer: Arc::new(file_layer),
     })
 }
 

@@ -69,18 +69,18 @@ impl fmt::Debug for BlobStore {
 pub(super) fn check(
     raw: RawFiles,
     data: &Path,
-    way: &Outbound,
+    outbound: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<FileStorage, String> {
-    let keep = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), parse_duration);
-    let keep = keep.map_err(|why| format!("files.keep: {why}"))?;
-    if keep < Duration::from_secs(1) {
+    let retention = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), parse_duration);
+    let retention = retention.map_err(|why| format!("files.keep: {why}"))?;
+    if retention < Duration::from_secs(1) {
         return Err("files.keep: must be at least a second".to_owned());
     }
-    let size = raw.size.as_deref().map_or(Ok(64 << 20), units::parse_size);
-    let size = size.map_err(|why| format!("files.size: {why}"))?;
+    let max_file_bytes = raw.size.as_deref().map_or(Ok(64 << 20), units::parse_size);
+    let max_file_bytes = max_file_bytes.map_err(|why| format!("files.size: {why}"))?;
     let url = raw.url.clone().unwrap_or_else(|| format!("file:{}", data.join("files").display()));
-    let shelf = if let Some(folder) = url.strip_prefix("file:") {
+    let store = if let Some(folder) = url.strip_prefix("file:") {
         let folder = folder.strip_prefix("//").unwrap_or(folder);
         if folder.is_empty() {
             return Err("files.url: a folder must follow `file:`".to_owned());
@@ -95,23 +95,23 @@ pub(super) fn check(
             return Err(format!("files.{name}: only a bucket (s3://…) has one"));
         }
         BlobStore::Folder(folder.into())
-    } else if let Some(place) = url.strip_prefix("s3://") {
-        BlobStore::Bucket(open_bucket(&raw, place, way, env)?)
+    } else if let Some(location) = url.strip_prefix("s3://") {
+        BlobStore::Bucket(open_bucket(&raw, location, outbound, env)?)
     } else {
         return Err(format!(
             "files.url: `{url}` is not a storage location; write \"file:data/files\" or \"s3://bucket/prefix\""
         ));
     };
-    Ok(FileStorage { store: shelf, url, retention: keep, max_file_bytes: size })
+    Ok(FileStorage { store, url, retention, max_file_bytes })
 }
 
 fn open_bucket(
     raw: &RawFiles,
-    place: &str,
-    way: &Outbound,
+    location: &str,
+    outbound: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    let (name, prefix) = place.split_once('/').unwrap_or((place, ""));
+    let (name, prefix) = location.split_once('/').unwrap_or((location, ""));
     if name.len() < 3 {
         return Err("files.url: the name of a bucket has at least three letters".to_owned());
     }
@@ -138,11 +138,11 @@ fn open_bucket(
         let key = secret.resolve(env).map_err(|why| format!("files.secret_key: {why}"))?;
         builder = builder.with_secret_access_key(key);
     }
-    let made = builder
+    let bucket = builder
         .with_bucket_name(name)
         // The operator decides if an endpoint has TLS.
         .with_allow_http(true)
-        .with_http_connector(BucketConnector(way.clone()))
+        .with_http_connector(BucketConnector(outbound.clone()))
         .with_retry(RetryConfig {
             max_retries: 3,
             retry_timeout: RETRY_TIMEOUT,
@@ -150,5 +150,5 @@ fn open_bucket(
         })
         .build()
         .map_err(|e| format!("files: {e}"))?;
-    Ok(Arc::new(PrefixStore::new(made, prefix)))
+    Ok(Arc::new(PrefixStore::new(bucket, prefix)))
 }

@@ -41,7 +41,7 @@ const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Checks `[mail]`. The URL may hold a password, so no error repeats it.
 pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
     let RawMail { url, from } = raw;
-    let way = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
+    let smtp = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
         "mail.url: not an address; write for instance \"smtp://127.0.0.1:25\" or \
          \"smtps://user:password@mail.example.com\""
             .to_owned()
@@ -49,7 +49,7 @@ pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
     let from: Mailbox = from.parse().map_err(|_| {
         format!("mail.from: `{from}` is not a sender; write \"Portunus <no-reply@example.com>\"")
     })?;
-    Ok(Mailer { smtp: way.timeout(Some(SMTP_TIMEOUT)).build(), from })
+    Ok(Mailer { smtp: smtp.timeout(Some(SMTP_TIMEOUT)).build(), from })
 }
 
 /// Checks `[identity]`.
@@ -60,7 +60,7 @@ pub(super) fn identity_providers(
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     raw.into_iter()
         .map(|(name, raw)| {
-            let wrong = |field: &str, why: &str| format!("identity.{name}.{field}: {why}");
+            let field_error = |field: &str, why: &str| format!("identity.{name}.{field}: {why}");
             if name.is_empty() || !name.chars().all(plain) || name == "remove" {
                 return Err(format!(
                     "identity.{name}: a name may have lower-case letters, digits and dashes"
@@ -68,22 +68,22 @@ pub(super) fn identity_providers(
             }
             let RawIdentity { issuer, client_id, client_secret, admits } = raw;
             let uri: http::Uri =
-                issuer.parse().map_err(|_| wrong("issuer", "is not an address"))?;
-            let known = matches!(uri.scheme_str(), Some("https" | "http"));
-            if !known || uri.host().is_none() || uri.query().is_some() {
-                return Err(wrong("issuer", "must be an https address without a query"));
+                issuer.parse().map_err(|_| field_error("issuer", "is not an address"))?;
+            let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
+            if !is_web || uri.host().is_none() || uri.query().is_some() {
+                return Err(field_error("issuer", "must be an https address without a query"));
             }
             if client_id.is_empty() {
-                return Err(wrong("client_id", "must not be empty"));
+                return Err(field_error("client_id", "must not be empty"));
             }
             let client_secret =
-                client_secret.resolve(env).map_err(|why| wrong("client_secret", &why))?;
+                client_secret.resolve(env).map_err(|why| field_error("client_secret", &why))?;
             let role = |word: String| match AccountRole::by_word(&word) {
                 Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => {
                     Ok(role)
                 }
                 Some(AccountRole::Owner) | None => {
-                    Err(wrong("admits", "write \"member\", \"viewer\" or \"admin\""))
+                    Err(field_error("admits", "write \"member\", \"viewer\" or \"admin\""))
                 }
             };
             let admits = admits.map(role).transpose()?;

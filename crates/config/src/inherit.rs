@@ -30,58 +30,59 @@ impl<'a> PreviousLanes<'a> {
     }
 
     /// Returns the last health of the credential at this index.
-    fn credential_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<CredentialHealth>> {
+    fn credential_health(&self, lane: &LiveLane, index: usize) -> Option<Arc<CredentialHealth>> {
         let known = self.providers.get(lane.provider.name.as_str())?;
-        let place = lane.provider.index_in(&known.provider, place)?;
-        known.slots.get(place).map(|seat| Arc::clone(seat.health.credential()))
+        let index = lane.provider.index_in(&known.provider, index)?;
+        known.slots.get(index).map(|slot| Arc::clone(slot.health.credential()))
     }
 
     /// Returns the last health of the lane with the credential at this index.
-    fn lane_health(&self, lane: &LiveLane, place: usize) -> Option<Arc<HealthTracker>> {
+    fn lane_health(&self, lane: &LiveLane, index: usize) -> Option<Arc<HealthTracker>> {
         let known = self.lanes.get(lane.name.as_str())?;
-        let place = lane.provider.index_in(&known.provider, place)?;
-        known.slots.get(place).map(|seat| Arc::clone(&seat.health))
+        let index = lane.provider.index_in(&known.provider, index)?;
+        known.slots.get(index).map(|slot| Arc::clone(&slot.health))
     }
 }
 
 impl Config {
     /// Takes over the health of lanes that still exist.
     pub fn inherit_health(&mut self, old: &Self) {
-        let past = PreviousLanes::new(old);
+        let previous = PreviousLanes::new(old);
         // Models on the same lane share its health; a model and its aliases share a route.
         let mut healths: HashMap<*const HealthTracker, Arc<HealthTracker>> = HashMap::new();
         let mut routes: HashMap<*const Route, Arc<Route>> = HashMap::new();
         for route in self.routes.values_mut() {
-            let heir = routes.entry(Arc::as_ptr(route)).or_insert_with(|| {
-                let lanes = route.lanes.iter().map(|lane| inherit_lane(lane, &past, &mut healths));
+            let inherited = routes.entry(Arc::as_ptr(route)).or_insert_with(|| {
+                let lanes =
+                    route.lanes.iter().map(|lane| inherit_lane(lane, &previous, &mut healths));
                 Arc::new(Route { lanes: lanes.map(Arc::new).collect(), ..Route::clone(route) })
             });
-            *route = Arc::clone(heir);
+            *route = Arc::clone(inherited);
         }
     }
 }
 
 fn inherit_lane(
     lane: &LiveLane,
-    past: &PreviousLanes<'_>,
+    previous: &PreviousLanes<'_>,
     healths: &mut HashMap<*const HealthTracker, Arc<HealthTracker>>,
 ) -> LiveLane {
-    let seats = lane.slots.iter().enumerate().map(|(place, seat)| {
-        let health = healths.entry(Arc::as_ptr(&seat.health)).or_insert_with(|| {
-            let known = past.lane_health(lane, place);
-            known.unwrap_or_else(|| match past.credential_health(lane, place) {
+    let slots = lane.slots.iter().enumerate().map(|(index, slot)| {
+        let health = healths.entry(Arc::as_ptr(&slot.health)).or_insert_with(|| {
+            let known = previous.lane_health(lane, index);
+            known.unwrap_or_else(|| match previous.credential_health(lane, index) {
                 Some(account) => Arc::new(HealthTracker::new(account)),
-                None => Arc::clone(&seat.health),
+                None => Arc::clone(&slot.health),
             })
         });
-        CredentialSlot { health: Arc::clone(health), hash_key: seat.hash_key }
+        CredentialSlot { health: Arc::clone(health), hash_key: slot.hash_key }
     });
-    let mut heir = LiveLane { slots: seats.collect(), ..lane.clone() };
+    let mut inherited = LiveLane { slots: slots.collect(), ..lane.clone() };
     // Budget and count belong to the address, not to the credential.
-    let known = past.providers.get(lane.provider.name.as_str());
+    let known = previous.providers.get(lane.provider.name.as_str());
     if let Some(known) = known.filter(|known| known.provider.has_same_address(&lane.provider)) {
-        heir.retry_budget = Arc::clone(&known.retry_budget);
-        heir.in_flight = Arc::clone(&known.in_flight);
+        inherited.retry_budget = Arc::clone(&known.retry_budget);
+        inherited.in_flight = Arc::clone(&known.in_flight);
     }
-    heir
+    inherited
 }

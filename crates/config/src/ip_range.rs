@@ -10,19 +10,19 @@ pub struct IpRange(IpNet);
 impl IpRange {
     /// Parses `192.0.2.7`, `10.0.0.0/8` or `2001:db8::/32`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let invalid = || {
             format!(
                 "`{text}` is not an IP address or network; write for instance 192.0.2.7 or 10.0.0.0/8"
             )
         };
         let text = text.trim();
         let alone = || text.parse::<IpAddr>().map(IpNet::from);
-        let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| wrong())?;
+        let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| invalid())?;
         // An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) means the IPv4 address.
         match net.addr().to_canonical() {
             address @ IpAddr::V4(_) if net.addr().is_ipv6() => {
-                let prefix = net.prefix_len().checked_sub(96).ok_or_else(wrong)?;
-                IpNet::new(address, prefix).map(Self).map_err(|_| wrong())
+                let prefix = net.prefix_len().checked_sub(96).ok_or_else(invalid)?;
+                IpNet::new(address, prefix).map(Self).map_err(|_| invalid())
             }
             IpAddr::V4(_) | IpAddr::V6(_) => Ok(Self(net)),
         }
@@ -60,10 +60,10 @@ mod tests {
         }
         assert!(net("0.0.0.0/0").contains("203.0.113.1".parse().unwrap()));
         assert!(!net("0.0.0.0/0").contains("2001:db8::1".parse().unwrap()));
-        for wrong in
+        for invalid in
             ["", "10", "10.0.0.0/33", "::/129", "a.b.c.d", "10.0.0.0/-1", "::ffff:1.2.3.4/8"]
         {
-            assert!(IpRange::parse(wrong).is_err(), "{wrong}");
+            assert!(IpRange::parse(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Configuration of the gateway, checked once when it is read.
 //!
-//! The file is parsed into [`raw::RawConfig`], overridden by `PORTUNUS_…` variables, and checked
+//! The file is parsed into `raw::RawConfig`, overridden by `PORTUNUS_…` variables, and checked
 //! into [`Config`], in which every address, limit, secret and lane is resolved. Providers and
 //! models that administrators stored are merged into it ([`StoredEntries`]).
 

@@ -14,12 +14,12 @@ use crate::units::{parse_duration, parse_size};
 
 /// Checks `[limits]` and fills in the defaults.
 pub(super) fn http_limits(raw: &RawLimits) -> Result<HttpLimits, String> {
-    let count = |name: &str, given: Option<u32>, own: u32| match given {
+    let count = |name: &str, configured: Option<u32>, default: u32| match configured {
         Some(0) => Err(format!("limits.{name}: must be at least 1")),
-        given => Ok(given.unwrap_or(own)),
+        configured => Ok(configured.unwrap_or(default)),
     };
-    let time = |name: &str, given: &Option<String>, own: u64| match given.as_deref() {
-        None => Ok(Duration::from_secs(own)),
+    let time = |name: &str, configured: &Option<String>, default: u64| match configured.as_deref() {
+        None => Ok(Duration::from_secs(default)),
         Some(text) => match parse_duration(text) {
             Ok(time) if !time.is_zero() => Ok(time),
             Ok(_) => Err(format!("limits.{name}: must be longer than zero")),

@@ -19,14 +19,16 @@ pub struct MailMessage {
 /// SMTP server and sender of all mail.
 #[derive(Clone)]
 pub struct Mailer {
+    /// Connection to the SMTP server.
     pub smtp: AsyncSmtpTransport<Tokio1Executor>,
+    /// Sender of every mail.
     pub from: Mailbox,
 }
 
 /// Omits the SMTP transport, which may hold a password.
 impl std::fmt::Debug for Mailer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Post").field("from", &self.from.to_string()).finish_non_exhaustive()
+        f.debug_struct("Mailer").field("from", &self.from.to_string()).finish_non_exhaustive()
     }
 }
 

@@ -14,16 +14,16 @@ use crate::units::nearest_word;
 pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
-    ways: &EndpointsByProvider,
+    endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
 ) -> Result<Catalog, EntryError> {
     let mut models = Vec::new();
     for (id, raw) in raw {
-        let wrong = |why: String| EntryError::for_entry(EntryName::Model(id.clone()), why);
+        let entry_error = |why: String| EntryError::for_entry(EntryName::Model(id.clone()), why);
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
-            return Err(wrong(": this id cannot be used".to_owned()));
+            return Err(entry_error(": this id cannot be used".to_owned()));
         }
-        models.push(build_model(id, raw, providers, ways, warnings).map_err(wrong)?);
+        models.push(build_model(id, raw, providers, endpoints, warnings).map_err(entry_error)?);
     }
     for entry in ModelDirectory::embedded().models() {
         if raw.contains_key(&entry.id) {
@@ -61,7 +61,7 @@ fn build_model(
     id: &str,
     raw: &RawModel,
     providers: &[Arc<Provider>],
-    ways: &EndpointsByProvider,
+    endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
 ) -> Result<Model, String> {
     let RawModel {
@@ -87,7 +87,7 @@ fn build_model(
         lanes.iter().map(|raw| parse_lane(raw, providers)).collect::<Result<_, _>>()?;
     let known = ModelDirectory::embedded().model(id).or_else(|| {
         lanes.iter().find_map(|lane| {
-            let known_as = &ways.get(&lane.provider)?.provider;
+            let known_as = &endpoints.get(&lane.provider)?.provider;
             ModelDirectory::embedded().find_offer(known_as, &lane.model).map(|(entry, _)| entry)
         })
     });

@@ -38,25 +38,22 @@ pub(super) fn check(
     let RawOutbound { proxy, no_proxy, allow, ca } = raw;
     let guard = AddressGuard::new(allow.iter().map(String::as_str));
     let guard = guard.map_err(|why| format!("outbound.allow: {why}"))?;
-    let usual = |names: [&str; 2]| {
+    let from_env = |names: [&str; 2]| {
         names.iter().find_map(|name| env(name)).filter(|value| !value.trim().is_empty())
     };
-    let except = no_proxy.map(|list| list.into_vec().join(","));
-    let except = except.or_else(|| usual(["NO_PROXY", "no_proxy"]));
-    let (proxies, named) = match proxy {
+    let no_proxy = no_proxy.map(|list| list.into_vec().join(","));
+    let no_proxy = no_proxy.or_else(|| from_env(["NO_PROXY", "no_proxy"]));
+    let (proxies, setting) = match proxy {
         Some(word) if word == DIRECT => (ProxySettings::default(), "outbound.proxy"),
         Some(proxy) => {
             let (http, https) = (Some(proxy.clone()), Some(proxy));
-            (ProxySettings { http, https, no_proxy: except }, "outbound.proxy")
+            (ProxySettings { http, https, no_proxy }, "outbound.proxy")
         }
         None => {
-            let all = usual(["ALL_PROXY", "all_proxy"]);
-            let http = usual(["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
-            let https = usual(["HTTPS_PROXY", "https_proxy"]).or(all);
-            (
-                ProxySettings { http, https, no_proxy: except },
-                "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY",
-            )
+            let all = from_env(["ALL_PROXY", "all_proxy"]);
+            let http = from_env(["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
+            let https = from_env(["HTTPS_PROXY", "https_proxy"]).or(all);
+            (ProxySettings { http, https, no_proxy }, "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY")
         }
     };
     let mut trusted = Vec::new();
@@ -70,8 +67,8 @@ pub(super) fn check(
             .map_err(|e| format!("{name}: {file}: {e}"))?;
         trusted.push(pem);
     }
-    let way = Outbound::new(&proxies, &trusted).map_err(|e| format!("{named}: {e}"))?;
-    Ok((way, guard))
+    let outbound = Outbound::new(&proxies, &trusted).map_err(|e| format!("{setting}: {e}"))?;
+    Ok((outbound, guard))
 }
 
 /// Checks `[media]`.
@@ -79,7 +76,7 @@ pub(super) fn media_settings(
     raw: RawMedia,
     fetches: HashMap<String, MediaFetch>,
     public_url: &str,
-    way: &Outbound,
+    outbound: &Outbound,
 ) -> Result<MediaSettings, String> {
     let RawMedia { fetch, allow, ports, size, time } = raw;
     let guard = AddressGuard::new(allow.iter().map(String::as_str));
@@ -92,7 +89,8 @@ pub(super) fn media_settings(
     let size = size.map_err(|why| format!("media.size: {why}"))?;
     let time = time.as_deref().map_or(Ok(Duration::from_secs(10)), parse_duration);
     let time = time.map_err(|why| format!("media.time: {why}"))?;
-    let fetcher = MediaFetcher::new(guard, way, FetchLimits { max_bytes: size, timeout: time });
+    let fetcher =
+        MediaFetcher::new(guard, outbound, FetchLimits { max_bytes: size, timeout: time });
     Ok(MediaSettings { is_fetch_enabled: fetch.unwrap_or(true), fetcher, provider_fetch: fetches })
 }
 

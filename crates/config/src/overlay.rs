@@ -32,7 +32,7 @@ pub struct FileLayer {
 /// Omits the variables, which hold secrets.
 impl std::fmt::Debug for FileLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ground")
+        f.debug_struct("FileLayer")
             .field("providers", &self.providers.keys())
             .field("models", &self.models.keys())
             .finish_non_exhaustive()
@@ -40,6 +40,7 @@ impl std::fmt::Debug for FileLayer {
 }
 
 impl FileLayer {
+    /// Returns true if the file defines this entry.
     pub fn contains(&self, entry: &EntryName) -> bool {
         match entry {
             EntryName::Provider(name) => self.providers.contains_key(name),
@@ -55,11 +56,14 @@ pub struct MergedConfig {
     pub(super) catalog: Catalog,
     pub(super) routes: HashMap<String, Arc<Route>>,
     pub(super) fetches: HashMap<String, MediaFetch>,
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
+    /// Stored entries that are not in use, with the reason.
     pub issues: ConfigIssues,
 }
 
 impl MergedConfig {
+    /// Returns the route of a model.
     pub fn route(&self, model: &str) -> Option<&Arc<Route>> {
         self.routes.get(model)
     }
@@ -68,7 +72,9 @@ impl MergedConfig {
 /// Name of a provider or a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryName {
+    /// A provider, by name.
     Provider(String),
+    /// A model, by id.
     Model(String),
 }
 
@@ -92,14 +98,14 @@ pub(super) struct EntryError {
 }
 
 impl EntryError {
-    pub(super) fn for_entry(entry: EntryName, why: impl Into<String>) -> Self {
-        Self { entry: Some(entry), reason: why.into() }
+    pub(super) fn for_entry(entry: EntryName, reason: impl Into<String>) -> Self {
+        Self { entry: Some(entry), reason: reason.into() }
     }
 }
 
 impl From<String> for EntryError {
-    fn from(why: String) -> Self {
-        Self { entry: None, reason: why }
+    fn from(reason: String) -> Self {
+        Self { entry: None, reason }
     }
 }
 
@@ -124,26 +130,26 @@ pub enum CheckMode {
 
 /// Merges stored entries into the file layer. An error is about the file.
 pub(super) fn merge(
-    ground: &FileLayer,
+    file_layer: &FileLayer,
     env: EnvLookup<'_>,
     stored: &StoredEntries,
-    look: CheckMode,
+    mode: CheckMode,
 ) -> Result<MergedConfig, String> {
-    let mut troubles = ConfigIssues::new();
+    let mut issues = ConfigIssues::new();
     loop {
-        let (providers, models) = overlay((ground, env), stored, look, &mut troubles);
-        match build((ground, env), &providers, models, stored) {
-            Ok(mut places) => {
-                places.issues.append(&mut troubles);
-                return Ok(places);
+        let (providers, models) = overlay((file_layer, env), stored, mode, &mut issues);
+        match build((file_layer, env), &providers, models, stored) {
+            Ok(mut merged) => {
+                merged.issues.append(&mut issues);
+                return Ok(merged);
             }
             // Each round leaves out one more entry, so the loop ends.
-            Err(EntryError { entry: Some(entry), reason: why })
-                if !ground.contains(&entry) && !troubles.contains_key(&entry) =>
+            Err(EntryError { entry: Some(entry), reason })
+                if !file_layer.contains(&entry) && !issues.contains_key(&entry) =>
             {
-                troubles.insert(entry, why.trim_start_matches(['.', ':', ' ']).to_owned());
+                issues.insert(entry, reason.trim_start_matches(['.', ':', ' ']).to_owned());
             }
-            Err(wrong) => return Err(wrong.to_string()),
+            Err(error) => return Err(error.to_string()),
         }
     }
 }
@@ -155,40 +161,40 @@ type RawEntries = (BTreeMap<String, RawProvider>, BTreeMap<String, RawModel>);
 
 /// Adds the stored entries that have no issue to those of the file.
 fn overlay(
-    (ground, env): (&FileLayer, EnvLookup<'_>),
+    (file_layer, env): (&FileLayer, EnvLookup<'_>),
     stored: &StoredEntries,
-    look: CheckMode,
-    troubles: &mut ConfigIssues,
+    mode: CheckMode,
+    issues: &mut ConfigIssues,
 ) -> RawEntries {
-    let (mut providers, mut models) = (ground.providers.clone(), ground.models.clone());
+    let (mut providers, mut models) = (file_layer.providers.clone(), file_layer.models.clone());
     for (name, own) in &stored.providers {
         let entry = EntryName::Provider(name.clone());
-        if troubles.contains_key(&entry) {
+        if issues.contains_key(&entry) {
             continue;
         }
-        let made = if providers.contains_key(name) {
+        let built = if providers.contains_key(name) {
             Err(DEFINED_IN_FILE.to_owned())
         } else {
-            raw_provider(name, own, env, look)
+            raw_provider(name, own, env, mode)
         };
-        match made {
+        match built {
             Ok(raw) => drop(providers.insert(name.clone(), raw)),
-            Err(why) => drop(troubles.insert(entry, why)),
+            Err(reason) => drop(issues.insert(entry, reason)),
         }
     }
     for (id, own) in &stored.models {
         let entry = EntryName::Model(id.clone());
-        if troubles.contains_key(&entry) {
+        if issues.contains_key(&entry) {
             continue;
         }
-        let made = if models.contains_key(id) {
+        let built = if models.contains_key(id) {
             Err(DEFINED_IN_FILE.to_owned())
         } else {
-            own.raw.clone().map_err(|wrong| wrong.to_string())
+            own.raw.clone().map_err(|error| error.to_string())
         };
-        match made {
+        match built {
             Ok(raw) => drop(models.insert(id.clone(), raw)),
-            Err(why) => drop(troubles.insert(entry, why)),
+            Err(reason) => drop(issues.insert(entry, reason)),
         }
     }
     (providers, models)
@@ -199,24 +205,25 @@ fn raw_provider(
     name: &str,
     own: &StoredProvider,
     env: EnvLookup<'_>,
-    look: CheckMode,
+    mode: CheckMode,
 ) -> Result<RawProvider, String> {
-    let mut raw = own.raw.clone().map_err(|wrong| wrong.to_string())?;
-    let open: Vec<toml::Value> = own.usable_credentials().map(|auth| auth.0.clone()).collect();
+    let mut raw = own.raw.clone().map_err(|error| error.to_string())?;
+    let credentials: Vec<toml::Value> =
+        own.usable_credentials().map(|auth| auth.0.clone()).collect();
     let none = || Some(RawAuth(toml::Value::String("none".to_owned())));
-    let wanted = providers::default_auth(name, raw.like.as_deref());
-    let wants = wanted.is_some_and(|auth| *auth != catalog::AuthScheme::None);
+    let default_auth = providers::default_auth(name, raw.like.as_deref());
+    let needs_auth = default_auth.is_some_and(|auth| *auth != catalog::AuthScheme::None);
     // The variable holds a credential for the address in the directory, not for another one.
-    let usual = || !own.has_own_address() && providers::has_default_variable(name, env);
-    raw.auth = if !open.is_empty() {
-        Some(RawAuth(toml::Value::Array(open)))
-    } else if look == CheckMode::Validate {
+    let has_variable = || !own.has_own_address() && providers::has_default_variable(name, env);
+    raw.auth = if !credentials.is_empty() {
+        Some(RawAuth(toml::Value::Array(credentials)))
+    } else if mode == CheckMode::Validate {
         none()
     } else if !own.credentials.is_empty() {
         return Err("none of its credentials can be used; add another one".to_owned());
-    } else if !wants {
+    } else if !needs_auth {
         none()
-    } else if usual() {
+    } else if has_variable() {
         None
     } else {
         return Err("it has no credential yet".to_owned());
@@ -225,83 +232,79 @@ fn raw_provider(
 }
 
 fn build(
-    (ground, env): (&FileLayer, EnvLookup<'_>),
+    (file_layer, env): (&FileLayer, EnvLookup<'_>),
     providers: &BTreeMap<String, RawProvider>,
     mut models: BTreeMap<String, RawModel>,
     stored: &StoredEntries,
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
     let fetches = outbound::provider_fetches(providers)?;
-    let (made, ways) = providers::check(
+    let (built, endpoints) = providers::check(
         providers,
-        ground.timeouts,
-        ground.demo_enabled,
-        &ground.outbound,
+        file_layer.timeouts,
+        file_layer.demo_enabled,
+        &file_layer.outbound,
         env,
         &mut warnings,
     )?;
-    let guarded = ground.outbound.guarded(&ground.guard);
+    let guarded = file_layer.outbound.guarded(&file_layer.guard);
     let mut all: Vec<Arc<Provider>> = Vec::new();
-    for provider in made {
+    for provider in built {
         let entry = EntryName::Provider(provider.name.clone());
-        let theirs = stored.providers.contains_key(&provider.name)
+        let is_stored = stored.providers.contains_key(&provider.name)
             && providers.contains_key(&provider.name)
-            && !ground.contains(&entry);
-        if !theirs {
+            && !file_layer.contains(&entry);
+        if !is_stored {
             all.push(Arc::new(provider));
             continue;
         }
         let address = provider.address();
-        if ground.guard.check(&address).is_err() {
-            let why = format!(
+        if file_layer.guard.check(&address).is_err() {
+            let reason = format!(
                 ".base: `{address}` is not a public HTTPS address; others are for the operator \
                  to allow, with `allow` of `[outbound]`"
             );
-            return Err(EntryError::for_entry(entry, why));
+            return Err(EntryError::for_entry(entry, reason));
         }
         all.push(Arc::new(provider.with_outbound(&guarded)));
     }
-    let made = all;
-    let troubles = drop_missing_lanes(&mut models, &made, ground);
-    let catalog = models::check(&models, &made, &ways, &mut warnings)?;
-    let routes = routes::check(&models, &catalog, &made, &ways)?;
-    Ok(MergedConfig {
-        providers: made,
-        endpoints: ways,
-        catalog,
-        routes,
-        fetches,
-        warnings,
-        issues: troubles,
-    })
+    let built = all;
+    let issues = drop_missing_lanes(&mut models, &built, file_layer);
+    let catalog = models::check(&models, &built, &endpoints, &mut warnings)?;
+    let routes = routes::check(&models, &catalog, &built, &endpoints)?;
+    Ok(MergedConfig { providers: built, endpoints, catalog, routes, fetches, warnings, issues })
 }
 
 /// Removes lanes without a provider from stored models that have other lanes.
 fn drop_missing_lanes(
     models: &mut BTreeMap<String, RawModel>,
     providers: &[Arc<Provider>],
-    ground: &FileLayer,
+    file_layer: &FileLayer,
 ) -> ConfigIssues {
-    let mut troubles = ConfigIssues::new();
+    let mut issues = ConfigIssues::new();
     for (id, raw) in models {
         let entry = EntryName::Model(id.clone());
-        if ground.contains(&entry) {
+        if file_layer.contains(&entry) {
             continue;
         }
-        let there = |lane: &RawLane| {
+        let has_provider = |lane: &RawLane| {
             let name = lane.name().split('/').next().unwrap_or_default();
             providers.iter().any(|provider| provider.name == name)
         };
-        if !raw.lanes.iter().any(there) {
+        if !raw.lanes.iter().any(has_provider) {
             continue;
         }
-        let gone: Vec<String> =
-            raw.lanes.iter().filter(|lane| !there(lane)).map(|lane| lane.name().into()).collect();
-        if !gone.is_empty() {
-            let why = format!("lanes: there is no provider for `{}`", gone.join("`, `"));
-            troubles.insert(entry, why);
-            raw.lanes.retain(there);
+        let missing: Vec<String> = raw
+            .lanes
+            .iter()
+            .filter(|lane| !has_provider(lane))
+            .map(|lane| lane.name().into())
+            .collect();
+        if !missing.is_empty() {
+            let reason = format!("lanes: there is no provider for `{}`", missing.join("`, `"));
+            issues.insert(entry, reason);
+            raw.lanes.retain(has_provider);
         }
     }
-    troubles
+    issues
 }

@@ -22,39 +22,41 @@ use crate::units::nearest_word;
 pub const DEMO_PROVIDER: &str = "demo";
 
 /// Paths and field quirks of each provider, by provider name.
-pub type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
+pub(crate) type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
 pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Checks the providers.
 pub(super) fn check(
     raw: &BTreeMap<String, RawProvider>,
-    times: Timeouts,
+    defaults: Timeouts,
     demo: bool,
-    way: &Outbound,
+    outbound: &Outbound,
     env: EnvLookup<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(Vec<Provider>, EndpointsByProvider), EntryError> {
-    let client = HttpClient::network(times.connect, way);
+    let client = HttpClient::network(defaults.connect, outbound);
     let mut providers = Vec::new();
-    let mut all_ways = EndpointsByProvider::new();
-    let mut add = |(provider, ways): (Provider, Endpoints)| {
-        all_ways.insert(provider.name.clone(), Arc::new(ways));
+    let mut all_endpoints = EndpointsByProvider::new();
+    let mut add = |(provider, endpoints): (Provider, Endpoints)| {
+        all_endpoints.insert(provider.name.clone(), Arc::new(endpoints));
         providers.push(provider);
     };
     for (name, raw) in raw {
-        let wrong = |why: String| EntryError::for_entry(EntryName::Provider(name.clone()), why);
+        let entry_error =
+            |why: String| EntryError::for_entry(EntryName::Provider(name.clone()), why);
         if name == DEMO_PROVIDER || name.contains('/') || name.is_empty() {
-            return Err(wrong(": this name cannot be used".to_owned()));
+            return Err(entry_error(": this name cannot be used".to_owned()));
         }
-        add(build_provider(name, raw, (times, &client, way), env).map_err(wrong)?);
+        add(build_provider(name, raw, (defaults, &client, outbound), env).map_err(entry_error)?);
     }
     for known in ModelDirectory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
             continue;
         }
-        match build_provider(&known.id, &RawProvider::default(), (times, &client, way), env) {
-            Ok(made) => add(made),
+        match build_provider(&known.id, &RawProvider::default(), (defaults, &client, outbound), env)
+        {
+            Ok(built) => add(built),
             // The variables may belong to another program, so the gateway starts anyway.
             Err(why) => warnings.push(format!(
                 "`{}` stays off, though its variables are set: providers.{}{why}",
@@ -66,11 +68,11 @@ pub(super) fn check(
         let local = HttpClient::Local(Arc::new(DemoModels));
         let speaks = WireFormat::ALL.to_vec();
         let base = "http://demo.invalid";
-        let made = Provider::new(DEMO_PROVIDER, speaks, base, Credential::none(), times, local);
-        let ways = Endpoints { provider: DEMO_PROVIDER.to_owned(), ..Endpoints::default() };
-        add((made.map_err(|e| e.to_string())?, ways));
+        let built = Provider::new(DEMO_PROVIDER, speaks, base, Credential::none(), defaults, local);
+        let endpoints = Endpoints { provider: DEMO_PROVIDER.to_owned(), ..Endpoints::default() };
+        add((built.map_err(|e| e.to_string())?, endpoints));
     }
-    Ok((providers, all_ways))
+    Ok((providers, all_endpoints))
 }
 
 /// Reads every variable of the directory, so that the caller can record its value.
@@ -84,9 +86,9 @@ pub(super) fn record_default_variables(env: EnvLookup<'_>) {
 /// Returns true if the default variables are complete. The project may come from the Google
 /// account.
 fn is_switched_on(known: &ProviderEntry, env: EnvLookup<'_>) -> bool {
-    let filled = |(blank, names): &(String, Vec<String>)| {
+    let filled = |(placeholder, names): &(String, Vec<String>)| {
         first_set_variable(names, env).is_some()
-            || (known.auth == AuthScheme::Google && blank == PROJECT_PLACEHOLDER)
+            || (known.auth == AuthScheme::Google && placeholder == PROJECT_PLACEHOLDER)
     };
     first_set_variable(&known.key_env, env).is_some() && known.placeholder_env.iter().all(filled)
 }
@@ -108,7 +110,7 @@ const REGION_PLACEHOLDER: &str = "region";
 fn build_provider(
     name: &str,
     raw: &RawProvider,
-    (times, client, way): (Timeouts, &HttpClient, &Outbound),
+    (defaults, client, outbound): (Timeouts, &HttpClient, &Outbound),
     env: EnvLookup<'_>,
 ) -> Result<(Provider, Endpoints), String> {
     let RawProvider {
@@ -127,28 +129,28 @@ fn build_provider(
     if *max_in_flight == Some(0) {
         return Err(".max_in_flight: must be at least one call".to_owned());
     }
-    if max_in_flight.is_some_and(|most| most > MAX_IN_FLIGHT_CALLS) {
+    if max_in_flight.is_some_and(|calls| calls > MAX_IN_FLIGHT_CALLS) {
         return Err(format!(".max_in_flight: must be at most {MAX_IN_FLIGHT_CALLS}"));
     }
     let known = known_provider(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
-        (Some(words), _) => parse_formats(words.into_vec())?,
+        (Some(values), _) => parse_formats(values.into_vec())?,
         (None, Some(known)) => known.formats.clone(),
         (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
     };
-    let words = fill;
-    let mut fill = Placeholders { values: words.clone(), provider: known, env };
-    let several = auth.as_ref().map(RawAuth::credentials).unwrap_or_default();
-    if auth.is_some() && several.is_empty() {
+    let values = fill;
+    let mut fill = Placeholders { values: values.clone(), provider: known, env };
+    let credentials = auth.as_ref().map(RawAuth::credentials).unwrap_or_default();
+    if auth.is_some() && credentials.is_empty() {
         return Err(".auth: the list holds no credential".to_owned());
     }
-    if let Some(region) = several.iter().find_map(|auth| auth::sigv4_region(Some(auth))) {
+    if let Some(region) = credentials.iter().find_map(|auth| auth::sigv4_region(Some(auth))) {
         fill.values.entry(REGION_PLACEHOLDER.to_owned()).or_insert_with(|| region.to_owned());
     }
-    let mut several = several.into_iter();
-    let first = build_credential(several.next(), known, &fill)?;
+    let mut credentials = credentials.into_iter();
+    let first = build_credential(credentials.next(), known, &fill)?;
     let others: Result<Vec<_>, _> =
-        several.map(|auth| build_credential(Some(auth), known, &fill)).collect();
+        credentials.map(|auth| build_credential(Some(auth), known, &fill)).collect();
     let (credential, others) = (first, others?);
     if let Some(project) = credential.project()
         && fill.value(PROJECT_PLACEHOLDER).is_none()
@@ -169,38 +171,38 @@ fn build_provider(
             return Err(".base: is missing; write what comes before /v1/…".to_owned());
         }
     };
-    let mut ways = known.map(|known| known.endpoints.clone()).unwrap_or_default();
+    let mut endpoints = known.map(|known| known.endpoints.clone()).unwrap_or_default();
     for (word, path) in paths {
-        let origin = parse_format(word).map_err(|why| format!(".paths: {why}"))?;
-        ways.paths.retain(|(own, _)| *own != origin);
-        ways.paths.push((origin, path.clone()));
+        let wire_format = parse_format(word).map_err(|why| format!(".paths: {why}"))?;
+        endpoints.paths.retain(|(own, _)| *own != wire_format);
+        endpoints.paths.push((wire_format, path.clone()));
     }
     for (word, own) in quirks {
-        let origin = parse_format(word).map_err(|why| format!(".quirks: {why}"))?;
-        ways.quirks.retain(|(known, _)| *known != origin);
-        ways.quirks.push((origin, own.clone()));
+        let wire_format = parse_format(word).map_err(|why| format!(".quirks: {why}"))?;
+        endpoints.quirks.retain(|(known, _)| *known != wire_format);
+        endpoints.quirks.push((wire_format, own.clone()));
     }
     let bases = known.map(|known| known.base.as_str()).into_iter().chain([base.as_str()]);
-    check_placeholders(words, bases, &ways)?;
+    check_placeholders(values, bases, &endpoints)?;
     let base = fill.fill_in(base)?;
-    ways.paths.retain(|(origin, _)| speaks.contains(origin));
-    for (origin, path) in &mut ways.paths {
-        let at = |why: String| format!(".paths.{origin}: {why}");
+    endpoints.paths.retain(|(wire_format, _)| speaks.contains(wire_format));
+    for (wire_format, path) in &mut endpoints.paths {
+        let with_path = |why: String| format!(".paths.{wire_format}: {why}");
         let EndpointPath { whole, stream } = path;
         for path in [whole, stream] {
             *path = fill.fill_in(path)?;
-            check_path(path).map_err(at)?;
+            check_path(path).map_err(with_path)?;
         }
     }
-    let own = crate::timeouts::overlay(times, timeouts, ".timeouts")?;
-    let client = match own.connect == times.connect {
+    let own = crate::timeouts::overlay(defaults, timeouts, ".timeouts")?;
+    let client = match own.connect == defaults.connect {
         true => client.clone(),
-        false => HttpClient::network(own.connect, way),
+        false => HttpClient::network(own.connect, outbound),
     };
-    let made = Provider::new(name, speaks, &base, credential, own, client);
-    let made = made.map_err(|e| format!(".base: {e}"))?.with_credentials(others);
-    let made = made.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
-    Ok((made.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), ways))
+    let built = Provider::new(name, speaks, &base, credential, own, client);
+    let built = built.map_err(|e| format!(".base: {e}"))?.with_credentials(others);
+    let built = built.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
+    Ok((built.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), endpoints))
 }
 
 /// Returns the directory entry named by `like`, or else by the provider's own name.
@@ -240,13 +242,14 @@ struct Placeholders<'a> {
 }
 
 impl Placeholders<'_> {
-    fn value(&self, blank: &str) -> Option<String> {
-        let usual = || first_set_variable(self.variables(blank)?, self.env);
-        self.values.get(blank).cloned().or_else(usual)
+    fn value(&self, placeholder: &str) -> Option<String> {
+        let from_env = || first_set_variable(self.variables(placeholder)?, self.env);
+        self.values.get(placeholder).cloned().or_else(from_env)
     }
 
-    fn variables(&self, blank: &str) -> Option<&[String]> {
-        let (_, names) = self.provider?.placeholder_env.iter().find(|(known, _)| known == blank)?;
+    fn variables(&self, placeholder: &str) -> Option<&[String]> {
+        let (_, names) =
+            self.provider?.placeholder_env.iter().find(|(known, _)| known == placeholder)?;
         Some(names)
     }
 
@@ -255,18 +258,18 @@ impl Placeholders<'_> {
         let mut out = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let Some((blank, tail)) = after.split_once('}') else { break };
+            let Some((placeholder, tail)) = after.split_once('}') else { break };
             out.push_str(before);
-            match (blank, self.value(blank)) {
-                ("model" | "op", _) => out.push_str(&format!("{{{blank}}}")),
+            match (placeholder, self.value(placeholder)) {
+                ("model" | "op", _) => out.push_str(&format!("{{{placeholder}}}")),
                 (_, Some(value)) => out.push_str(value.trim_end_matches('/')),
                 (_, None) => {
-                    let names = self.variables(blank).unwrap_or_default();
+                    let names = self.variables(placeholder).unwrap_or_default();
                     let or = names
                         .first()
                         .map_or_else(String::new, |name| format!(", or export {name}=…"));
                     return Err(format!(
-                        ".fill.{blank}: is missing; write what stands for it in `{text}`{or}"
+                        ".fill.{placeholder}: is missing; write what stands for it in `{text}`{or}"
                     ));
                 }
             }
@@ -278,14 +281,14 @@ impl Placeholders<'_> {
 
 /// Returns an error for a value whose placeholder no address has.
 fn check_placeholders<'a>(
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
     bases: impl Iterator<Item = &'a str>,
-    ways: &'a Endpoints,
+    endpoints: &'a Endpoints,
 ) -> Result<(), String> {
-    let paths = ways.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
+    let paths = endpoints.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
     let addresses: Vec<&str> = bases.chain(paths).collect();
-    let stands = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
-    match given.keys().find(|word| !stands(word)) {
+    let is_used = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
+    match configured.keys().find(|word| !is_used(word)) {
         None => Ok(()),
         Some(word) => Err(format!(".fill.{word}: none of its addresses has this placeholder")),
     }
@@ -305,7 +308,7 @@ fn check_path(path: &str) -> Result<(), String> {
 }
 
 fn build_credential(
-    given: Option<&toml::Value>,
+    configured: Option<&toml::Value>,
     known: Option<&ProviderEntry>,
     fill: &Placeholders<'_>,
 ) -> Result<Credential, String> {
@@ -314,9 +317,9 @@ fn build_credential(
         AuthScheme::SigV4(service) => Some(service.as_str()),
         AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::None => None,
     });
-    let at = AuthContext { env: fill.env, region: region.as_deref(), service };
-    if let Some(given) = given {
-        return auth::parse_auth(given, &at);
+    let context = AuthContext { env: fill.env, region: region.as_deref(), service };
+    if let Some(configured) = configured {
+        return auth::parse_auth(configured, &context);
     }
     let Some(known) = known else { return Ok(Credential::none()) };
     if known.auth == AuthScheme::None {
@@ -330,7 +333,7 @@ fn build_credential(
         AuthScheme::Bearer => auth::header_credential(None, &secret),
         AuthScheme::Header(name) => auth::header_credential(Some(name), &secret),
         AuthScheme::Google => auth::google_credential(&secret).map_err(|why| format!(".auth{why}")),
-        AuthScheme::SigV4(_) => auth::sigv4_from_env(&at),
+        AuthScheme::SigV4(_) => auth::sigv4_from_env(&context),
         AuthScheme::None => Ok(Credential::none()),
     }
 }
@@ -343,11 +346,11 @@ fn parse_format(word: &str) -> Result<WireFormat, String> {
     })
 }
 
-fn parse_formats(words: Vec<String>) -> Result<Vec<WireFormat>, String> {
-    if words.is_empty() {
+fn parse_formats(values: Vec<String>) -> Result<Vec<WireFormat>, String> {
+    if values.is_empty() {
         return Err(".speaks: names no format".to_owned());
     }
-    words.iter().map(|word| parse_format(word).map_err(|why| format!(".speaks: {why}"))).collect()
+    values.iter().map(|word| parse_format(word).map_err(|why| format!(".speaks: {why}"))).collect()
 }
 
 /// The demo models, served inside this process.

@@ -5,12 +5,12 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use crate::secret::SecretRef;
+pub(crate) use crate::secret::SecretRef;
 
 /// The complete file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawConfig {
+pub(crate) struct RawConfig {
     pub server: RawServer,
     pub store: RawStore,
     pub shared: Option<RawShared>,
@@ -27,9 +27,10 @@ pub struct RawConfig {
     pub models: BTreeMap<String, RawModel>,
 }
 
+/// `[server]`: addresses, certificate and secrets of the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawServer {
+pub(crate) struct RawServer {
     pub listen: Option<String>,
     pub public_url: Option<String>,
     pub metrics: Option<String>,
@@ -44,21 +45,23 @@ pub struct RawServer {
 /// Certificate of the listener and its key, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawTls {
+pub(crate) struct RawTls {
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
+/// `[store]`: the database.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawStore {
+pub(crate) struct RawStore {
     pub url: Option<String>,
     pub away: Option<String>,
 }
 
+/// `[shared]`: the Valkey server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawShared {
+pub(crate) struct RawShared {
     pub valkey: String,
     pub patience: Option<String>,
 }
@@ -66,7 +69,7 @@ pub struct RawShared {
 /// Storage of files. Missing bucket settings come from the AWS variables.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawFiles {
+pub(crate) struct RawFiles {
     pub url: Option<String>,
     pub keep: Option<String>,
     pub size: Option<String>,
@@ -79,22 +82,24 @@ pub struct RawFiles {
 /// Limits of background tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawTasks {
+pub(crate) struct RawTasks {
     pub running: Option<usize>,
     pub per_provider: Option<u32>,
     pub runs: Option<u32>,
 }
 
+/// `[mail]`: the SMTP server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawMail {
+pub(crate) struct RawMail {
     pub url: String,
     pub from: String,
 }
 
+/// `[identity.NAME]`: an OpenID Connect provider.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawIdentity {
+pub(crate) struct RawIdentity {
     pub issuer: String,
     pub client_id: String,
     pub client_secret: SecretRef,
@@ -112,9 +117,10 @@ pub struct RawTimeouts {
     pub drain: Option<String>,
 }
 
+/// `[limits]`: bounds of requests and connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawLimits {
+pub(crate) struct RawLimits {
     pub body: Option<String>,
     pub keep_answers: Option<String>,
     pub running: Option<usize>,
@@ -134,7 +140,7 @@ pub struct RawLimits {
 /// Proxies and certificates of outgoing connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawOutbound {
+pub(crate) struct RawOutbound {
     pub proxy: Option<String>,
     pub no_proxy: Option<OneOrMany>,
     pub allow: Vec<String>,
@@ -144,7 +150,7 @@ pub struct RawOutbound {
 /// Fetching of media that callers name by URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawMedia {
+pub(crate) struct RawMedia {
     pub fetch: Option<bool>,
     pub allow: Vec<String>,
     pub ports: Option<Vec<u16>>,
@@ -152,14 +158,16 @@ pub struct RawMedia {
     pub time: Option<String>,
 }
 
+/// `[telemetry]`: the OTLP collector.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RawTelemetry {
+pub(crate) struct RawTelemetry {
     pub otlp: Option<String>,
     pub headers: BTreeMap<String, SecretRef>,
     pub service: Option<String>,
 }
 
+/// `[providers.NAME]`: a provider.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawProvider {
@@ -176,6 +184,7 @@ pub struct RawProvider {
     pub timeouts: RawTimeouts,
 }
 
+/// `[models."ID"]`: a model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawModel {
@@ -202,6 +211,7 @@ pub enum OneOrMany {
 }
 
 impl OneOrMany {
+    /// Returns the strings as a list.
     pub fn into_vec(self) -> Vec<String> {
         match self {
             Self::One(word) => vec![word],
@@ -221,6 +231,7 @@ pub enum RawLane {
     Table(RawLaneTable),
 }
 
+/// A lane with weight or price.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawLaneTable {

@@ -108,40 +108,33 @@ struct ProviderState {
 }
 
 impl ProviderState {
-    fn new(provider: &Arc<Provider>, ways: &EndpointsByProvider) -> Self {
-        let accounts = (0..provider.credential_count()).map(|_| Arc::default()).collect();
-        let (budget, running) = (Arc::new(RetryBudget::new(0)), Arc::default());
-        let ways = ways.get(&provider.name).cloned().unwrap_or_default();
-        let (provider, seats) = (Arc::clone(provider), HashMap::new());
-        Self {
-            provider,
-            endpoints: ways,
-            credential_health: accounts,
-            retry_budget: budget,
-            in_flight: running,
-            slots_by_model: seats,
-        }
+    fn new(provider: &Arc<Provider>, endpoints: &EndpointsByProvider) -> Self {
+        let credential_health = (0..provider.credential_count()).map(|_| Arc::default()).collect();
+        let (retry_budget, in_flight) = (Arc::new(RetryBudget::new(0)), Arc::default());
+        let endpoints = endpoints.get(&provider.name).cloned().unwrap_or_default();
+        let (provider, slots_by_model) = (Arc::clone(provider), HashMap::new());
+        Self { provider, endpoints, credential_health, retry_budget, in_flight, slots_by_model }
     }
 
     fn slots(&mut self, model: &str) -> Vec<CredentialSlot> {
-        let Self { provider, credential_health: accounts, slots_by_model: seats, .. } = self;
-        let made = seats.entry(model.to_owned()).or_insert_with(|| {
-            let seat = |(place, account): (usize, &Arc<CredentialHealth>)| CredentialSlot {
-                health: Arc::new(HealthTracker::new(Arc::clone(account))),
-                hash_key: slot_hash(&provider.name, model, place),
+        let Self { provider, credential_health, slots_by_model, .. } = self;
+        let slots = slots_by_model.entry(model.to_owned()).or_insert_with(|| {
+            let slot = |(index, credential): (usize, &Arc<CredentialHealth>)| CredentialSlot {
+                health: Arc::new(HealthTracker::new(Arc::clone(credential))),
+                hash_key: slot_hash(&provider.name, model, index),
             };
-            accounts.iter().enumerate().map(seat).collect()
+            credential_health.iter().enumerate().map(slot).collect()
         });
-        made.clone()
+        slots.clone()
     }
 }
 
 /// Returns the FNV-1a hash of a slot. A change of the hash would move conversations away from their
 /// cached prompts.
-fn slot_hash(provider: &str, model: &str, place: usize) -> u64 {
-    let name = format!("{provider}/{model}#{place}");
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |print, byte| {
-        (print ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+fn slot_hash(provider: &str, model: &str, index: usize) -> u64 {
+    let name = format!("{provider}/{model}#{index}");
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -150,20 +143,20 @@ pub(super) fn check(
     raw: &BTreeMap<String, RawModel>,
     catalog: &Catalog,
     providers: &[Arc<Provider>],
-    ways: &EndpointsByProvider,
+    endpoints: &EndpointsByProvider,
 ) -> Result<HashMap<String, Arc<Route>>, EntryError> {
-    let mut shared: HashMap<String, ProviderState> =
-        providers.iter().map(|p| (p.name.clone(), ProviderState::new(p, ways))).collect();
-    let mut own: HashMap<&str, Vec<LiveLane>> = HashMap::new();
+    let mut state: HashMap<String, ProviderState> =
+        providers.iter().map(|p| (p.name.clone(), ProviderState::new(p, endpoints))).collect();
+    let mut own_lanes: HashMap<&str, Vec<LiveLane>> = HashMap::new();
     for model in catalog.iter() {
-        let given = raw.get(&model.id);
-        let lanes = build_lanes(model, given, &mut shared)
+        let entry = raw.get(&model.id);
+        let lanes = build_lanes(model, entry, &mut state)
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
-        own.insert(&model.id, lanes);
+        own_lanes.insert(&model.id, lanes);
     }
     let mut routes = HashMap::new();
     for model in catalog.iter() {
-        let route = build_route(model, raw.get(&model.id), &own)
+        let route = build_route(model, raw.get(&model.id), &own_lanes)
             .map_err(|why| EntryError::for_entry(EntryName::Model(model.id.clone()), why))?;
         let route = Arc::new(route);
         for name in model.aliases.iter().chain([&model.id]) {
@@ -177,22 +170,22 @@ pub(super) fn check(
 fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
-    shared: &mut HashMap<String, ProviderState>,
+    state: &mut HashMap<String, ProviderState>,
 ) -> Result<Vec<LiveLane>, String> {
     let mut lanes: Vec<LiveLane> = Vec::new();
     let mut shares = false;
-    for (place, lane) in model.lanes.iter().enumerate() {
-        let Some(shared) = shared.get_mut(&lane.provider) else { continue };
-        let table = raw.and_then(|raw| raw.lanes.get(place)).and_then(RawLane::table);
+    for (index, lane) in model.lanes.iter().enumerate() {
+        let Some(state) = state.get_mut(&lane.provider) else { continue };
+        let table = raw.and_then(|raw| raw.lanes.get(index)).and_then(RawLane::table);
         // Adjacent lanes with weights share a priority; a lane without a weight has its own.
         let weighted = table.is_some_and(|table| table.weight.is_some());
-        let run = match lanes.last() {
+        let priority = match lanes.last() {
             Some(last) if shares && weighted => last.priority,
             Some(last) => last.priority + 1,
             None => 0,
         };
         shares = weighted;
-        let offer = ModelDirectory::embedded().find_offer(&shared.endpoints.provider, &lane.model);
+        let offer = ModelDirectory::embedded().find_offer(&state.endpoints.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
             (Some(list), _) => {
                 Arc::new(list.prices().map_err(|e| format!(".lanes: `{lane}`: price: {e}"))?)
@@ -202,9 +195,9 @@ fn build_lanes(
             }
             (None, _) => Arc::clone(&model.prices),
         };
-        let provider = Arc::clone(&shared.provider);
-        let times = raw.map(|raw| raw.timeouts.clone()).unwrap_or_default();
-        let timeouts = crate::timeouts::overlay(provider.timeouts, &times, ".timeouts")?;
+        let provider = Arc::clone(&state.provider);
+        let overrides = raw.map(|raw| raw.timeouts.clone()).unwrap_or_default();
+        let timeouts = crate::timeouts::overlay(provider.timeouts, &overrides, ".timeouts")?;
         if timeouts.connect > provider.timeouts.connect {
             return Err(format!(
                 ".timeouts.connect: is longer than that of the provider `{}`; set it there",
@@ -213,19 +206,19 @@ fn build_lanes(
         }
         lanes.push(LiveLane {
             name: lane.name(),
-            formats: lane_formats(&provider, &shared.endpoints.provider, &lane.model),
-            thinking_controls: thinking_controls(&shared.endpoints.provider, &lane.model),
-            endpoints: Arc::clone(&shared.endpoints),
+            formats: lane_formats(&provider, &state.endpoints.provider, &lane.model),
+            thinking_controls: thinking_controls(&state.endpoints.provider, &lane.model),
+            endpoints: Arc::clone(&state.endpoints),
             provider,
             model: lane.model.clone(),
             served_model: Arc::clone(model),
             timeouts,
             prices,
-            priority: run,
+            priority,
             weight: lane.weight,
-            slots: shared.slots(&lane.model),
-            retry_budget: Arc::clone(&shared.retry_budget),
-            in_flight: Arc::clone(&shared.in_flight),
+            slots: state.slots(&lane.model),
+            retry_budget: Arc::clone(&state.retry_budget),
+            in_flight: Arc::clone(&state.in_flight),
         });
     }
     Ok(lanes)
@@ -234,12 +227,12 @@ fn build_lanes(
 fn build_route(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
-    own: &HashMap<&str, Vec<LiveLane>>,
+    own_lanes: &HashMap<&str, Vec<LiveLane>>,
 ) -> Result<Route, String> {
-    let mut lanes = own.get(model.id.as_str()).cloned().unwrap_or_default();
+    let mut lanes = own_lanes.get(model.id.as_str()).cloned().unwrap_or_default();
     for other in raw.map(|raw| raw.fallback.as_slice()).unwrap_or_default() {
-        let Some(others) = own.get(other.as_str()) else {
-            let near = nearest_word(other, own.keys().copied());
+        let Some(others) = own_lanes.get(other.as_str()) else {
+            let near = nearest_word(other, own_lanes.keys().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             return Err(format!(".fallback: there is no model `{other}`{near}"));
         };
@@ -273,7 +266,7 @@ fn build_route(
 /// Returns the formats the directory lists for this model, or else those of the provider.
 fn lane_formats(provider: &Provider, known_as: &str, model: &str) -> Vec<WireFormat> {
     let mut known = ModelDirectory::embedded().formats(known_as, model);
-    known.retain(|origin| provider.formats.contains(origin));
+    known.retain(|wire_format| provider.formats.contains(wire_format));
     if known.is_empty() { provider.formats.clone() } else { known }
 }
 
@@ -299,9 +292,9 @@ impl crate::config::Config {
     pub fn lane_health(&self, now: i64) -> Vec<LaneHealth> {
         let mut all = BTreeMap::new();
         for lane in self.routes.values().flat_map(|route| &route.lanes) {
-            for (credential, seat) in lane.slots.iter().enumerate() {
+            for (credential, slot) in lane.slots.iter().enumerate() {
                 all.entry((lane.name.as_str(), credential))
-                    .or_insert_with(|| seat.health.snapshot(now));
+                    .or_insert_with(|| slot.health.snapshot(now));
             }
         }
         all.into_iter()

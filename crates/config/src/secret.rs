@@ -9,25 +9,28 @@ use std::path::PathBuf;
     untagged,
     expecting = "a reference: { env = \"NAME\" }, { file = \"path\" } or, for tests, { text = \"…\" }"
 )]
-pub enum SecretRef {
+pub(crate) enum SecretRef {
+    /// An environment variable.
     Env { env: String },
+    /// A file.
     File { file: PathBuf },
+    /// The secret itself, for tests.
     Text { text: String },
 }
 
 impl std::fmt::Debug for SecretRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Env { env } => write!(f, "Secret(env {env})"),
-            Self::File { file } => write!(f, "Secret(file {})", file.display()),
-            Self::Text { .. } => f.write_str("Secret(…)"),
+            Self::Env { env } => write!(f, "SecretRef(env {env})"),
+            Self::File { file } => write!(f, "SecretRef(file {})", file.display()),
+            Self::Text { .. } => f.write_str("SecretRef(…)"),
         }
     }
 }
 
 impl SecretRef {
     /// Resolves the reference. The error names what is missing and the remedy.
-    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    pub(crate) fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
         match self {
             Self::Env { env: name } => match env(name) {
                 Some(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),

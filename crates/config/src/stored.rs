@@ -15,14 +15,18 @@ const ADDRESS_FIELDS: [&str; 5] = ["like", "base", "hosts", "fill", "paths"];
 pub struct StoredEntries {
     /// Revision of the store that this was read from.
     pub revision: i64,
+    /// Providers by name.
     pub providers: BTreeMap<String, StoredProvider>,
+    /// Models by id.
     pub models: BTreeMap<String, StoredModel>,
 }
 
 /// An invalid field and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
+    /// Path of the field; empty for the entry itself.
     pub field: String,
+    /// Reason, in plain English.
     pub reason: String,
 }
 
@@ -40,16 +44,22 @@ impl std::fmt::Display for FieldError {
 pub struct StoredProvider {
     /// Settings as the administrator sent them.
     pub settings: Map<String, Value>,
+    /// Parsed settings.
     pub raw: Result<RawProvider, FieldError>,
+    /// Creation time in microseconds since 1970.
     pub created_at: i64,
+    /// Credentials in their stored order.
     pub credentials: Vec<StoredAuth>,
 }
 
 /// A credential of a stored provider.
 #[derive(Clone, Debug)]
 pub struct StoredAuth {
+    /// Id of the credential.
     pub id: String,
+    /// Name the administrator gave it.
     pub name: String,
+    /// Creation time in microseconds since 1970.
     pub added_at: i64,
     /// Credential in the form of the file, or the reason why it cannot be used.
     pub auth: Result<RawAuth, String>,
@@ -60,14 +70,17 @@ pub struct StoredAuth {
 pub struct StoredModel {
     /// Settings as the administrator sent them.
     pub settings: Map<String, Value>,
+    /// Parsed settings.
     pub raw: Result<RawModel, FieldError>,
+    /// Creation time in microseconds since 1970.
     pub created_at: i64,
 }
 
 impl StoredProvider {
-    pub fn new(settings: Map<String, Value>, created: i64) -> Self {
+    /// Parses the settings of a provider, which has no credentials yet.
+    pub fn new(settings: Map<String, Value>, created_at: i64) -> Self {
         let raw = parse_settings(&settings);
-        Self { settings, raw, created_at: created, credentials: Vec::new() }
+        Self { settings, raw, created_at, credentials: Vec::new() }
     }
 
     /// Returns the usable credentials in their stored order.
@@ -82,26 +95,27 @@ impl StoredProvider {
 
     /// Returns the address fields as one text, to compare addresses.
     pub fn address_key(&self) -> String {
-        let said =
+        let address =
             ADDRESS_FIELDS.iter().filter_map(|field| Some((*field, self.settings.get(*field)?)));
-        let said: BTreeMap<&str, &Value> = said.collect();
-        serde_json::to_string(&said).unwrap_or_default()
+        let address: BTreeMap<&str, &Value> = address.collect();
+        serde_json::to_string(&address).unwrap_or_default()
     }
 }
 
 impl StoredModel {
-    pub fn new(settings: Map<String, Value>, created: i64) -> Self {
+    /// Parses the settings of a model.
+    pub fn new(settings: Map<String, Value>, created_at: i64) -> Self {
         let raw = parse_settings(&settings);
-        Self { settings, raw, created_at: created }
+        Self { settings, raw, created_at }
     }
 }
 
 /// Parses settings into a type of the file.
 fn parse_settings<T: DeserializeOwned>(settings: &Map<String, Value>) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|wrong| {
-        let path = wrong.path().to_string();
+    serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
+        let path = error.path().to_string();
         let field = if path == "." { String::new() } else { path };
-        FieldError { field, reason: wrong.into_inner().to_string() }
+        FieldError { field, reason: error.into_inner().to_string() }
     })
 }
 

@@ -22,19 +22,19 @@ pub(super) fn check(
     raw: Option<RawTelemetry>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<OtlpTarget>, String> {
-    let RawTelemetry { otlp, headers: told, service } = raw.unwrap_or_default();
-    let Some(base) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
+    let RawTelemetry { otlp, headers: configured, service } = raw.unwrap_or_default();
+    let Some(base_url) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
         return Ok(None);
     };
-    let base = base.trim_end_matches('/').to_owned();
-    let uri: Option<Uri> = base.parse().ok();
+    let base_url = base_url.trim_end_matches('/').to_owned();
+    let uri: Option<Uri> = base_url.parse().ok();
     if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
         return Err(format!(
-            "telemetry.otlp: `{base}` is not an address; write for instance \"http://127.0.0.1:4318\""
+            "telemetry.otlp: `{base_url}` is not an address; write for instance \"http://127.0.0.1:4318\""
         ));
     }
     let mut headers = Vec::new();
-    for (name, secret) in told {
+    for (name, secret) in configured {
         let path = format!("telemetry.headers.{name}");
         let value = secret.resolve(env).map_err(|why| format!("{path}: {why}"))?;
         headers.push(header(&name, &value).ok_or(format!("{path}: not valid in a header"))?);
@@ -46,7 +46,7 @@ pub(super) fn check(
     }
     let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
     Ok(Some(OtlpTarget {
-        base_url: base,
+        base_url,
         headers,
         service_name: service.unwrap_or_else(|| "portunus".to_owned()),
     }))

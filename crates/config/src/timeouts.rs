@@ -9,7 +9,8 @@ use crate::units::parse_duration;
 /// Upper bound of a timeout, to catch a typing error.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
-pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
+/// Timeouts of calls for which the configuration sets none.
+pub(super) const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     first_byte: Duration::from_secs(60),
     gap: Duration::from_secs(60),
@@ -17,7 +18,7 @@ pub const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
 };
 
 /// Returns the configured times, and the inherited ones for the rest.
-pub fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
+pub(super) fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match parse_duration(text) {

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 /// Parses `500ms`, `5s`, `10m`, `2h` or `30d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong =
+    let invalid =
         || format!("`{text}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"");
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(invalid)?;
+    let number: u64 = number.parse().map_err(|_| invalid())?;
     let millis = match unit {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(wrong)
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(invalid)
 }
 
 /// Parses `1024`, `64KiB`, `32MiB` or `1GiB`. `KB`, `MB` and `GB` are powers of ten.
-pub fn parse_size(text: &str) -> Result<usize, String> {
-    let wrong = || format!("`{text}` is not a size; write for instance \"32MiB\"");
+pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
+    let invalid = || format!("`{text}` is not a size; write for instance \"32MiB\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let number: usize = number.parse().map_err(|_| wrong())?;
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(invalid)?;
+    let number: usize = number.parse().map_err(|_| invalid())?;
     let factor = match unit.trim() {
         "" | "B" => 1,
         "KiB" => 1 << 10,
@@ -34,18 +34,18 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
         "KB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(wrong)
+    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(invalid)
 }
 
 /// Returns the known word nearest to a misspelt one, if one is near.
 pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let budget = (word.chars().count() / 3).max(1) + 1;
+    let max_distance = (word.chars().count() / 3).max(1) + 1;
     known
         .into_iter()
         .map(|candidate| (edit_distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= budget)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -80,11 +80,11 @@ mod tests {
         assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(2_592_000)));
         assert_eq!(parse_size("32MiB"), Ok(32 << 20));
         assert_eq!(parse_size("1000"), Ok(1000));
-        for wrong in ["", "5", "s", "5 s", "-5s", "5x", "99999999999999999999s"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        for invalid in ["", "5", "s", "5 s", "-5s", "5x", "99999999999999999999s"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid}");
         }
-        for wrong in ["", "MiB", "0", "-1", "5XB"] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
+        for invalid in ["", "MiB", "0", "-1", "5XB"] {
+            assert!(parse_size(invalid).is_err(), "{invalid}");
         }
     }
 

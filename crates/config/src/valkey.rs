@@ -17,12 +17,12 @@ pub struct ValkeySettings {
 /// Omits the URL, which may hold a password.
 impl std::fmt::Debug for ValkeySettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Valkey").field("patience", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ValkeySettings").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
 /// Checks `[shared]`.
-pub fn check(raw: RawShared) -> Result<ValkeySettings, String> {
+pub(super) fn check(raw: RawShared) -> Result<ValkeySettings, String> {
     let RawShared { valkey: url, patience } = raw;
     // The URL may hold a password, so the error does not repeat it.
     redis::Client::open(url.as_str()).map_err(|_| {

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use crate::config::{Config, LoadOptions};
 
 /// Calls `apply` with every new valid configuration, for ever.
-pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
+pub async fn watch_config(options: LoadOptions, apply: impl Fn(Config)) {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     // Dropping the watcher would end the watch.
-    let _watcher = given.file.as_deref().and_then(|file| watch_folder(file, changed.clone()));
+    let _watcher = options.file.as_deref().and_then(|file| watch_folder(file, changed.clone()));
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
         Err(e) => {
@@ -30,7 +30,7 @@ pub async fn watch_config(given: LoadOptions, apply: impl Fn(Config)) {
                 while changes.try_recv().is_ok() {}
             }
         }
-        match Config::load(&given) {
+        match Config::load(&options) {
             Ok(config) => {
                 tracing::info!("configuration reloaded");
                 apply(config);

@@ -103,7 +103,7 @@ enum DecoderState {
 
 impl BodyDecoder {
     /// Creates a decoder with an output limit in bytes.
-    pub fn new(coding: ContentCoding, most: usize) -> Result<Self, DecodeError> {
+    pub fn new(coding: ContentCoding, max_bytes: usize) -> Result<Self, DecodeError> {
         let inner = match coding {
             ContentCoding::Gzip => {
                 DecoderState::Gzip(Box::new(MultiGzDecoder::new(LimitedSink::default())))
@@ -120,7 +120,7 @@ impl BodyDecoder {
                 DecoderState::Zstd(Box::new(zstd), true)
             }
         };
-        Ok(Self { inner, max_bytes: most, bytes_in: 0, bytes_out: 0 })
+        Ok(Self { inner, max_bytes, bytes_in: 0, bytes_out: 0 })
     }
 
     /// Adds a piece and returns all output that is available.
@@ -171,9 +171,9 @@ impl BodyDecoder {
 
 impl fmt::Debug for BodyDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder")
-            .field("taken", &self.bytes_in)
-            .field("given", &self.bytes_out)
+        f.debug_struct("BodyDecoder")
+            .field("bytes_in", &self.bytes_in)
+            .field("bytes_out", &self.bytes_out)
             .finish()
     }
 }
@@ -262,12 +262,12 @@ fn decode_zstd(
     loop {
         let mut into = OutBuffer::around(step.as_mut_slice());
         let hint = zstd.run(&mut from, &mut into).map_err(corrupt_body)?;
-        let (given, full) = (into.as_slice(), into.pos() == STEP_BYTES);
+        let (output, full) = (into.as_slice(), into.pos() == STEP_BYTES);
         *complete = hint == 0;
-        if out.len() + given.len() > room {
+        if out.len() + output.len() > room {
             return Err(DecodeError::TooLarge);
         }
-        out.extend_from_slice(given);
+        out.extend_from_slice(output);
         if *complete && from.pos < piece.len() {
             // Another frame follows.
             zstd.reinit().map_err(corrupt_body)?;

@@ -65,8 +65,11 @@ impl std::error::Error for FramingError {}
 
 impl Framing {
     /// A chunked body with a limit for its trailers.
-    pub const fn chunked(trailers: usize) -> Self {
-        Self::Chunked(ChunkState { position: ChunkPosition::Size, trailer_bytes_left: trailers })
+    pub const fn chunked(max_trailer_bytes: usize) -> Self {
+        Self::Chunked(ChunkState {
+            position: ChunkPosition::Size,
+            trailer_bytes_left: max_trailer_bytes,
+        })
     }
 
     /// Takes the next piece from `bytes`. The framing is `Done` after the last piece.
@@ -77,12 +80,12 @@ impl Framing {
             Self::Length(_) | Self::UntilClose if bytes.is_empty() => Ok(FramingStep::NeedMore),
             Self::UntilClose => Ok(FramingStep::Data(bytes.split().freeze())),
             Self::Length(left) => {
-                let most = bytes_within(*left, bytes.len());
-                *left -= most as u64;
+                let count = bytes_within(*left, bytes.len());
+                *left -= count as u64;
                 if *left == 0 {
                     *self = Self::Done;
                 }
-                Ok(FramingStep::Data(bytes.split_to(most).freeze()))
+                Ok(FramingStep::Data(bytes.split_to(count).freeze()))
             }
             Self::Chunked(chunked) => {
                 let step = chunked.take(bytes);
@@ -123,15 +126,15 @@ impl ChunkState {
                 }
                 ChunkPosition::Data(_) if rest.is_empty() => break Ok(FramingStep::NeedMore),
                 ChunkPosition::Data(left) => {
-                    let most = bytes_within(left, rest.len());
+                    let count = bytes_within(left, rest.len());
                     if length == 0 {
                         start = next;
                     } else {
-                        bytes.copy_within(next..next + most, start + length);
+                        bytes.copy_within(next..next + count, start + length);
                     }
-                    length += most;
-                    next += most;
-                    self.position = match left - most as u64 {
+                    length += count;
+                    next += count;
+                    self.position = match left - count as u64 {
                         0 => ChunkPosition::DataEnd,
                         left => ChunkPosition::Data(left),
                     };
@@ -282,8 +285,8 @@ mod tests {
         while framing != Framing::Done {
             steps.push(framing.take(&mut bytes).unwrap());
         }
-        let told = [&b"a"[..], b"b: c", b"d: e"].map(Bytes::from_static);
-        let [a, b, d] = told;
+        let expected = [&b"a"[..], b"b: c", b"d: e"].map(Bytes::from_static);
+        let [a, b, d] = expected;
         assert_eq!(
             steps,
             [

@@ -42,8 +42,8 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) const fn delay(self, trips: u32) -> i64 {
         let doublings = if trips > 16 { 16 } else { trips };
-        let rest = self.initial_micros.saturating_mul(1 << doublings);
-        if rest < self.max_micros { rest } else { self.max_micros }
+        let backoff = self.initial_micros.saturating_mul(1 << doublings);
+        if backoff < self.max_micros { backoff } else { self.max_micros }
     }
 }
 
@@ -62,17 +62,17 @@ impl Breaker {
     }
 
     fn is_probing(&self, now: i64) -> bool {
-        let trial = self.probe_started_at.load(Ordering::Relaxed);
-        trial != 0 && now.saturating_sub(trial) < PROBE_TIMEOUT_MICROS
+        let started_at = self.probe_started_at.load(Ordering::Relaxed);
+        started_at != 0 && now.saturating_sub(started_at) < PROBE_TIMEOUT_MICROS
     }
 
     /// Starts the probe if the breaker is half open and no probe runs.
     pub(crate) fn begin_probe(&self, now: i64) -> bool {
-        let trial = self.probe_started_at.load(Ordering::Relaxed);
+        let started_at = self.probe_started_at.load(Ordering::Relaxed);
         self.state(now) == BreakerState::HalfOpen
             && self
                 .probe_started_at
-                .compare_exchange(trial, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(started_at, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -82,9 +82,9 @@ impl Breaker {
     }
 
     /// Opens the breaker for at least `least` microseconds. Returns true if it was closed.
-    pub(crate) fn trip(&self, now: i64, rest: Backoff, least: i64) -> bool {
+    pub(crate) fn trip(&self, now: i64, backoff: Backoff, least: i64) -> bool {
         let trips = self.trips.fetch_add(1, Ordering::Relaxed);
-        let until = now.saturating_add(rest.delay(trips).max(least)).max(1);
+        let until = now.saturating_add(backoff.delay(trips).max(least)).max(1);
         self.tripped_at.store(now, Ordering::Relaxed);
         self.probe_started_at.store(0, Ordering::Relaxed);
         self.open_until.swap(until, Ordering::Relaxed) == 0
@@ -108,35 +108,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REST: Backoff = Backoff { initial_micros: 500, max_micros: 1_500 };
+    const BACKOFF: Backoff = Backoff { initial_micros: 500, max_micros: 1_500 };
 
     #[test]
     fn backoff_doubles_and_one_call_probes() {
         let breaker = Breaker::default();
         assert_eq!(breaker.state(1), BreakerState::Closed);
-        assert!(breaker.trip(10, REST, 0), "it was closed");
+        assert!(breaker.trip(10, BACKOFF, 0), "it was closed");
         assert_eq!(breaker.state(10), BreakerState::Open(500));
         assert!(!breaker.begin_probe(509), "not while open");
         assert_eq!(breaker.state(510), BreakerState::HalfOpen);
         assert!(breaker.begin_probe(510) && !breaker.begin_probe(511));
         assert_eq!(breaker.state(511), BreakerState::Probing);
-        assert!(!breaker.trip(520, REST, 0));
+        assert!(!breaker.trip(520, BACKOFF, 0));
         assert_eq!(breaker.state(520), BreakerState::Open(1_000));
-        breaker.trip(1_520, REST, 0);
-        breaker.trip(3_020, REST, 0);
+        breaker.trip(1_520, BACKOFF, 0);
+        breaker.trip(3_020, BACKOFF, 0);
         assert_eq!(breaker.state(3_020), BreakerState::Open(1_500), "the backoff has a maximum");
         breaker.record_success(3_019);
         assert_eq!(breaker.state(3_020), BreakerState::Open(1_500), "begun before the trip");
         breaker.record_success(3_021);
         assert_eq!(breaker.state(3_021), BreakerState::Closed);
-        breaker.trip(4_000, REST, 0);
+        breaker.trip(4_000, BACKOFF, 0);
         assert_eq!(breaker.state(4_000), BreakerState::Open(500), "a success resets the backoff");
     }
 
     #[test]
     fn endless_probe_does_not_block_the_next() {
         let breaker = Breaker::default();
-        breaker.trip(1, REST, 0);
+        breaker.trip(1, BACKOFF, 0);
         assert!(breaker.begin_probe(600));
         assert_eq!(breaker.state(600 + PROBE_TIMEOUT_MICROS), BreakerState::HalfOpen);
         assert!(breaker.begin_probe(600 + PROBE_TIMEOUT_MICROS));
@@ -147,17 +147,17 @@ mod tests {
         #[test]
         fn open_state_ends_and_probes_are_single(steps in prop::collection::vec((0..4u8, 0..900i64), 1..200)) {
             let breaker = Breaker::default();
-            let (mut now, mut trying) = (1, false);
+            let (mut now, mut probing) = (1, false);
             for (what, pass) in steps {
                 now += pass;
                 match what {
-                    0 => { breaker.trip(now, REST, 0); trying = false; }
-                    1 => { breaker.record_success(now); if breaker.state(now) == BreakerState::Closed { trying = false; } }
-                    2 => if breaker.begin_probe(now) { prop_assert!(!trying); trying = true; },
-                    _ => { breaker.end_probe(); trying = false; }
+                    0 => { breaker.trip(now, BACKOFF, 0); probing = false; }
+                    1 => { breaker.record_success(now); if breaker.state(now) == BreakerState::Closed { probing = false; } }
+                    2 => if breaker.begin_probe(now) { prop_assert!(!probing); probing = true; },
+                    _ => { breaker.end_probe(); probing = false; }
                 }
                 if let BreakerState::Open(left) = breaker.state(now) {
-                    prop_assert!(left > 0 && left <= REST.max_micros);
+                    prop_assert!(left > 0 && left <= BACKOFF.max_micros);
                     prop_assert!(!matches!(breaker.state(now + left), BreakerState::Open(_)));
                 }
             }

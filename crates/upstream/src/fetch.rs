@@ -117,13 +117,13 @@ pub struct MediaFetcher {
 
 impl MediaFetcher {
     /// Creates a fetcher with this guard.
-    pub fn new(guard: AddressGuard, way: &Outbound, limits: FetchLimits) -> Self {
-        let mut tls = way.tls();
+    pub fn new(guard: AddressGuard, outbound: &Outbound, limits: FetchLimits) -> Self {
+        let mut tls = outbound.tls();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Self {
             guard,
             resolver: Arc::new(SystemResolver::default()),
-            outbound: way.clone(),
+            outbound: outbound.clone(),
             tls: TlsConnector::from(Arc::new(tls)),
             limits,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES)),
@@ -132,8 +132,8 @@ impl MediaFetcher {
 
     /// Replaces the resolver.
     #[must_use]
-    pub fn with_resolver(self, names: Arc<dyn NameResolver>) -> Self {
-        Self { resolver: names, ..self }
+    pub fn with_resolver(self, resolver: Arc<dyn NameResolver>) -> Self {
+        Self { resolver, ..self }
     }
 
     /// Returns the guard.
@@ -154,12 +154,12 @@ impl MediaFetcher {
         allowance: &FetchAllowance,
     ) -> Result<FetchedMedia, FetchError> {
         let target = self.guard.check(address).map_err(|NotPublic| FetchError::NotPublic)?;
-        let whole = async {
+        let fetching = async {
             let waiting = tokio::time::timeout(self.limits.timeout / 2, self.permits.acquire());
             let _permit = waiting.await.map_err(|_| FetchError::Busy)?.map_err(failed)?;
             self.fetch_following(target, wanted, allowance).await
         };
-        match tokio::time::timeout(self.limits.timeout, whole).await {
+        match tokio::time::timeout(self.limits.timeout, fetching).await {
             Ok(fetched) => fetched,
             Err(_) => Err(failed("it took too long")),
         }
@@ -173,12 +173,12 @@ impl MediaFetcher {
     ) -> Result<FetchedMedia, FetchError> {
         for _ in 0..=MAX_REDIRECTS {
             let request = media_request(&target, wanted).map_err(failed)?;
-            let mut asked = self.send(&target, request).await?;
-            let status = asked.response.status().as_u16();
+            let mut reply = self.send(&target, request).await?;
+            let status = reply.response.status().as_u16();
             match status {
-                200 => return self.read_media(&mut asked.response, wanted, allowance).await,
+                200 => return self.read_media(&mut reply.response, wanted, allowance).await,
                 301 | 302 | 303 | 307 | 308 => {
-                    let location = header_text(asked.response.headers(), LOCATION);
+                    let location = header_text(reply.response.headers(), LOCATION);
                     let location =
                         location.ok_or_else(|| failed("a redirect without a location"))?;
                     // Reported as a failure like any other, so that a caller cannot distinguish a
@@ -206,7 +206,7 @@ impl MediaFetcher {
             .map_err(failed)?;
         request.headers_mut().extend(headers);
         match tokio::time::timeout(self.limits.timeout, self.send(&target, request)).await {
-            Ok(asked) => Ok(asked?.response.status().as_u16()),
+            Ok(reply) => Ok(reply?.response.status().as_u16()),
             Err(_) => Err(failed("it took too long")),
         }
     }
@@ -228,17 +228,17 @@ impl MediaFetcher {
     /// Connects to a checked address. If one address of a name is forbidden, none is dialled,
     /// because the name may be part of an attack.
     async fn dial(&self, target: &FetchTarget) -> Result<TcpStream, FetchError> {
-        let found = match &target.host {
+        let addresses = match &target.host {
             Host::Domain(name) => self.resolver.resolve(name).await.map_err(failed)?,
             Host::Ipv4(address) => vec![IpAddr::V4(*address)],
             Host::Ipv6(address) => vec![IpAddr::V6(*address)],
         };
-        if let Some(address) = found.iter().find(|to| !self.guard.may_dial(target, **to)) {
+        if let Some(address) = addresses.iter().find(|to| !self.guard.may_dial(target, **to)) {
             return Err(failed(format_args!("{address} is not public")));
         }
         let named: Uri = target.url.as_str().parse().map_err(failed)?;
         let mut last = failed("the name has no address");
-        for address in found.into_iter().take(MAX_ADDRESSES_TRIED) {
+        for address in addresses.into_iter().take(MAX_ADDRESSES_TRIED) {
             let to = SocketAddr::new(address, target.port);
             match tokio::time::timeout(
                 CONNECT_TIMEOUT,
@@ -256,23 +256,23 @@ impl MediaFetcher {
 
     async fn read_media(
         &self,
-        answer: &mut Response<Incoming>,
+        response: &mut Response<Incoming>,
         wanted: MediaKind,
         allowance: &FetchAllowance,
     ) -> Result<FetchedMedia, FetchError> {
-        let headers = answer.headers();
+        let headers = response.headers();
         // No compression was requested, and a compressed body could expand to any size.
         if header_text(headers, CONTENT_ENCODING).is_some_and(|word| word != "identity") {
             return Err(failed("the body is compressed"));
         }
-        let told = header_text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
+        let length = header_text(headers, CONTENT_LENGTH).and_then(|length| length.parse().ok());
         let too_large = || failed("it is too large");
-        if told.is_some_and(|length: usize| length > self.limits.max_bytes) {
+        if length.is_some_and(|length: usize| length > self.limits.max_bytes) {
             return Err(too_large());
         }
         let kind = header_text(headers, CONTENT_TYPE).map(str::to_owned);
-        let mut bytes = Vec::with_capacity(told.unwrap_or(0));
-        while let Some(frame) = answer.body_mut().frame().await {
+        let mut bytes = Vec::with_capacity(length.unwrap_or(0));
+        while let Some(frame) = response.body_mut().frame().await {
             let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
             if bytes.len() + data.len() > self.limits.max_bytes || !allowance.take(data.len()) {
                 return Err(too_large());
@@ -288,7 +288,10 @@ impl MediaFetcher {
 
 impl fmt::Debug for MediaFetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").field("guard", &self.guard).field("limits", &self.limits).finish()
+        f.debug_struct("MediaFetcher")
+            .field("guard", &self.guard)
+            .field("limits", &self.limits)
+            .finish()
     }
 }
 
@@ -308,8 +311,8 @@ where
         // The reader of the response sees the error.
         let _ = connection.await;
     });
-    let answer = sender.send_request(request).await.map_err(failed)?;
-    Ok(FetchResponse { response: answer, _connection: running })
+    let response = sender.send_request(request).await.map_err(failed)?;
+    Ok(FetchResponse { response, _connection: running })
 }
 
 fn media_request(

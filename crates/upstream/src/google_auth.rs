@@ -197,11 +197,11 @@ impl GoogleAuth {
             let mut failed = own.fetching.lock().await;
             let outcome = own.request_token(&client).await;
             *failed = outcome.err();
-            if let Some(fault) = &*failed {
+            if let Some(error) = &*failed {
                 own.renew_not_before.store((own.now)() + RENEW_RETRY_MICROS, Ordering::Relaxed);
                 tracing::warn!(
                     "a Google access token could not be renewed before its end: {}",
-                    fault.log_note().unwrap_or_default()
+                    error.log_note().unwrap_or_default()
                 );
             }
             own.rounds.fetch_add(1, Ordering::Relaxed);
@@ -217,10 +217,10 @@ impl GoogleAuth {
         if let Some(token) = self.token.load_full().filter(|token| now < token.expires_at) {
             return Ok(token.value.clone());
         }
-        if let Some(fault) = &*failed
+        if let Some(error) = &*failed
             && self.rounds.load(Ordering::Relaxed) != before
         {
-            return Err(fault.clone());
+            return Err(error.clone());
         }
         let outcome = self.request_token(client).await;
         *failed = outcome.as_ref().err().cloned();
@@ -231,27 +231,27 @@ impl GoogleAuth {
     /// Sends one request to the token endpoint and caches the token.
     async fn request_token(&self, client: &HttpClient) -> Result<HeaderValue, ApiError> {
         let began = (self.now)();
-        let answer = match tokio::time::timeout(
+        let response = match tokio::time::timeout(
             TOKEN_TIMEOUT,
             self.call_token_endpoint(client, began),
         )
         .await
         {
-            Ok(answer) => answer?,
+            Ok(response) => response?,
             Err(_) => return Err(token_error(format!("no answer within {TOKEN_TIMEOUT:?}"))),
         };
-        let token = answer.get("access_token").and_then(Value::as_str);
+        let token = response.get("access_token").and_then(Value::as_str);
         let token = token.ok_or_else(|| token_error("the answer holds no `access_token`"))?;
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| token_error("the token is not valid in a header"))?;
         value.set_sensitive(true);
-        let life = answer.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
-        let life = life.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
-        let ends = began + life - CLOCK_SKEW_MICROS;
+        let lifetime = response.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
+        let lifetime = lifetime.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
+        let expires_at = began + lifetime - CLOCK_SKEW_MICROS;
         let token = AccessToken {
             value: value.clone(),
-            renew_at: ends - RENEW_AHEAD_MICROS.min(life / 4),
-            expires_at: ends,
+            renew_at: expires_at - RENEW_AHEAD_MICROS.min(lifetime / 4),
+            expires_at,
         };
         self.token.store(Some(Arc::new(token)));
         Ok(value)
@@ -260,23 +260,23 @@ impl GoogleAuth {
     async fn call_token_endpoint(&self, client: &HttpClient, now: i64) -> Result<Value, ApiError> {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = client.send(request, false).await.map_err(|lost| {
-            token_error(format!("{host}: {}", crate::provider::error_chain(&*lost.cause)))
+        let response = client.send(request, false).await.map_err(|failure| {
+            token_error(format!("{host}: {}", crate::provider::error_chain(&*failure.cause)))
         })?;
-        let body = Limited::new(answer.body, MAX_RESPONSE_BYTES).collect().await;
+        let body = Limited::new(response.body, MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|e| token_error(format!("{host}: the answer broke off: {e}")))?;
         let json: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
         match json {
-            Some(json) if answer.status == 200 => Ok(json),
+            Some(json) if response.status == 200 => Ok(json),
             Some(json) => {
                 let word = |name: &str| {
                     let text = json.get(name).and_then(Value::as_str).unwrap_or_default();
                     text.chars().take(200).collect::<String>()
                 };
                 let (error, why) = (word("error"), word("error_description"));
-                Err(token_error(format!("{host} answered {}: {error} {why}", answer.status)))
+                Err(token_error(format!("{host} answered {}: {error} {why}", response.status)))
             }
-            None => Err(token_error(format!("{host} answered {} without JSON", answer.status))),
+            None => Err(token_error(format!("{host} answered {} without JSON", response.status))),
         }
     }
 }
@@ -358,9 +358,9 @@ fn token_error(note: impl fmt::Display) -> ApiError {
 impl fmt::Debug for GoogleAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.source {
-            TokenSource::ServiceAccount { .. } => "Google(service account …)",
-            TokenSource::User { .. } => "Google(user …)",
-            TokenSource::Metadata { .. } => "Google(machine)",
+            TokenSource::ServiceAccount { .. } => "GoogleAuth(service account …)",
+            TokenSource::User { .. } => "GoogleAuth(user …)",
+            TokenSource::Metadata { .. } => "GoogleAuth(metadata server)",
         })
     }
 }

@@ -164,10 +164,10 @@ pub struct HealthSnapshot {
 
 impl HealthTracker {
     /// Creates the health of a lane without history.
-    pub fn new(account: Arc<CredentialHealth>) -> Self {
+    pub fn new(credential: Arc<CredentialHealth>) -> Self {
         Self {
             breaker: Breaker::default(),
-            credential: account,
+            credential,
             pending: AtomicU32::new(0),
             failure_streak: AtomicU32::new(0),
             answered: AtomicU64::new(0),
@@ -188,9 +188,9 @@ impl HealthTracker {
 
     /// Returns the state of the lane.
     pub fn state(&self, now: i64) -> LaneState {
-        let pressed = self.busy_until.load(Ordering::Relaxed);
-        if now < pressed {
-            return LaneState::Busy(pressed - now);
+        let busy_until = self.busy_until.load(Ordering::Relaxed);
+        if now < busy_until {
+            return LaneState::Busy(busy_until - now);
         }
         match (self.breaker.state(now), self.credential.0.state(now)) {
             (BreakerState::Closed, BreakerState::Closed) => LaneState::Good,
@@ -232,13 +232,13 @@ impl HealthTracker {
     /// Begins an attempt.
     pub fn begin_attempt(self: &Arc<Self>, now: i64) -> AttemptGuard {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        let trial = self.breaker.begin_probe(now);
-        let vouched = self.credential.0.begin_probe(now);
+        let probes_lane = self.breaker.begin_probe(now);
+        let probes_credential = self.credential.0.begin_probe(now);
         AttemptGuard {
             health: Arc::clone(self),
             began_at: now,
-            probes_lane: trial,
-            probes_credential: vouched,
+            probes_lane,
+            probes_credential,
             is_reported: false,
         }
     }
@@ -289,18 +289,22 @@ impl HealthTracker {
         self.busy_until.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
     }
 
-    /// Records a failure that took `lost` microseconds. Returns true if it opened the breaker.
-    fn record_failure(&self, lost: i64, now: i64, trial: bool) -> bool {
-        let row = self.failure_streak.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Records a failure that took `wasted_micros`. Returns true if it opened the breaker.
+    fn record_failure(&self, wasted_micros: i64, now: i64, probes_lane: bool) -> bool {
+        let streak = self.failure_streak.fetch_add(1, Ordering::Relaxed) + 1;
         // While the breaker is open, only the probe counts; other calls began earlier or had no
         // alternative.
-        let rests = self.breaker.state(now) != BreakerState::Closed;
-        if rests && !trial {
+        let is_open = self.breaker.state(now) != BreakerState::Closed;
+        if is_open && !probes_lane {
             return false;
         }
-        if trial || row >= MAX_FAILURE_STREAK || self.exceeds_failure_rate(now) {
+        if probes_lane || streak >= MAX_FAILURE_STREAK || self.exceeds_failure_rate(now) {
             *self.window.lock() = self.new_window(now);
-            return self.breaker.trip(now, FAILURE_BACKOFF, lost.min(MAX_SLOW_BACKOFF_MICROS));
+            return self.breaker.trip(
+                now,
+                FAILURE_BACKOFF,
+                wasted_micros.min(MAX_SLOW_BACKOFF_MICROS),
+            );
         }
         false
     }
@@ -349,10 +353,10 @@ impl AttemptGuard {
         health.last_failure.store(failure.code(), Ordering::Relaxed);
         // A stream that broke off after its start has not delayed its caller.
         let begun = std::mem::replace(&mut self.is_reported, true);
-        let lost = if begun { 0 } else { now.saturating_sub(self.began_at) };
+        let wasted_micros = if begun { 0 } else { now.saturating_sub(self.began_at) };
         match failure {
             AttemptFailure::Down | AttemptFailure::TimedOut => {
-                health.record_failure(lost, now, self.probes_lane)
+                health.record_failure(wasted_micros, now, self.probes_lane)
             }
             AttemptFailure::RateLimited(wait) | AttemptFailure::Overloaded(wait) => {
                 // A busy report proves that the lane responds.
@@ -414,14 +418,14 @@ mod tests {
         assert_eq!(health.state(6), LaneState::CoolingDown(500 * MS - 1));
         let later = 501 * MS;
         assert_eq!(health.state(later), LaneState::Probing);
-        let mut trial = health.begin_attempt(later);
+        let mut probe = health.begin_attempt(later);
         assert_eq!(health.state(later), LaneState::CoolingDown(1_500 * MS), "one probe at a time");
-        trial.failed(AttemptFailure::Down, later);
-        drop(trial);
+        probe.failed(AttemptFailure::Down, later);
+        drop(probe);
         assert_eq!(health.state(later), LaneState::CoolingDown(1_000 * MS), "the backoff doubles");
-        let mut trial = health.begin_attempt(later + 1_000 * MS);
-        trial.succeeded(later + 1_001 * MS);
-        drop(trial);
+        let mut probe = health.begin_attempt(later + 1_000 * MS);
+        probe.succeeded(later + 1_001 * MS);
+        drop(probe);
         assert_eq!(health.state(later + 1_001 * MS), LaneState::Good);
         assert_eq!((health.pending(), health.has_no_recent_failure()), (0, true));
     }
@@ -470,9 +474,9 @@ mod tests {
 
     #[test]
     fn refused_credential_affects_all_its_lanes() {
-        let account = Arc::new(CredentialHealth::default());
-        let one = Arc::new(HealthTracker::new(Arc::clone(&account)));
-        let two = Arc::new(HealthTracker::new(account));
+        let credential = Arc::new(CredentialHealth::default());
+        let one = Arc::new(HealthTracker::new(Arc::clone(&credential)));
+        let two = Arc::new(HealthTracker::new(credential));
         assert!(
             one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1),
             "the operator is notified"
@@ -510,17 +514,17 @@ mod tests {
             let mut now = 1;
             for (what, pass) in steps {
                 now += pass;
-                let mut turn = health.begin_attempt(now);
+                let mut attempt = health.begin_attempt(now);
                 match what {
-                    0 => { turn.succeeded(now); }
-                    1 => { turn.failed(AttemptFailure::TimedOut, now); }
-                    2 => { turn.failed(AttemptFailure::RateLimited(Some(Duration::from_secs(60))), now); }
-                    3 => { turn.failed(AttemptFailure::Overloaded(None), now); }
-                    4 => { turn.failed(AttemptFailure::NotNow, now); }
+                    0 => { attempt.succeeded(now); }
+                    1 => { attempt.failed(AttemptFailure::TimedOut, now); }
+                    2 => { attempt.failed(AttemptFailure::RateLimited(Some(Duration::from_secs(60))), now); }
+                    3 => { attempt.failed(AttemptFailure::Overloaded(None), now); }
+                    4 => { attempt.failed(AttemptFailure::NotNow, now); }
                     5 => {}
-                    _ => { turn.failed(AttemptFailure::Down, now); }
+                    _ => { attempt.failed(AttemptFailure::Down, now); }
                 }
-                drop(turn);
+                drop(attempt);
                 prop_assert_eq!(health.pending(), 0);
                 let left = match health.state(now) {
                     LaneState::Good | LaneState::Probing => 0,

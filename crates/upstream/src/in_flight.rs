@@ -15,21 +15,21 @@ pub struct InFlight(Arc<AtomicUsize>);
 pub struct InFlightSlot(Arc<AtomicUsize>);
 
 impl InFlight {
-    /// Admits a call if fewer than `most` run; otherwise returns an overload error.
-    pub fn admit(&self, most: usize) -> Result<InFlightSlot, ApiError> {
+    /// Admits a call if fewer than `max_calls` run; otherwise returns an overload error.
+    pub fn admit(&self, max_calls: usize) -> Result<InFlightSlot, ApiError> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
-        let place = InFlightSlot(Arc::clone(&self.0));
-        if before < most { Ok(place) } else { Err(too_many(before)) }
+        let slot = InFlightSlot(Arc::clone(&self.0));
+        if before < max_calls { Ok(slot) } else { Err(too_many(before)) }
     }
 
     /// Checks for room before the work that precedes [`Self::admit`].
-    pub fn check_room(&self, most: usize) -> Result<(), ApiError> {
-        if self.is_full(most) { Err(too_many(most)) } else { Ok(()) }
+    pub fn check_room(&self, max_calls: usize) -> Result<(), ApiError> {
+        if self.is_full(max_calls) { Err(too_many(max_calls)) } else { Ok(()) }
     }
 
-    /// Returns true if `most` calls run.
-    pub fn is_full(&self, most: usize) -> bool {
-        self.0.load(Ordering::Relaxed) >= most
+    /// Returns true if `max_calls` calls run.
+    pub fn is_full(&self, max_calls: usize) -> bool {
+        self.0.load(Ordering::Relaxed) >= max_calls
     }
 }
 
@@ -52,15 +52,15 @@ mod tests {
     #[test]
     fn admits_up_to_the_limit_and_frees_on_drop() {
         let running = InFlight::default();
-        let places: Vec<_> = (0..3).map(|_| running.admit(3).unwrap()).collect();
+        let slots: Vec<_> = (0..3).map(|_| running.admit(3).unwrap()).collect();
         for _ in 0..5 {
             assert!(running.is_full(3) && !running.is_full(4));
             assert_eq!(running.check_room(3).unwrap_err().kind(), ErrorKind::Overloaded);
-            let fault = running.admit(3).unwrap_err();
-            assert_eq!(fault.kind(), ErrorKind::Overloaded);
-            assert_eq!(fault.retry_after(), Some(Duration::from_secs(1)));
+            let error = running.admit(3).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Overloaded);
+            assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
         }
-        drop(places);
+        drop(slots);
         assert!(running.admit(1).is_ok());
     }
 }

@@ -35,15 +35,15 @@ pub struct LaneCandidate {
 /// Among equals `draw` selects by weight. Equal numbers select the same lane while it is available,
 /// so the hash of a conversation keeps it where its prompt is cached (`sticky`), and a random
 /// number spreads the load.
-pub fn order_lanes(contenders: &[LaneCandidate], draw: u64, sticky: bool) -> Vec<usize> {
+pub fn order_lanes(candidates: &[LaneCandidate], draw: u64, sticky: bool) -> Vec<usize> {
     let mut ranked: Vec<(u8, f64, f64, usize)> =
-        contenders.iter().enumerate().map(|(place, one)| rank(place, one, draw)).collect();
+        candidates.iter().enumerate().map(|(index, one)| rank(index, one, draw)).collect();
     ranked.sort_by(|a, b| {
         (a.0.cmp(&b.0)).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3))
     });
-    let mut order: Vec<usize> = ranked.into_iter().map(|(_, _, _, place)| place).collect();
+    let mut order: Vec<usize> = ranked.into_iter().map(|(_, _, _, index)| index).collect();
     if let [first, second, ..] = order.as_mut_slice()
-        && let (Some(one), Some(other)) = (contenders.get(*first), contenders.get(*second))
+        && let (Some(one), Some(other)) = (candidates.get(*first), candidates.get(*second))
         && should_yield(one, other, draw, sticky)
     {
         std::mem::swap(first, second);
@@ -52,15 +52,15 @@ pub fn order_lanes(contenders: &[LaneCandidate], draw: u64, sticky: bool) -> Vec
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an order needs no exact figures")]
-fn rank(place: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
+fn rank(index: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
     match one.state {
         // Weighted rendezvous hashing: the smallest -ln(u)/w wins with probability w/Σw.
         LaneState::Good | LaneState::Probing => {
             let unit = ((mix(draw ^ one.hash_key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-            (0, f64::from(one.priority), -unit.ln() / one.weight.max(f64::MIN_POSITIVE), place)
+            (0, f64::from(one.priority), -unit.ln() / one.weight.max(f64::MIN_POSITIVE), index)
         }
-        LaneState::CoolingDown(left) => (1, left as f64, f64::from(one.priority), place),
-        LaneState::Busy(left) => (2, left as f64, f64::from(one.priority), place),
+        LaneState::CoolingDown(left) => (1, left as f64, f64::from(one.priority), index),
+        LaneState::Busy(left) => (2, left as f64, f64::from(one.priority), index),
     }
 }
 
@@ -80,8 +80,8 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: b
     {
         // Waiting calls take as long as the lane is slow.
         let work = |one: &LaneCandidate, latency: i64| load(one, 1.0) * latency as f64;
-        let looks = mine > theirs && mix(!draw).is_multiple_of(SLOW_SAMPLE_INTERVAL);
-        return !looks && work(one, mine) > work(other, theirs);
+        let samples = mine > theirs && mix(!draw).is_multiple_of(SLOW_SAMPLE_INTERVAL);
+        return !samples && work(one, mine) > work(other, theirs);
     }
     if sticky {
         load(one, 1.0) > MAX_STICKY_LOAD_RATIO * load(other, 1.0)
@@ -107,16 +107,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn good(run: u32, weight: f64, print: u64) -> LaneCandidate {
-        let standing = LaneState::Good;
-        LaneCandidate {
-            priority: run,
-            weight,
-            hash_key: print,
-            state: standing,
-            pending: 0,
-            latency: None,
-        }
+    fn good(priority: u32, weight: f64, hash_key: u64) -> LaneCandidate {
+        let state = LaneState::Good;
+        LaneCandidate { priority, weight, hash_key, state, pending: 0, latency: None }
     }
 
     fn share(lanes: &[LaneCandidate], sticky: bool) -> Vec<f64> {
@@ -143,20 +136,20 @@ mod tests {
     #[test]
     fn conversation_stays_unless_its_lane_is_gone_or_overloaded() {
         let lanes = [good(0, 1.0, 1), good(0, 1.0, 2), good(0, 1.0, 3)];
-        for print in 0..200 {
-            let home = order_lanes(&lanes, print, true)[0];
+        for hash_key in 0..200 {
+            let home = order_lanes(&lanes, hash_key, true)[0];
             let mut without = lanes;
             let other = (home + 1) % 3;
             without[other].state = LaneState::CoolingDown(5);
             assert_eq!(
-                order_lanes(&without, print, true)[0],
+                order_lanes(&without, hash_key, true)[0],
                 home,
                 "the state of other lanes does not move it"
             );
             without[home].pending = 3;
-            assert_eq!(order_lanes(&without, print, true)[0], home, "nor does a little load");
+            assert_eq!(order_lanes(&without, hash_key, true)[0], home, "nor does a little load");
             without[home].pending = 50;
-            assert_ne!(order_lanes(&without, print, true)[0], home);
+            assert_ne!(order_lanes(&without, hash_key, true)[0], home);
         }
     }
 
@@ -182,7 +175,7 @@ mod tests {
         assert!(share(&lanes, false)[0] > 0.4, "an unknown latency is no disadvantage");
     }
 
-    fn standing() -> impl Strategy<Value = LaneState> {
+    fn state() -> impl Strategy<Value = LaneState> {
         prop_oneof![
             Just(LaneState::Good),
             Just(LaneState::Probing),
@@ -195,22 +188,22 @@ mod tests {
         /// Every lane is in the order exactly once, whatever its state.
         #[test]
         fn every_lane_is_included(
-            standings in prop::collection::vec((standing(), 0..3u32, 0..9u32), 1..8),
+            states in prop::collection::vec((state(), 0..3u32, 0..9u32), 1..8),
             draw: u64,
             sticky: bool,
         ) {
-            let lanes: Vec<LaneCandidate> = standings
+            let lanes: Vec<LaneCandidate> = states
                 .iter()
                 .zip(0..)
-                .map(|((standing, run, pending), print)| LaneCandidate {
-                    state: *standing, pending: *pending, ..good(*run, 1.0, print)
+                .map(|((state, priority, pending), hash_key)| LaneCandidate {
+                    state: *state, pending: *pending, ..good(*priority, 1.0, hash_key)
                 })
                 .collect();
             let found = order_lanes(&lanes, draw, sticky);
             let mut sorted = found.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..lanes.len()).collect::<Vec<_>>());
-            let class = |place: &usize| match lanes[*place].state {
+            let class = |index: &usize| match lanes[*index].state {
                 LaneState::Good | LaneState::Probing => 0,
                 LaneState::CoolingDown(_) => 1,
                 LaneState::Busy(_) => 2,

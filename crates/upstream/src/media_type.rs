@@ -10,24 +10,24 @@ const GENERIC_TYPES: [&str; 4] =
 /// server. A document may be of any known type.
 pub(crate) fn checked_media_type(
     wanted: MediaKind,
-    told: Option<&str>,
+    content_type: Option<&str>,
     bytes: &[u8],
 ) -> Option<String> {
-    let told = told.unwrap_or_default().split(';').next().unwrap_or_default();
-    let told = told.trim().to_ascii_lowercase();
-    let silent = GENERIC_TYPES.contains(&told.as_str());
-    let Some(seen) = detect_type(bytes) else {
-        let text = wanted == MediaKind::Document && is_text_type(&told) && is_text(bytes);
-        return text.then_some(told);
+    let content_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
+    let content_type = content_type.trim().to_ascii_lowercase();
+    let is_generic = GENERIC_TYPES.contains(&content_type.as_str());
+    let Some(detected) = detect_type(bytes) else {
+        let text = wanted == MediaKind::Document && is_text_type(&content_type) && is_text(bytes);
+        return text.then_some(content_type);
     };
     let family = |mime: &str| mime.split('/').next().unwrap_or_default().to_owned();
     // The same containers hold audio or video, and only the server knows which.
-    let wrapped = matches!(seen, "video/mp4" | "video/webm" | "video/ogg" | "video/3gpp")
-        && family(&told) == "audio";
-    let mime = if wrapped { seen.replacen("video", "audio", 1) } else { seen.to_owned() };
-    let agrees = silent
-        || family(&told) == family(&mime)
-        || (mime == "application/pdf" && told == "application/x-pdf");
+    let wrapped = matches!(detected, "video/mp4" | "video/webm" | "video/ogg" | "video/3gpp")
+        && family(&content_type) == "audio";
+    let mime = if wrapped { detected.replacen("video", "audio", 1) } else { detected.to_owned() };
+    let agrees = is_generic
+        || family(&content_type) == family(&mime)
+        || (mime == "application/pdf" && content_type == "application/x-pdf");
     let is_wanted = wanted == MediaKind::Document || MediaKind::from_mime(&mime) == wanted;
     (agrees && is_wanted).then_some(mime)
 }
@@ -124,11 +124,11 @@ mod tests {
             (Video, Some("video/mp4"), b"\0\0\0\x18ftypisom", Some("video/mp4")),
             (Video, Some("video/mp4"), b"\x7fELF", None),
         ];
-        for (wanted, told, bytes, mime) in cases {
+        for (wanted, content_type, bytes, mime) in cases {
             assert_eq!(
-                checked_media_type(wanted, told, bytes).as_deref(),
+                checked_media_type(wanted, content_type, bytes).as_deref(),
                 mime,
-                "{wanted:?} {told:?} {bytes:?}"
+                "{wanted:?} {content_type:?} {bytes:?}"
             );
         }
     }

@@ -92,34 +92,35 @@ impl Provider {
     /// Creates a provider at a base URL: everything before `/v1/…` or `/v1beta/…`.
     pub fn new(
         name: &str,
-        speaks: Vec<WireFormat>,
-        base: &str,
+        formats: Vec<WireFormat>,
+        base_url: &str,
         credential: Credential,
         timeouts: Timeouts,
         client: HttpClient,
     ) -> Result<Self, ProviderError> {
-        let base = base.trim_end_matches('/').to_owned();
-        let uri: Uri =
-            base.parse().map_err(|e| ProviderError(format!("`{base}` is not an address: {e}")))?;
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        let uri: Uri = base_url
+            .parse()
+            .map_err(|e| ProviderError(format!("`{base_url}` is not an address: {e}")))?;
         // URL parsers drop a fragment silently, so it is refused here.
-        if uri.query().is_some() || base.contains('#') {
-            return Err(ProviderError(format!("`{base}` must not have a query or a fragment")));
+        if uri.query().is_some() || base_url.contains('#') {
+            return Err(ProviderError(format!("`{base_url}` must not have a query or a fragment")));
         }
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-            return Err(ProviderError(format!("`{base}` is not an http or https address")));
+            return Err(ProviderError(format!("`{base_url}` is not an http or https address")));
         };
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
-            return Err(ProviderError(format!("`{base}` is not an http or https address")));
+            return Err(ProviderError(format!("`{base_url}` is not an http or https address")));
         }
-        let base = BaseUrl { scheme, authority, prefix };
+        let base_url = BaseUrl { scheme, authority, prefix };
         Ok(Self {
             name: name.to_owned(),
-            formats: speaks,
+            formats,
             timeouts,
             max_in_flight: usize::MAX,
-            base_url: base,
+            base_url,
             hosts: Vec::new(),
             credential,
             more_credentials: Vec::new(),
@@ -136,8 +137,8 @@ impl Provider {
 
     /// Replaces the settings of outgoing connections.
     #[must_use]
-    pub fn with_outbound(self, way: &Outbound) -> Self {
-        Self { client: HttpClient::network(self.timeouts.connect, way), ..self }
+    pub fn with_outbound(self, outbound: &Outbound) -> Self {
+        Self { client: HttpClient::network(self.timeouts.connect, outbound), ..self }
     }
 
     /// Limits the calls that run at once.
@@ -155,12 +156,12 @@ impl Provider {
                 Some(domain) => (domain, format!(".{domain}")),
                 None => (host.as_str(), host.clone()),
             };
-            let letters =
+            let is_host_char =
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
             let parts = plain.split('.').filter(|part| !part.is_empty()).count();
-            if parts < 2 || plain.starts_with('.') || !plain.chars().all(letters) {
-                let say = "is not a host; write \"api.example.com\" or \"*.example.com\"";
-                return Err(ProviderError(format!("`{host}` {say}")));
+            if parts < 2 || plain.starts_with('.') || !plain.chars().all(is_host_char) {
+                let message = "is not a host; write \"api.example.com\" or \"*.example.com\"";
+                return Err(ProviderError(format!("`{host}` {message}")));
             }
             self.hosts.push(own);
         }
@@ -184,12 +185,12 @@ impl Provider {
             return None;
         }
         let own = self.credential(credential);
-        (0..other.credential_count()).find(|place| other.credential(*place).matches(own))
+        (0..other.credential_count()).find(|index| other.credential(*index).matches(own))
     }
 
     /// Returns true if the credential at this index is not empty.
-    pub fn has_credential(&self, place: usize) -> bool {
-        !self.credential(place).is_none()
+    pub fn has_credential(&self, index: usize) -> bool {
+        !self.credential(index).is_none()
     }
 
     /// Returns the number of credentials, at least one.
@@ -197,10 +198,10 @@ impl Provider {
         self.more_credentials.len() + 1
     }
 
-    fn credential(&self, place: usize) -> &Credential {
-        place
+    fn credential(&self, index: usize) -> &Credential {
+        index
             .checked_sub(1)
-            .and_then(|place| self.more_credentials.get(place))
+            .and_then(|index| self.more_credentials.get(index))
             .unwrap_or(&self.credential)
     }
 
@@ -210,7 +211,7 @@ impl Provider {
         path: &str,
         headers: HeaderMap,
         pieces: Vec<Bytes>,
-        how: &SendOptions,
+        options: &SendOptions,
     ) -> Result<ClientResponse, ApiError> {
         let uri = self
             .base_url
@@ -222,7 +223,7 @@ impl Provider {
         *request.headers_mut() = headers;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().entry(CONTENT_TYPE).or_insert(json);
-        self.exchange(request, how).await
+        self.exchange(request, options).await
     }
 
     /// Sends a GET request to a path or to a URL of the provider.
@@ -230,7 +231,7 @@ impl Provider {
         &self,
         at: &str,
         headers: HeaderMap,
-        how: &SendOptions,
+        options: &SendOptions,
     ) -> Result<ClientResponse, ApiError> {
         let uri = if at.starts_with('/') { self.base_url.join(at).ok() } else { self.own_uri(at) };
         let uri = uri.ok_or_else(|| {
@@ -244,7 +245,7 @@ impl Provider {
         let mut request = Request::new(RequestBody::new(Vec::new()));
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        self.exchange(request, how).await
+        self.exchange(request, options).await
     }
 
     /// Returns true if a URL belongs to the provider. Then it may receive the credential, and need
@@ -257,23 +258,23 @@ impl Provider {
     fn own_uri(&self, address: &str) -> Option<Uri> {
         let uri: Uri = address.parse().ok()?;
         let BaseUrl { scheme, authority, .. } = &self.base_url;
-        let theirs = uri.authority()?;
-        if uri.scheme()? != scheme || theirs.as_str().contains('@') {
+        let target = uri.authority()?;
+        if uri.scheme()? != scheme || target.as_str().contains('@') {
             return None;
         }
-        let host = theirs.host().to_ascii_lowercase();
+        let host = target.host().to_ascii_lowercase();
         let is_host = |own: &String| host == *own || (own.starts_with('.') && host.ends_with(own));
-        let further = *scheme == Scheme::HTTPS
-            && theirs.port().is_none_or(|port| port.as_u16() == 443)
+        let is_further_host = *scheme == Scheme::HTTPS
+            && target.port().is_none_or(|port| port.as_u16() == 443)
             && self.hosts.iter().any(is_host);
-        (theirs == authority || further).then_some(uri)
+        (target == authority || is_further_host).then_some(uri)
     }
 
     /// Sends a request and waits for the head of the response.
     async fn exchange(
         &self,
         mut request: Request<RequestBody>,
-        how: &SendOptions,
+        options: &SendOptions,
     ) -> Result<ClientResponse, ApiError> {
         let headers = request.headers_mut();
         // As the vendors' own clients do, for streams as well.
@@ -281,41 +282,43 @@ impl Provider {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let agent = concat!("portunus/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let credential = self.credential(how.credential);
+        let credential = self.credential(options.credential);
         let sending = async {
             // The token may have to be fetched first. Nothing was sent to the provider then.
-            let proved = credential.authenticate(&mut request, &self.client).await;
-            proved.map_err(|fault| fault.with_progress(UpstreamProgress::NotSent))?;
-            Ok(self.client.send_within(request, how.new_connection, how.connect).await)
+            let authenticated = credential.authenticate(&mut request, &self.client).await;
+            authenticated.map_err(|error| error.with_progress(UpstreamProgress::NotSent))?;
+            Ok(self.client.send_within(request, options.new_connection, options.connect).await)
         };
-        let fault = match tokio::time::timeout(how.first_byte, sending).await {
-            Ok(Ok(Ok(answer))) => {
-                if answer.status == 401 {
+        let error = match tokio::time::timeout(options.first_byte, sending).await {
+            Ok(Ok(Ok(response))) => {
+                if response.status == 401 {
                     credential.mark_refused();
                 }
-                return Ok(answer.decode_event_stream());
+                return Ok(response.decode_event_stream());
             }
-            Ok(Ok(Err(lost))) => {
-                let calm = lost
+            Ok(Ok(Err(send_error))) => {
+                let is_overload = send_error
                     .http2_error()
-                    .is_some_and(|said| said.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
-                let SendError { progress: reach, cause: why } = lost;
-                let fault = if calm {
+                    .is_some_and(|frame| frame.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM));
+                let SendError { progress, cause } = send_error;
+                let error = if is_overload {
                     ApiError::new(ErrorKind::Overloaded, "the model is overloaded, retry later")
                         .with_blame(Blame::Upstream)
-                } else if is_timeout(&*why) {
+                } else if is_timeout(&*cause) {
                     ApiError::new(ErrorKind::Timeout, "the provider took too long to answer")
                 } else {
-                    let say = "the provider could not be reached, retry later";
-                    ApiError::new(ErrorKind::Unavailable, say)
+                    let message = "the provider could not be reached, retry later";
+                    ApiError::new(ErrorKind::Unavailable, message)
                 };
-                fault.with_progress(reach).with_log_note(error_chain(&*why))
+                error.with_progress(progress).with_log_note(error_chain(&*cause))
             }
-            Ok(Err(fault)) => fault,
-            Err(_) => timeout_error("answer", how.first_byte).with_progress(UpstreamProgress::Sent),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                timeout_error("answer", options.first_byte).with_progress(UpstreamProgress::Sent)
+            }
         };
-        let note = format!("{}: {}", self.name, fault.log_note().unwrap_or_default());
-        Err(fault.with_log_note(note))
+        let note = format!("{}: {}", self.name, error.log_note().unwrap_or_default());
+        Err(error.with_log_note(note))
     }
 }
 
@@ -353,24 +356,24 @@ mod tests {
     use super::*;
     use transport::{Outbound, ProxySettings};
 
-    fn provider(base: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
+    fn provider(base_url: &str, hosts: &[&str]) -> Result<Provider, ProviderError> {
         let time = Duration::from_secs(1);
         let times = Timeouts { connect: time, first_byte: time, gap: time, total: time };
-        let way = Outbound::new(&ProxySettings::default(), &[])
+        let outbound = Outbound::new(&ProxySettings::default(), &[])
             .map_err(|e| ProviderError(e.to_string()))?;
-        let client = HttpClient::network(time, &way);
-        let speaks = vec![WireFormat::Images];
-        let made = Provider::new("p", speaks, base, Credential::none(), times, client)?;
-        made.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
+        let client = HttpClient::network(time, &outbound);
+        let formats = vec![WireFormat::Images];
+        let provider = Provider::new("p", formats, base_url, Credential::none(), times, client)?;
+        provider.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn owns_only_urls_of_configured_hosts() {
-        let own = |base, hosts: &[&str], address| {
-            provider(base, hosts).is_ok_and(|provider| provider.owns(address))
+        let own = |base_url, hosts: &[&str], address| {
+            provider(base_url, hosts).is_ok_and(|provider| provider.owns(address))
         };
-        let base = "https://api.example.com/v1";
-        assert!(own(base, &[], "https://api.example.com/task/1?x=y"));
+        let base_url = "https://api.example.com/v1";
+        assert!(own(base_url, &[], "https://api.example.com/task/1?x=y"));
         for other in [
             "https://eu.example.com/task/1",
             "https://example.com/task/1",
@@ -381,7 +384,7 @@ mod tests {
             "/task/1",
             "",
         ] {
-            assert!(!own(base, &[], other), "{other}");
+            assert!(!own(base_url, &[], other), "{other}");
         }
         let hosts = ["*.example.com", "tasks.example.org"];
         for address in [
@@ -389,7 +392,7 @@ mod tests {
             "https://EU4.api.Example.com:443/task/1",
             "https://tasks.example.org/1",
         ] {
-            assert!(own(base, &hosts, address), "{address}");
+            assert!(own(base_url, &hosts, address), "{address}");
         }
         for address in [
             "https://example.com/task/1",
@@ -400,7 +403,7 @@ mod tests {
             "http://eu.example.com/task/1",
             "https://eu.example.com@evil.test/",
         ] {
-            assert!(!own(base, &hosts, address), "{address}");
+            assert!(!own(base_url, &hosts, address), "{address}");
         }
         // Further hosts are public ones, so plain HTTP is not allowed for them.
         assert!(!own("http://api.example.com", &hosts, "http://eu.example.com/task/1"));
@@ -410,8 +413,8 @@ mod tests {
     fn error_names_the_invalid_host() {
         for wrong in ["", "*", "com", "*.com", ".example.com", "https://a.example", "a.b:1", "*a.b"]
         {
-            let told = provider("https://a.example", &[wrong]);
-            assert!(told.is_err_and(|e| e.0.contains(&format!("`{wrong}`"))), "{wrong}");
+            let result = provider("https://a.example", &[wrong]);
+            assert!(result.is_err_and(|e| e.0.contains(&format!("`{wrong}`"))), "{wrong}");
         }
     }
 }

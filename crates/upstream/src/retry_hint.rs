@@ -10,12 +10,12 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// microseconds since 1970. Returns `None` if no readable wait is named.
 pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: i64) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
-    let told = text("retry-after-ms")
+    let seconds_to_wait = text("retry-after-ms")
         .and_then(|value| parse_number(value).map(|millis| millis / 1_000.0))
         .or_else(|| parse_retry_after(text("retry-after")?, now))
         .or_else(|| find_retry_delay(body))
         .or_else(|| longest_reset(headers, now))?;
-    Some(Duration::try_from_secs_f64(told.max(0.0)).unwrap_or(MAX_WAIT).min(MAX_WAIT))
+    Some(Duration::try_from_secs_f64(seconds_to_wait.max(0.0)).unwrap_or(MAX_WAIT).min(MAX_WAIT))
 }
 
 /// Parses `120`, `1.5` or an HTTP date (`Retry-After`, RFC 9110, section 10.2.3).

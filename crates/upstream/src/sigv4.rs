@@ -161,7 +161,7 @@ impl SigV4Signer {
 
 impl std::fmt::Debug for SigV4Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SigV4({} in {} …)", self.service, self.region)
+        write!(f, "SigV4Signer({} in {} …)", self.service, self.region)
     }
 }
 
@@ -187,9 +187,9 @@ fn timestamp(micros: i64) -> Option<String> {
 /// Returns the `Host` header without a default port.
 fn host_header(uri: &Uri) -> Option<String> {
     let host = uri.host()?;
-    let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let default_port = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     match uri.port_u16() {
-        Some(port) if port != usual => Some(format!("{host}:{port}")),
+        Some(port) if port != default_port => Some(format!("{host}:{port}")),
         _ => Some(host.to_owned()),
     }
 }

@@ -40,10 +40,10 @@ pub(crate) struct Dialler {
 
 impl Dialler {
     /// Creates a dialler with this timeout per connection.
-    pub(crate) fn new(time: Duration, names: Option<Arc<dyn NameResolver>>) -> Self {
-        let names = names
+    pub(crate) fn new(timeout: Duration, resolver: Option<Arc<dyn NameResolver>>) -> Self {
+        let resolver = resolver
             .unwrap_or_else(|| Arc::new(SystemResolver::with_max_lookups(MAX_CONCURRENT_LOOKUPS)));
-        Self { resolver: names, failed: Arc::default(), timeout: time }
+        Self { resolver, failed: Arc::default(), timeout }
     }
 
     async fn open(self, target: Uri) -> io::Result<TcpStream> {
@@ -75,8 +75,8 @@ impl Dialler {
     async fn resolve_target(&self, target: &Uri) -> io::Result<Vec<SocketAddr>> {
         let missing = || io::Error::new(io::ErrorKind::InvalidInput, "the address has no host");
         let host = target.host().ok_or_else(missing)?.trim_matches(['[', ']']);
-        let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
-        let port = target.port_u16().unwrap_or(usual);
+        let default_port = if target.scheme_str() == Some("https") { 443 } else { 80 };
+        let port = target.port_u16().unwrap_or(default_port);
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
             Err(_) => self.resolver.resolve(host).await?,

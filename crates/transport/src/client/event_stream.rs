@@ -56,13 +56,13 @@ impl HttpBody for EventStreamBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let own = self.get_mut();
+        let this = self.get_mut();
         loop {
-            let Some(frame) = std::task::ready!(Pin::new(&mut own.body).poll_frame(cx)) else {
-                return Poll::Ready(own.decoder.finish().err().map(|why| Err(why.into())));
+            let Some(frame) = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx)) else {
+                return Poll::Ready(this.decoder.finish().err().map(|why| Err(why.into())));
             };
             let Ok(data) = frame?.into_data() else { continue };
-            let opened = own.decoder.push(&data)?;
+            let opened = this.decoder.push(&data)?;
             if !opened.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(opened))));
             }
@@ -71,8 +71,8 @@ impl HttpBody for EventStreamBody {
 
     fn is_end_stream(&self) -> bool {
         // An incomplete frame at the end is an error, so the end is not reported yet.
-        let FrameDecoder { buffer, error: broken } = &self.decoder;
-        self.body.is_end_stream() && buffer.is_empty() && broken.is_none()
+        let FrameDecoder { buffer, error } = &self.decoder;
+        self.body.is_end_stream() && buffer.is_empty() && error.is_none()
     }
 }
 
@@ -152,10 +152,10 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
         frame.get(4..8).and_then(|four| four.first_chunk::<4>()).ok_or(UNREADABLE_HEADERS)?;
     let headers = u32::from_be_bytes(*headers) as usize;
     let payload = frame.slice(PRELUDE_BYTES + headers..frame.len() - CHECKSUM_BYTES);
-    let words = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers))
+    let parsed = FrameHeaders::read(frame.slice(PRELUDE_BYTES..PRELUDE_BYTES + headers))
         .ok_or(UNREADABLE_HEADERS)?;
-    match &*words.message_type {
-        "event" if words.event_type == "chunk" => {
+    match &*parsed.message_type {
+        "event" if parsed.event_type == "chunk" => {
             let json: Value = serde_json::from_slice(&payload)
                 .map_err(|_| "a frame of an event stream holds no JSON")?;
             let bytes = json.get("bytes").and_then(Value::as_str);
@@ -167,11 +167,12 @@ fn write_frame(frame: &Bytes, out: &mut Vec<u8>) -> Result<(), &'static str> {
         // Other events are not part of the vendor's stream.
         "event" => {}
         _ => {
-            let said: Value = serde_json::from_slice(&payload).unwrap_or_default();
-            let said = said.get("message").and_then(Value::as_str).unwrap_or(&words.error_message);
-            let kind = error_type(&words.exception_type);
-            let error =
-                json!({ "type": "error", "error": { "type": kind, "message": said } }).to_string();
+            let message: Value = serde_json::from_slice(&payload).unwrap_or_default();
+            let message =
+                message.get("message").and_then(Value::as_str).unwrap_or(&parsed.error_message);
+            let kind = error_type(&parsed.exception_type);
+            let error = json!({ "type": "error", "error": { "type": kind, "message": message } })
+                .to_string();
             write_event(Some("error"), error.as_bytes(), out);
         }
     }
@@ -213,7 +214,7 @@ struct FrameHeaders {
 
 impl FrameHeaders {
     fn read(mut rest: Bytes) -> Option<Self> {
-        let mut words = Self::default();
+        let mut parsed = Self::default();
         while !rest.is_empty() {
             let length = usize::from(rest.try_get_u8().ok()?);
             let name = take_bytes(&mut rest, length)?;
@@ -231,14 +232,14 @@ impl FrameHeaders {
             let value = take_bytes(&mut rest, length)?;
             let text = || String::from_utf8_lossy(&value).into_owned();
             match &name[..] {
-                b":message-type" => words.message_type = text(),
-                b":event-type" => words.event_type = text(),
-                b":exception-type" | b":error-code" => words.exception_type = text(),
-                b":error-message" => words.error_message = text(),
+                b":message-type" => parsed.message_type = text(),
+                b":event-type" => parsed.event_type = text(),
+                b":exception-type" | b":error-code" => parsed.exception_type = text(),
+                b":error-message" => parsed.error_message = text(),
                 _ => {}
             }
         }
-        Some(words)
+        Some(parsed)
     }
 }
 
@@ -281,9 +282,9 @@ mod tests {
         frame(&headers, payload.as_bytes())
     }
 
-    fn exception(kind: &str, said: &str) -> Vec<u8> {
+    fn exception(kind: &str, message: &str) -> Vec<u8> {
         let headers = [(":exception-type", kind), (":message-type", "exception")];
-        frame(&headers, json!({ "message": said }).to_string().as_bytes())
+        frame(&headers, json!({ "message": message }).to_string().as_bytes())
     }
 
     fn opened(pieces: &[&[u8]]) -> (String, Option<&'static str>) {

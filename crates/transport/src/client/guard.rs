@@ -50,8 +50,11 @@ struct AllowedHost {
 /// A URL that may be fetched, provided that its resolved addresses may be dialled.
 #[derive(Clone, Debug)]
 pub struct FetchTarget {
+    /// The URL.
     pub url: Url,
+    /// Its host.
     pub host: Host<String>,
+    /// Its port.
     pub port: u16,
     /// True if the operator allows this host by name.
     is_allowed_by_name: bool,
@@ -136,14 +139,14 @@ impl AddressGuard {
         }
         let url = Url::parse(text).map_err(|_| NotPublic)?;
         let target = self.check_url(url)?;
-        let spelt =
+        let is_plain =
             target.url.host_str().is_some_and(|host| is_spelled_plainly(text, &target.url, host));
-        if spelt { Ok(target) } else { Err(NotPublic) }
+        if is_plain { Ok(target) } else { Err(NotPublic) }
     }
 
     /// Wraps a resolver and removes the addresses that must not be dialled.
-    pub fn guard_resolver(&self, names: Arc<dyn NameResolver>) -> Arc<dyn NameResolver> {
-        Arc::new(GuardedResolver { guard: self.clone(), resolver: names })
+    pub fn guard_resolver(&self, resolver: Arc<dyn NameResolver>) -> Arc<dyn NameResolver> {
+        Arc::new(GuardedResolver { guard: self.clone(), resolver })
     }
 
     /// Checks a redirect. It must lead to an allowed URL and never from TLS to plain HTTP.
@@ -162,12 +165,12 @@ impl AddressGuard {
         self.may_resolve_to(target.is_allowed_by_name, to)
     }
 
-    fn may_resolve_to(&self, named: bool, to: IpAddr) -> bool {
+    fn may_resolve_to(&self, is_allowed_by_name: bool, to: IpAddr) -> bool {
         let in_range = self.allowed_ranges.iter().any(|range| range.contains(&to));
         // An allowed name may resolve to a private network, but not to the metadata server of this
         // machine, because its owner controls the DNS records.
-        let named = named && !public_address::is_link_local(to);
-        public_address::is_public(to) || in_range || named
+        let is_allowed_by_name = is_allowed_by_name && !public_address::is_link_local(to);
+        public_address::is_public(to) || in_range || is_allowed_by_name
     }
 
     fn check_url(&self, url: Url) -> Result<FetchTarget, NotPublic> {
@@ -176,20 +179,21 @@ impl AddressGuard {
         }
         let host = url.host().ok_or(NotPublic)?.to_owned();
         let port = url.port_or_known_default().filter(|port| *port != 0).ok_or(NotPublic)?;
-        let (public, in_range) = match &host {
+        let (is_public, in_range) = match &host {
             Host::Domain(name) => (public_address::is_public_name(name), false),
             Host::Ipv4(address) => self.classify_address((*address).into()),
             Host::Ipv6(address) => self.classify_address((*address).into()),
         };
         let text = url.host_str().unwrap_or_default();
-        let named = self.allowed_hosts.iter().any(|allowed| {
+        let is_allowed_by_name = self.allowed_hosts.iter().any(|allowed| {
             allowed.host == text && allowed.port.is_none_or(|allowed| allowed == port)
         });
-        let ours = self.own_host.as_deref() == Some(text);
+        let is_own = self.own_host.as_deref() == Some(text);
         let web = matches!(url.scheme(), "https" | "http");
-        let public = public && !ours && url.scheme() == "https" && self.ports.contains(&port);
-        if public || (web && (named || in_range)) {
-            Ok(FetchTarget { url, host, port, is_allowed_by_name: named, is_public: public })
+        let is_public =
+            is_public && !is_own && url.scheme() == "https" && self.ports.contains(&port);
+        if is_public || (web && (is_allowed_by_name || in_range)) {
+            Ok(FetchTarget { url, host, port, is_allowed_by_name, is_public })
         } else {
             Err(NotPublic)
         }
@@ -211,12 +215,12 @@ struct GuardedResolver {
 impl NameResolver for GuardedResolver {
     fn resolve(&self, name: &str) -> LookupFuture {
         let guard = self.guard.clone();
-        let named =
+        let is_allowed_by_name =
             guard.allowed_hosts.iter().any(|allowed| allowed.host.eq_ignore_ascii_case(name));
-        let finding = self.resolver.resolve(name);
+        let lookup = self.resolver.resolve(name);
         Box::pin(async move {
-            let mut found = finding.await?;
-            found.retain(|to| guard.may_resolve_to(named, *to));
+            let mut found = lookup.await?;
+            found.retain(|to| guard.may_resolve_to(is_allowed_by_name, *to));
             if found.is_empty() {
                 let why = "the name resolves to no public or allowed address";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
@@ -397,12 +401,12 @@ mod tests {
         let (inside, outside, own) = ("10.0.0.1", "8.8.8.8", "169.254.169.254");
         let addresses = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<_>>();
         let guard = AddressGuard::new(["gpu.lan"]).unwrap();
-        let names =
+        let resolver =
             guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside, outside, own]))));
-        assert_eq!(names.resolve("example.com").await.unwrap(), addresses(&[outside]));
-        assert_eq!(names.resolve("gpu.lan").await.unwrap(), addresses(&[inside, outside]));
-        let names = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside]))));
-        let refused = names.resolve("example.com").await.unwrap_err();
+        assert_eq!(resolver.resolve("example.com").await.unwrap(), addresses(&[outside]));
+        assert_eq!(resolver.resolve("gpu.lan").await.unwrap(), addresses(&[inside, outside]));
+        let resolver = guard.guard_resolver(Arc::new(FixedAddresses(addresses(&[inside]))));
+        let refused = resolver.resolve("example.com").await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 }

@@ -66,11 +66,11 @@ pub(crate) enum ExchangeError {
 }
 
 impl ClientWire {
-    pub(crate) fn new(line: ClientStream, proxied: bool) -> Self {
+    pub(crate) fn new(stream: ClientStream, is_proxied: bool) -> Self {
         let out = RequestBuffer { is_finished: true, ..RequestBuffer::default() };
         Self {
-            stream: line,
-            is_proxied: proxied,
+            stream,
+            is_proxied,
             has_answered: false,
             read: BytesMut::new(),
             read_bytes: MIN_READ_BYTES,
@@ -82,8 +82,8 @@ impl ClientWire {
     pub(crate) fn is_idle(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
-        let mut line = Pin::new(&mut self.stream);
-        line.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
+        let mut stream = Pin::new(&mut self.stream);
+        stream.as_mut().poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Sends a request and waits for the head of the response.
@@ -92,9 +92,9 @@ impl ClientWire {
         request: Request<RequestBody>,
     ) -> Result<ResponseHead, ExchangeError> {
         self.buffer_request(request);
-        let mut heard = false;
-        let outcome = poll_fn(|cx| self.poll_head(cx, &mut heard)).await;
-        let stale = self.has_answered && !heard;
+        let mut received = false;
+        let outcome = poll_fn(|cx| self.poll_head(cx, &mut received)).await;
+        let stale = self.has_answered && !received;
         self.has_answered = true;
         outcome
             .map_err(|why| if stale { ExchangeError::Stale(why) } else { ExchangeError::Sent(why) })
@@ -117,7 +117,7 @@ impl ClientWire {
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        heard: &mut bool,
+        received: &mut bool,
     ) -> Poll<Result<ResponseHead, BodyError>> {
         loop {
             // A response may arrive before the request is sent completely, and then takes
@@ -136,7 +136,7 @@ impl ClientWire {
                     let why = "the connection was closed before the response";
                     return Poll::Ready(Err(why.into()));
                 }
-                Poll::Ready(Ok(_)) => *heard = true,
+                Poll::Ready(Ok(_)) => *received = true,
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e.into())),
                 Poll::Pending => {
                     return match sent {
@@ -150,16 +150,16 @@ impl ClientWire {
 
     /// Sends the rest of the request.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream: line, out, .. } = self;
+        let Self { stream, out, .. } = self;
         if out.is_finished {
             return Poll::Ready(Ok(()));
         }
-        let mut line = Pin::new(line);
+        let mut stream = Pin::new(stream);
         let outcome = loop {
             if out.is_empty() {
-                break ready!(line.as_mut().poll_flush(cx));
+                break ready!(stream.as_mut().poll_flush(cx));
             }
-            match ready!(out.poll_write(line.as_mut(), cx)) {
+            match ready!(out.poll_write(stream.as_mut(), cx)) {
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => out.advance(count),
                 Err(e) => break Err(e),
@@ -199,19 +199,19 @@ impl RequestBuffer {
 
     fn poll_write(
         &self,
-        line: Pin<&mut ClientStream>,
+        stream: Pin<&mut ClientStream>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let small = self.small.get(self.sent..).unwrap_or_default();
         if self.pieces.is_empty() {
-            return line.poll_write(cx, small);
+            return stream.poll_write(cx, small);
         }
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let all = std::iter::once(small).chain(self.pieces.iter().map(AsRef::as_ref));
         for (slice, bytes) in slices.iter_mut().zip(all) {
             *slice = IoSlice::new(bytes);
         }
-        line.poll_write_vectored(cx, &slices)
+        stream.poll_write_vectored(cx, &slices)
     }
 
     fn advance(&mut self, count: usize) {
@@ -219,9 +219,9 @@ impl RequestBuffer {
         self.sent += small;
         let mut left = count - small;
         while let Some(piece) = self.pieces.front_mut() {
-            let most = left.min(piece.len());
-            piece.advance(most);
-            left -= most;
+            let taken = left.min(piece.len());
+            piece.advance(taken);
+            left -= taken;
             if !piece.is_empty() {
                 break;
             }
@@ -230,10 +230,10 @@ impl RequestBuffer {
     }
 }
 
-fn write_head(head: &http::request::Parts, length: u64, proxied: bool, out: &mut Vec<u8>) {
+fn write_head(head: &http::request::Parts, length: u64, is_proxied: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
-    if proxied {
+    if is_proxied {
         let _ = write!(out, "{}", head.uri);
     } else {
         let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
@@ -259,10 +259,10 @@ fn write_head(head: &http::request::Parts, length: u64, proxied: bool, out: &mut
 
 /// Writes the `Host` header without a default port.
 fn write_host(uri: &Uri, out: &mut Vec<u8>) {
-    let known = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     out.extend_from_slice(b"host: ");
     out.extend_from_slice(uri.host().unwrap_or_default().as_bytes());
-    if let Some(port) = uri.port_u16().filter(|port| *port != known) {
+    if let Some(port) = uri.port_u16().filter(|port| *port != default_port) {
         let _ = write!(out, ":{port}");
     }
     out.extend_from_slice(b"\r\n");
@@ -284,8 +284,8 @@ impl Http1Body {
     pub(crate) fn new(
         mut wire: Box<ClientWire>,
         framing: Framing,
-        keep: bool,
-        place: Arc<HostPool>,
+        keep_alive: bool,
+        pool: Arc<HostPool>,
     ) -> Self {
         if let Framing::Length(left) = framing {
             wire.read_bytes = usize::try_from(left)
@@ -293,9 +293,9 @@ impl Http1Body {
                 .clamp(MIN_READ_BYTES, MAX_READ_BYTES);
         }
         let trailers = http::HeaderMap::new();
-        let mut flow = Self { wire: Some(wire), framing, keep_alive: keep, pool: place, trailers };
-        flow.release_connection();
-        flow
+        let mut body = Self { wire: Some(wire), framing, keep_alive, pool, trailers };
+        body.release_connection();
+        body
     }
 
     /// Returns true if everything was read.
@@ -367,6 +367,6 @@ impl Http1Body {
 
 impl fmt::Debug for Http1Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flow").field("framing", &self.framing).finish_non_exhaustive()
+        f.debug_struct("Http1Body").field("framing", &self.framing).finish_non_exhaustive()
     }
 }

@@ -78,34 +78,35 @@ pub enum HttpClient {
 impl HttpClient {
     /// Creates a network client with its own pool. It never follows redirects, which would carry
     /// the credential to another host.
-    pub fn network(connect: Duration, way: &Outbound) -> Self {
-        let opener = way.connector(connect);
+    pub fn network(connect_timeout: Duration, outbound: &Outbound) -> Self {
+        let connector = outbound.connector(connect_timeout);
         Self::Network(NetworkClient(Arc::new(ClientCore {
             pool: ConnectionPool::default(),
-            connector: opener,
-            connect_timeout: connect,
+            connector,
+            connect_timeout,
         })))
     }
 
-    /// Sends a request and waits for the head of the response; `fresh` forces a new connection.
+    /// Sends a request and waits for the head of the response. With `new_connection` it takes no
+    /// connection from the pool.
     pub async fn send(
         &self,
         request: Request<RequestBody>,
-        fresh: bool,
+        new_connection: bool,
     ) -> Result<ClientResponse, SendError> {
-        self.send_within(request, fresh, Duration::MAX).await
+        self.send_within(request, new_connection, Duration::MAX).await
     }
 
     /// Sends a request like [`Self::send`], with a shorter connect timeout.
     pub async fn send_within(
         &self,
         request: Request<RequestBody>,
-        fresh: bool,
-        connect: Duration,
+        new_connection: bool,
+        connect_timeout: Duration,
     ) -> Result<ClientResponse, SendError> {
         match self {
-            Self::Network(NetworkClient(ways)) => {
-                ways.send(request, fresh, connect.min(ways.connect_timeout)).await
+            Self::Network(NetworkClient(core)) => {
+                core.send(request, new_connection, connect_timeout.min(core.connect_timeout)).await
             }
             Self::Local(local) => {
                 let (head, body) = local.call(request.map(RequestBody::join)).await.into_parts();
@@ -129,8 +130,8 @@ impl SendError {
 fn find_http2_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {
     let mut inner = Some(error);
     while let Some(error) = inner {
-        if let Some(said) = error.downcast_ref::<h2::Error>() {
-            return Some(said).filter(|said| said.is_remote());
+        if let Some(found) = error.downcast_ref::<h2::Error>() {
+            return Some(found).filter(|found| found.is_remote());
         }
         inner = error.source();
     }
@@ -141,8 +142,8 @@ impl ClientCore {
     async fn send(
         &self,
         mut request: Request<RequestBody>,
-        fresh: bool,
-        connect: Duration,
+        new_connection: bool,
+        connect_timeout: Duration,
     ) -> Result<ClientResponse, SendError> {
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
@@ -151,65 +152,64 @@ impl ClientCore {
                 cause: "the URL has no scheme or host".into(),
             });
         };
-        let place = self.pool.host((scheme.clone(), authority.clone()));
+        let pool = self.pool.host((scheme.clone(), authority.clone()));
         if let Some(proof) = self.connector.proxy_authorization(uri) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, proof);
         }
-        if !fresh {
-            match place.take() {
+        if !new_connection {
+            match pool.take() {
                 Some(PooledConnection::Http1(wire)) => {
-                    return exchange_http1(wire, request, place).await;
+                    return exchange_http1(wire, request, pool).await;
                 }
                 Some(PooledConnection::Http2(shared)) => match Box::pin(shared.send(request)).await
                 {
                     Ok(outcome) => return outcome,
                     // The connection had reached its last stream and sent nothing of this request.
-                    Err(back) => request = *back,
+                    Err(unsent) => request = *unsent,
                 },
                 None => {}
             }
         }
         // Boxed, because it is rare and would enlarge the future of every call.
-        Box::pin(self.send_on_new_connection(request, place, connect)).await
+        Box::pin(self.send_on_new_connection(request, pool, connect_timeout)).await
     }
 
     /// Opens a connection, sends the request and pools the connection.
     async fn send_on_new_connection(
         &self,
         request: Request<RequestBody>,
-        place: Arc<HostPool>,
-        connect: Duration,
+        pool: Arc<HostPool>,
+        connect_timeout: Duration,
     ) -> Result<ClientResponse, SendError> {
-        let nothing =
-            |why: BodyError| SendError { progress: UpstreamProgress::NotSent, cause: why };
-        let opening = tokio::time::timeout(connect, self.connector.open(request.uri()));
-        let OpenedConnection { stream: line, is_proxied: proxied, is_http2: shared } =
-            match opening.await {
-                Ok(opened) => opened.map_err(nothing)?,
-                Err(_) => {
-                    let why = format!("no connection within {connect:?}");
-                    return Err(nothing(io::Error::new(io::ErrorKind::TimedOut, why).into()));
-                }
-            };
-        if !shared {
-            return exchange_http1(Box::new(ClientWire::new(line, proxied)), request, place).await;
+        let not_sent = |cause: BodyError| SendError { progress: UpstreamProgress::NotSent, cause };
+        let opening = tokio::time::timeout(connect_timeout, self.connector.open(request.uri()));
+        let OpenedConnection { stream, is_proxied, is_http2 } = match opening.await {
+            Ok(opened) => opened.map_err(not_sent)?,
+            Err(_) => {
+                let cause = format!("no connection within {connect_timeout:?}");
+                return Err(not_sent(io::Error::new(io::ErrorKind::TimedOut, cause).into()));
+            }
+        };
+        if !is_http2 {
+            return exchange_http1(Box::new(ClientWire::new(stream, is_proxied)), request, pool)
+                .await;
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(line))
+            .handshake(TokioIo::new(stream))
             .await
-            .map_err(|e| nothing(e.into()))?;
+            .map_err(|e| not_sent(e.into()))?;
         tokio::spawn(async move {
             // Readers of the responses see the error.
             let _ = connection.await;
         });
         let shared = Http2Connection { sender, used: ConnectionUse::default() };
-        place.put_http2(shared.clone());
+        pool.put_http2(shared.clone());
         match shared.send(request).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(nothing("the connection was closed before it was used".into())),
+            Err(_) => Err(not_sent("the connection was closed before it was used".into())),
         }
     }
 }
@@ -217,15 +217,15 @@ impl ClientCore {
 async fn exchange_http1(
     mut wire: Box<ClientWire>,
     request: Request<RequestBody>,
-    place: Arc<HostPool>,
+    pool: Arc<HostPool>,
 ) -> Result<ClientResponse, SendError> {
     let head = wire.exchange(request).await.map_err(|failed| match failed {
-        ExchangeError::Stale(why) => {
-            SendError { progress: UpstreamProgress::StaleConnection, cause: why }
+        ExchangeError::Stale(cause) => {
+            SendError { progress: UpstreamProgress::StaleConnection, cause }
         }
-        ExchangeError::Sent(why) => SendError { progress: UpstreamProgress::Sent, cause: why },
+        ExchangeError::Sent(cause) => SendError { progress: UpstreamProgress::Sent, cause },
     })?;
-    let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, place));
+    let body = NetworkBody::Http1(Http1Body::new(wire, head.framing, head.keep_alive, pool));
     let body = ClientBody::from_network(&head.headers, body);
     Ok(ClientResponse { status: head.status, headers: head.headers, body })
 }
@@ -242,22 +242,22 @@ impl Http2Connection {
                 if let Some(request) = failed.take_message() {
                     return Err(Box::new(request));
                 }
-                let why = failed.into_error();
+                let cause = failed.into_error();
                 // A refused stream, and a stream above the last id of GOAWAY, were not processed
                 // (RFC 9113, section 8.7).
-                let undone = find_http2_error(&why).is_some_and(|said| {
-                    said.is_go_away() || said.reason() == Some(h2::Reason::REFUSED_STREAM)
+                let is_refused = find_http2_error(&cause).is_some_and(|found| {
+                    found.is_go_away() || found.reason() == Some(h2::Reason::REFUSED_STREAM)
                 });
-                let reach = if why.is_canceled() {
+                let progress = if cause.is_canceled() {
                     UpstreamProgress::NotSent
-                } else if undone {
+                } else if is_refused {
                     UpstreamProgress::Refused
-                } else if self.used.has_answered() && !why.is_parse() {
+                } else if self.used.has_answered() && !cause.is_parse() {
                     UpstreamProgress::StaleConnection
                 } else {
                     UpstreamProgress::Sent
                 };
-                return Ok(Err(SendError { progress: reach, cause: why.into() }));
+                return Ok(Err(SendError { progress, cause: cause.into() }));
             }
         };
         self.used.mark_answered();
@@ -270,8 +270,8 @@ impl Http2Connection {
 impl std::fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Network(_) => "Client::Net",
-            Self::Local(_) => "Client::Local",
+            Self::Network(_) => "HttpClient::Network",
+            Self::Local(_) => "HttpClient::Local",
         })
     }
 }

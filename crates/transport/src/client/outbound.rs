@@ -68,14 +68,14 @@ impl Outbound {
     /// Creates the settings from proxies and additional root certificates in PEM. The root
     /// certificates of the platform are always trusted.
     pub fn new(proxies: &ProxySettings, trusted: &[Vec<u8>]) -> Result<Self, OutboundError> {
-        let ProxySettings { http, https, no_proxy: except } = proxies;
+        let ProxySettings { http, https, no_proxy } = proxies;
         for proxy in [http, https].into_iter().flatten() {
             check_proxy(proxy)?;
         }
         let matcher = (http.is_some() || https.is_some()).then(|| {
             let text = |value: &Option<String>| value.clone().unwrap_or_default();
-            let made = Matcher::builder().http(text(http)).https(text(https)).no(text(except));
-            Arc::new(made.build())
+            let builder = Matcher::builder().http(text(http)).https(text(https)).no(text(no_proxy));
+            Arc::new(builder.build())
         });
         let mut roots = Vec::new();
         for pem in trusted {
@@ -88,11 +88,11 @@ impl Outbound {
     /// the proxy resolves the target, and the guard must not refuse the proxy itself.
     #[must_use]
     pub fn guarded(&self, guard: &AddressGuard) -> Self {
-        let names = self
+        let resolver = self
             .matcher
             .is_none()
             .then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
-        Self { resolver: names, ..self.clone() }
+        Self { resolver, ..self.clone() }
     }
 
     /// Returns the TLS settings without ALPN protocols.
@@ -104,9 +104,9 @@ impl Outbound {
     pub(crate) fn proxy(&self, target: &Uri) -> Option<Intercept> {
         let matcher = self.matcher.as_ref()?;
         let host = target.host()?.trim_matches(['[', ']']);
-        let here = host.eq_ignore_ascii_case("localhost")
+        let is_loopback = host.eq_ignore_ascii_case("localhost")
             || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-        if here { None } else { matcher.intercept(target) }
+        if is_loopback { None } else { matcher.intercept(target) }
     }
 
     /// Returns the `Proxy-Authorization` header of a plain HTTP request (RFC 9110, section 11.7.2).
@@ -175,7 +175,7 @@ async fn open_tunnel(
     }
     let tunnel = Tunnel::new(at, dialler);
     let mut tunnel = match proxy.basic_auth() {
-        Some(proof) => tunnel.with_auth(proof.clone()),
+        Some(authorization) => tunnel.with_auth(authorization.clone()),
         None => tunnel,
     };
     Ok(tunnel.call(target).await?)
@@ -214,12 +214,12 @@ fn read_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, OutboundError> {
 }
 
 fn client_tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, OutboundError> {
-    let unsafe_out = |e: rustls::Error| {
+    let tls_error = |e: rustls::Error| {
         OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
     };
     let builder = ClientConfig::builder();
     let provider = Arc::clone(builder.crypto_provider());
-    let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(unsafe_out)?;
+    let verifier = Verifier::new_with_extra_roots(roots, provider).map_err(tls_error)?;
     // `dangerous` warns of verifiers that skip checks; this one is the platform's.
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(builder.with_no_client_auth())
@@ -244,36 +244,32 @@ pub(crate) struct OpenedConnection {
 impl OutboundConnector {
     /// Opens a connection to the host of a URL.
     pub(crate) async fn open(&self, target: &Uri) -> Result<OpenedConnection, ConnectError> {
-        let secret = target.scheme_str() == Some("https");
+        let is_tls = target.scheme_str() == Some("https");
         let mut dialler = self.dialler.clone();
-        let (stream, proxied) = match self.outbound.proxy(target) {
+        let (stream, is_proxied) = match self.outbound.proxy(target) {
             None => (dialler.call(target.clone()).await?, false),
-            Some(proxy) if secret || is_socks(&proxy) => {
+            Some(proxy) if is_tls || is_socks(&proxy) => {
                 (open_tunnel(&proxy, dialler, target.clone()).await?, false)
             }
             Some(proxy) => (dialler.call(proxy.uri().clone()).await?, true),
         };
         let stream = stream.into_inner();
-        if !secret {
+        if !is_tls {
             return Ok(OpenedConnection {
                 stream: ClientStream::Plain(stream),
-                is_proxied: proxied,
+                is_proxied,
                 is_http2: false,
             });
         }
         let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned())?;
         let stream = self.tls.connect(name, stream).await?;
-        let shared = stream.get_ref().1.alpn_protocol() == Some(ALPN_H2);
-        Ok(OpenedConnection {
-            stream: ClientStream::Tls(Box::new(stream)),
-            is_proxied: proxied,
-            is_http2: shared,
-        })
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_H2);
+        Ok(OpenedConnection { stream: ClientStream::Tls(Box::new(stream)), is_proxied, is_http2 })
     }
 
     /// Returns the `Proxy-Authorization` header of a request to this URL.
-    pub fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
+    pub(crate) fn proxy_authorization(&self, target: &Uri) -> Option<HeaderValue> {
         self.outbound.proxy_authorization(target)
     }
 }

@@ -53,8 +53,8 @@ pub(crate) enum PooledConnection {
 impl ConnectionPool {
     /// Returns the pool of a host.
     pub(crate) fn host(&self, key: PoolKey) -> Arc<HostPool> {
-        if let Some(place) = self.0.read().get(&key) {
-            return Arc::clone(place);
+        if let Some(host) = self.0.read().get(&key) {
+            return Arc::clone(host);
         }
         Arc::clone(self.0.write().entry(key).or_default())
     }
@@ -100,12 +100,12 @@ impl HostPool {
         if std::mem::replace(&mut kept.has_reaper, true) {
             return;
         }
-        let place = Arc::downgrade(self);
+        let host = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(IDLE_TIMEOUT / 2).await;
-                let Some(place) = place.upgrade() else { return };
-                if !place.0.lock().drop_expired() {
+                let Some(host) = host.upgrade() else { return };
+                if !host.0.lock().drop_expired() {
                     return;
                 }
             }

@@ -35,10 +35,10 @@ impl ResponseHead {
 pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, BodyError> {
     let Some(end) = head_end(bytes) else { return Ok(None) };
     let head = bytes.split_to(end).freeze();
-    let mut places = [const { MaybeUninit::uninit() }; MAX_RESPONSE_HEADERS];
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_RESPONSE_HEADERS];
     let mut read = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    match config.parse_response_with_uninit_headers(&mut read, &head, &mut places)? {
+    match config.parse_response_with_uninit_headers(&mut read, &head, &mut slots)? {
         httparse::Status::Complete(length) if length == head.len() => {}
         httparse::Status::Complete(_) | httparse::Status::Partial => {
             return Err("the response is not HTTP/1.1".into());
@@ -48,7 +48,7 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
     if status < 100 || status == 101 {
         return Err(format!("the status {status} is invalid").into());
     }
-    let old = read.version == Some(0);
+    let is_http10 = read.version == Some(0);
     let mut seen = ResponseFraming::default();
     let mut headers = HeaderMap::with_capacity(read.headers.len());
     for header in read.headers.iter() {
@@ -56,28 +56,22 @@ pub(crate) fn parse_head(bytes: &mut BytesMut) -> Result<Option<ResponseHead>, B
         seen.record(&name, header.value)?;
         headers.append(name, HeaderValue::from_maybe_shared(head.slice_ref(header.value))?);
     }
-    let ResponseFraming {
-        length,
-        has_transfer_coding: coded,
-        chunked,
-        close: closes,
-        keep_alive: keeps,
-    } = seen;
-    if coded && old {
+    let ResponseFraming { length, has_transfer_coding, chunked, close, keep_alive } = seen;
+    if has_transfer_coding && is_http10 {
         return Err("HTTP/1.0 has no `Transfer-Encoding`".into());
     }
     let framing = match length {
         _ if status < 200 || status == 204 || status == 304 => Framing::Done,
         _ if chunked => Framing::chunked(MAX_TRAILER_BYTES),
-        _ if coded => Framing::UntilClose,
+        _ if has_transfer_coding => Framing::UntilClose,
         Some(0) => Framing::Done,
         Some(length) => Framing::Length(length),
         None => Framing::UntilClose,
     };
     // RFC 9112, section 6.3: a message with both lengths may be an attempt at response splitting.
-    let sure = framing != Framing::UntilClose && !(coded && length.is_some());
-    let keep = sure && !closes && (!old || keeps);
-    Ok(Some(ResponseHead { status, headers, framing, keep_alive: keep }))
+    let is_certain = framing != Framing::UntilClose && !(has_transfer_coding && length.is_some());
+    let keep_alive = is_certain && !close && (!is_http10 || keep_alive);
+    Ok(Some(ResponseHead { status, headers, framing, keep_alive }))
 }
 
 /// Adds a trailer line; an invalid line is skipped.
@@ -124,7 +118,7 @@ impl ResponseFraming {
                 let digits = text.bytes().all(|byte| byte.is_ascii_digit());
                 let length = text.parse().ok().filter(|_| digits);
                 let length = length.ok_or("`Content-Length` is not a number")?;
-                if self.length.is_some_and(|told| told != length) {
+                if self.length.is_some_and(|known| known != length) {
                     return Err("the response has two lengths".into());
                 }
                 self.length = Some(length);

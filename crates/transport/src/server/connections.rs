@@ -42,6 +42,7 @@ struct ConnectionRegistry {
 }
 
 impl Connections {
+    /// Returns the current phase.
     pub fn phase(&self) -> ShutdownPhase {
         match self.phase.load(Ordering::Acquire) {
             0 => ShutdownPhase::Serve,
@@ -52,9 +53,9 @@ impl Connections {
     }
 
     /// Enters a phase. A later phase is never left again.
-    pub fn advance(&self, order: ShutdownPhase) {
-        self.phase.fetch_max(order as u8, Ordering::AcqRel);
-        if order >= ShutdownPhase::End {
+    pub fn advance(&self, phase: ShutdownPhase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        if phase >= ShutdownPhase::End {
             self.ending.cancel();
         }
         for waker in self.registry.lock().wakers.values() {
@@ -74,16 +75,16 @@ impl Connections {
 
     /// Registers a connection, unless a limit is reached.
     pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
-        let mut guests = self.registry.lock();
-        let here = guests.by_address.get(&ip).copied().unwrap_or(0);
-        if guests.wakers.len() >= limits.connections || here >= limits.connections_per_address {
+        let mut registry = self.registry.lock();
+        let count = registry.by_address.get(&ip).copied().unwrap_or(0);
+        if registry.wakers.len() >= limits.connections || count >= limits.connections_per_address {
             return None;
         }
-        guests.by_address.insert(ip, here + 1);
-        guests.next_id += 1;
-        let (number, waker) = (guests.next_id, Arc::new(AtomicWaker::new()));
-        guests.wakers.insert(number, Arc::clone(&waker));
-        Some(Connection { connections: Arc::clone(self), ip, id: number, waker })
+        registry.by_address.insert(ip, count + 1);
+        registry.next_id += 1;
+        let (id, waker) = (registry.next_id, Arc::new(AtomicWaker::new()));
+        registry.wakers.insert(id, Arc::clone(&waker));
+        Some(Connection { connections: Arc::clone(self), ip, id, waker })
     }
 }
 
@@ -121,12 +122,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut guests = self.connections.registry.lock();
-        guests.wakers.remove(&self.id);
-        if let Some(here) = guests.by_address.get_mut(&self.ip) {
-            *here -= 1;
-            if *here == 0 {
-                guests.by_address.remove(&self.ip);
+        let mut registry = self.connections.registry.lock();
+        registry.wakers.remove(&self.id);
+        if let Some(count) = registry.by_address.get_mut(&self.ip) {
+            *count -= 1;
+            if *count == 0 {
+                registry.by_address.remove(&self.ip);
             }
         }
     }

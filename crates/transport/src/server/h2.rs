@@ -44,7 +44,7 @@ const RESETS_FORGIVEN_PER_SECOND: f64 = 10.0;
 pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     stream: PrefixedStream<S>,
     handler: H,
-    guest: Connection,
+    connection: Connection,
     limits: HttpLimits,
     tasks: TaskTracker,
 ) {
@@ -58,48 +58,50 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    let streams = Arc::new(StreamCounter::new(&guest, &limits));
+    let streams = Arc::new(StreamCounter::new(&connection, &limits));
     let handler = Arc::new(handler);
-    let phase = guest.connections();
+    let connections = connection.connections();
     let counted = Arc::clone(&streams);
-    let answers = service_fn(move |request: Request<Incoming>| {
-        let (handler, phase) = (Arc::clone(&handler), Arc::clone(&phase));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (handler, connections) = (Arc::clone(&handler), Arc::clone(&connections));
         let running = StreamGuard::new(&counted);
-        async move { Ok::<_, Infallible>(answer(&*handler, &phase, request, running, &limits).await) }
+        async move {
+            Ok::<_, Infallible>(answer(&*handler, &connections, request, running, &limits).await)
+        }
     });
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), answers));
-    let mut alarm = DeadlineTimer::default();
-    let mut leaving = false;
+    let mut serving = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut timer = DeadlineTimer::default();
+    let mut closing = false;
     poll_fn(|cx| {
-        guest.register_waker(cx);
+        connection.register_waker(cx);
         if streams.is_flooded() {
             tracing::debug!("closing a connection that reset too many requests");
             // One more poll, so that GOAWAY is sent.
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.as_mut().poll(cx);
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.as_mut().poll(cx);
             return Poll::Ready(());
         }
-        match guest.phase() {
+        match connection.phase() {
             ShutdownPhase::Serve => {}
-            ShutdownPhase::Drain | ShutdownPhase::End if leaving => {}
+            ShutdownPhase::Drain | ShutdownPhase::End if closing => {}
             ShutdownPhase::Drain | ShutdownPhase::End => {
-                leaving = true;
-                connection.as_mut().graceful_shutdown();
+                closing = true;
+                serving.as_mut().graceful_shutdown();
             }
             ShutdownPhase::Cut => return Poll::Ready(()),
         }
-        if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
+        if let Poll::Ready(outcome) = serving.as_mut().poll(cx) {
             if let Err(e) = outcome {
                 tracing::debug!("a connection failed: {e}");
             }
             return Poll::Ready(());
         }
-        if !leaving
-            && let Some(until) = streams.idle_until(limits.idle)
-            && alarm.poll(cx, until).is_ready()
+        if !closing
+            && let Some(deadline) = streams.idle_until(limits.idle)
+            && timer.poll(cx, deadline).is_ready()
         {
-            leaving = true;
-            connection.as_mut().graceful_shutdown();
+            closing = true;
+            serving.as_mut().graceful_shutdown();
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -117,7 +119,7 @@ async fn answer<H: RequestHandler>(
     let request = request.map(Body::new);
     let format = handler.format(request.uri().path(), request.headers());
     let response = match check_headers(request.headers(), limits) {
-        Err(fault) => handler.refuse(&fault, request.uri().path()),
+        Err(error) => handler.refuse(&error, request.uri().path()),
         Ok(()) => tokio::select! {
             biased;
             response = handler.answer(request, format) => response,
@@ -130,8 +132,8 @@ async fn answer<H: RequestHandler>(
 /// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.
 fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiError> {
     if headers.len() > limits.headers {
-        let say = format!("a request may have {} headers at most", limits.headers);
-        return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
+        let message = format!("a request may have {} headers at most", limits.headers);
+        return Err(ApiError::new(ErrorKind::HeadersTooLarge, message));
     }
     let mut hosts = headers.get_all(HOST).iter();
     if hosts.next().is_some_and(|host| !h1::is_host(host.as_bytes())) || hosts.next().is_some() {
@@ -139,8 +141,8 @@ fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiErro
     }
     let expects = headers.get(EXPECT);
     if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
-        let say = "`Expect` can only be `100-continue`";
-        return Err(ApiError::new(ErrorKind::ExpectationFailed, say).with_param("expect"));
+        let message = "`Expect` can only be `100-continue`";
+        return Err(ApiError::new(ErrorKind::ExpectationFailed, message).with_param("expect"));
     }
     Ok(())
 }
@@ -156,13 +158,13 @@ struct StreamCounter {
 }
 
 impl StreamCounter {
-    fn new(guest: &Connection, limits: &HttpLimits) -> Self {
+    fn new(connection: &Connection, limits: &HttpLimits) -> Self {
         Self {
             running: AtomicUsize::new(0),
             state: Mutex::new((Instant::now(), 0.0)),
             max_resets: f64::from(limits.resets),
             flooded: AtomicUsize::new(0),
-            waker: guest.waker(),
+            waker: connection.waker(),
         }
     }
 
@@ -174,13 +176,13 @@ impl StreamCounter {
         (self.running.load(Ordering::Acquire) == 0).then(|| self.state.lock().0 + idle)
     }
 
-    fn finish_stream(&self, taken_back: bool) {
+    fn finish_stream(&self, was_reset: bool) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let (last, count) = *state;
         let count =
             (count - now.duration_since(last).as_secs_f64() * RESETS_FORGIVEN_PER_SECOND).max(0.0);
-        let count = count + f64::from(u8::from(taken_back));
+        let count = count + f64::from(u8::from(was_reset));
         *state = (now, count);
         drop(state);
         if count > self.max_resets {
@@ -220,7 +222,7 @@ impl Drop for StreamGuard {
 tokio::task_local! {
     /// Twice the number of frames that the response of this task has produced, plus one while the
     /// last frame waits for the caller's window.
-    static GIVEN: Arc<AtomicU64>;
+    static FRAMES: Arc<AtomicU64>;
 }
 
 /// Executor for the streams of a connection.
@@ -243,25 +245,25 @@ where
 /// Runs a stream until it ends or its caller reads nothing for too long. Dropping the future resets
 /// the stream.
 async fn run_until_stalled<F: Future>(stream: F, stall: Duration) {
-    let given = Arc::new(AtomicU64::new(0));
-    let mut stream = pin!(GIVEN.scope(Arc::clone(&given), stream));
-    let mut alarm = DeadlineTimer::default();
-    let mut waits: Option<(u64, Instant)> = None;
+    let frames = Arc::new(AtomicU64::new(0));
+    let mut stream = pin!(FRAMES.scope(Arc::clone(&frames), stream));
+    let mut timer = DeadlineTimer::default();
+    let mut stalled: Option<(u64, Instant)> = None;
     poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let given = given.load(Ordering::Relaxed);
-        if given & 1 == 0 {
-            waits = None;
+        let frames = frames.load(Ordering::Relaxed);
+        if frames & 1 == 0 {
+            stalled = None;
             return Poll::Pending;
         }
-        let until = match waits {
-            Some((same, until)) if same == given => until,
+        let deadline = match stalled {
+            Some((same, deadline)) if same == frames => deadline,
             _ => Instant::now() + stall,
         };
-        waits = Some((given, until));
-        alarm.poll(cx, until)
+        stalled = Some((frames, deadline));
+        timer.poll(cx, deadline)
     })
     .await;
 }
@@ -282,10 +284,10 @@ impl HttpBody for TrackedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let gave = matches!(polled, Poll::Ready(Some(Ok(_))));
-        let _ = GIVEN.try_with(|given| {
-            let pieces = (given.load(Ordering::Relaxed) >> 1) + u64::from(gave);
-            given.store(pieces << 1 | u64::from(gave), Ordering::Relaxed);
+        let has_frame = matches!(polled, Poll::Ready(Some(Ok(_))));
+        let _ = FRAMES.try_with(|frames| {
+            let pieces = (frames.load(Ordering::Relaxed) >> 1) + u64::from(has_frame);
+            frames.store(pieces << 1 | u64::from(has_frame), Ordering::Relaxed);
         });
         polled
     }
@@ -306,8 +308,8 @@ pub(super) struct PrefixedStream<S> {
 }
 
 impl<S> PrefixedStream<S> {
-    pub(super) fn new(stream: S, read: BytesMut) -> Self {
-        Self { stream, prefix: read }
+    pub(super) fn new(stream: S, prefix: BytesMut) -> Self {
+        Self { stream, prefix }
     }
 }
 

@@ -24,7 +24,7 @@ pub trait RequestHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send;
 
     /// Answers a request that could not be parsed.
-    fn refuse(&self, fault: &ApiError, path: &str) -> Response;
+    fn refuse(&self, error: &ApiError, path: &str) -> Response;
 
     /// Answers a request that is cut short because the process stops.
     fn stopped(&self, format: Self::Format) -> Response;

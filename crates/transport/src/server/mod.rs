@@ -110,9 +110,10 @@ async fn serve_http<S: h1::ByteStream, H: RequestHandler>(
     limits: HttpLimits,
     tasks: TaskTracker,
 ) {
-    let other = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
-    if let Some(h1::Http2Handover { stream, prefix: read, handler, connection: guest }) = other {
-        h2::serve(h2::PrefixedStream::new(stream, read), handler, guest, limits, tasks).await;
+    let handover = h1::serve(stream, BytesMut::new(), handler, connection, limits).await;
+    if let Some(h1::Http2Handover { stream, prefix, handler, connection }) = handover {
+        h2::serve(h2::PrefixedStream::new(stream, prefix), handler, connection, limits, tasks)
+            .await;
     }
 }
 

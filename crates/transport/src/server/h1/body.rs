@@ -28,11 +28,11 @@ pub(super) struct IncomingBody<S> {
 }
 
 /// Returns true if more bytes should be read before a piece is forwarded.
-fn should_read_more(framing: &Framing, read: usize, handed_on: Instant) -> bool {
+fn should_read_more(framing: &Framing, read: usize, last_frame_at: Instant) -> bool {
     match framing {
         Framing::Length(left) => {
             (read as u64) < (*left).min(MAX_COALESCED_BYTES)
-                && handed_on.elapsed() < MAX_COALESCE_DELAY
+                && last_frame_at.elapsed() < MAX_COALESCE_DELAY
         }
         Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => false,
     }
@@ -46,20 +46,20 @@ impl<S: ByteStream> HttpBody for IncomingBody<S> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Self { wire, request_number: turn, last_frame_at: handed_on, .. } = &mut *self;
+        let Self { wire, request_number, last_frame_at, .. } = &mut *self;
         let mut wire = wire.lock();
-        if wire.request_number != *turn {
+        if wire.request_number != *request_number {
             return Poll::Ready(Some(Err(io::Error::other("the request has ended"))));
         }
         loop {
             let ServerWire { framing, read, .. } = &mut *wire;
-            let step = match should_read_more(framing, read.len(), *handed_on) {
+            let step = match should_read_more(framing, read.len(), *last_frame_at) {
                 true => Ok(FramingStep::NeedMore),
                 false => framing.take(read),
             };
             match step {
                 Ok(FramingStep::Data(data)) => {
-                    *handed_on = Instant::now();
+                    *last_frame_at = Instant::now();
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Ok(FramingStep::End) => return Poll::Ready(None),

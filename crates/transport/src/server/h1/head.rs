@@ -70,11 +70,11 @@ impl HeadScan {
         self.scanned = bytes.len();
         // Bytes that are not HTTP, for example TLS, are refused at once.
         if self.lines == 0 {
-            let begun = bytes.get(self.line_start..).unwrap_or_default();
-            if begun.first().is_some_and(|byte| !byte.is_ascii_graphic() && *byte != b'\r') {
+            let start = bytes.get(self.line_start..).unwrap_or_default();
+            if start.first().is_some_and(|byte| !byte.is_ascii_graphic() && *byte != b'\r') {
                 return Err(invalid_request("this is not an HTTP request"));
             }
-            if begun.len() > MAX_REQUEST_LINE_BYTES {
+            if start.len() > MAX_REQUEST_LINE_BYTES {
                 return Err(line_too_long());
             }
         }
@@ -88,15 +88,15 @@ pub(super) fn parse_head(
     limits: &HttpLimits,
     spare: HeaderMap,
 ) -> Result<RequestHead, ApiError> {
-    let mut places = [const { MaybeUninit::uninit() }; MAX_HEADERS];
-    let places = places.get_mut(..limits.headers).unwrap_or_default();
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let slots = slots.get_mut(..limits.headers).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(head, places) {
+    match request.parse_with_uninit_headers(head, slots) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
         Ok(_) => return Err(invalid_request("the request is not HTTP/1.1")),
         Err(httparse::Error::TooManyHeaders) => {
-            let say = format!("a request may have {} headers at most", limits.headers);
-            return Err(ApiError::new(ErrorKind::HeadersTooLarge, say));
+            let message = format!("a request may have {} headers at most", limits.headers);
+            return Err(ApiError::new(ErrorKind::HeadersTooLarge, message));
         }
         Err(e) => {
             return Err(invalid_request("the request is not HTTP/1.1").with_log_note(e.to_string()));
@@ -110,15 +110,15 @@ pub(super) fn parse_head(
     let method = Method::from_bytes(method.as_bytes())
         .map_err(|_| invalid_request("the method is unknown"))?;
     let uri = parse_target(&method, head, target)?;
-    let old = version == 0;
-    let mut seen = RequestFraming::default();
+    let is_http10 = version == 0;
+    let mut fields = RequestFraming::default();
     let mut headers = spare;
     headers.reserve(request.headers.len());
     for header in request.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes())
             .map_err(|_| invalid_request("a header name is invalid"))?;
         let value = head.slice_ref(header.value);
-        seen.record(&name, header.value, head)?;
+        fields.record(&name, header.value, head)?;
         let value = HeaderValue::from_maybe_shared(value)
             .map_err(|_| invalid_request("a header value holds invalid characters"))?;
         headers.append(name, value);
@@ -127,22 +127,22 @@ pub(super) fn parse_head(
         hosts,
         length,
         chunked,
-        close: closes,
-        keep_alive: keeps,
-        upgrade: upgrades,
-        expects_continue: expects,
-        unknown_expectation: strange,
-    } = seen;
-    if hosts > 1 || (hosts == 0 && !old) {
+        close,
+        keep_alive,
+        upgrade,
+        expects_continue,
+        unknown_expectation,
+    } = fields;
+    if hosts > 1 || (hosts == 0 && !is_http10) {
         return Err(invalid_request("a request has exactly one `Host` header").with_param("host"));
     }
-    if chunked && (old || length.is_some()) {
-        let say = "`Transfer-Encoding` goes neither with `Content-Length` nor with HTTP/1.0";
-        return Err(invalid_request(say).with_param("transfer-encoding"));
+    if chunked && (is_http10 || length.is_some()) {
+        let message = "`Transfer-Encoding` goes neither with `Content-Length` nor with HTTP/1.0";
+        return Err(invalid_request(message).with_param("transfer-encoding"));
     }
-    if strange {
-        let say = "`Expect` can only be `100-continue`";
-        return Err(ApiError::new(ErrorKind::ExpectationFailed, say).with_param("expect"));
+    if unknown_expectation {
+        let message = "`Expect` can only be `100-continue`";
+        return Err(ApiError::new(ErrorKind::ExpectationFailed, message).with_param("expect"));
     }
     let framing = match length {
         _ if chunked => Framing::chunked(limits.header_bytes),
@@ -151,15 +151,15 @@ pub(super) fn parse_head(
     };
     // Bytes after an upgrade request may belong to another protocol, so the connection is not
     // reused.
-    let keep = !closes && !upgrades && (!old || keeps);
+    let keep_alive = !close && !upgrade && (!is_http10 || keep_alive);
     Ok(RequestHead {
         method,
         uri,
         headers,
         framing,
-        is_http10: old,
-        expects_continue: expects && !old,
-        keep_alive: keep,
+        is_http10,
+        expects_continue: expects_continue && !is_http10,
+        keep_alive,
     })
 }
 
@@ -174,7 +174,7 @@ pub(super) fn path_hint(bytes: &[u8]) -> &str {
 /// Parses the request target: a path, an absolute URL (its authority is ignored), or `*` for
 /// `OPTIONS`.
 fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiError> {
-    let wrong = || invalid_request("the target of the request is not a path");
+    let invalid = || invalid_request("the target of the request is not a path");
     let is_absolute = || {
         let start = target.get(..8).unwrap_or_default().to_ascii_lowercase();
         start.starts_with("http://") || start == "https://"
@@ -184,9 +184,9 @@ fn parse_target(method: &Method, head: &Bytes, target: &str) -> Result<Uri, ApiE
         return Err(ApiError::new(ErrorKind::MethodNotAllowed, "CONNECT is not served here"));
     }
     if target.starts_with('/') || is_all || is_absolute() {
-        Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).map_err(|_| wrong())
+        Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).map_err(|_| invalid())
     } else {
-        Err(wrong())
+        Err(invalid())
     }
 }
 
@@ -215,19 +215,19 @@ impl RequestFraming {
                 }
             }
             CONTENT_LENGTH => {
-                let wrong = || {
+                let invalid = || {
                     invalid_request("`Content-Length` is not one number")
                         .with_param("content-length")
                 };
                 if self.length.is_some() || !is_tightly_spaced(value, head) {
-                    return Err(wrong());
+                    return Err(invalid());
                 }
-                self.length = Some(parse_length(value).ok_or_else(wrong)?);
+                self.length = Some(parse_length(value).ok_or_else(invalid)?);
             }
             TRANSFER_ENCODING => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                    let say = "`Transfer-Encoding` can only be `chunked`";
-                    return Err(invalid_request(say).with_param("transfer-encoding"));
+                    let message = "`Transfer-Encoding` can only be `chunked`";
+                    return Err(invalid_request(message).with_param("transfer-encoding"));
                 }
                 self.chunked = true;
             }
@@ -270,19 +270,20 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
     value.len() <= MAX_HOST_BYTES && value.iter().all(fits)
 }
 
-fn invalid_request(say: &'static str) -> ApiError {
-    ApiError::invalid("", say)
+fn invalid_request(message: &'static str) -> ApiError {
+    ApiError::invalid("", message)
 }
 
 fn too_large(limits: &HttpLimits) -> ApiError {
-    let say = format!("the headers are larger than {} bytes, the limit here", limits.header_bytes);
-    ApiError::new(ErrorKind::HeadersTooLarge, say)
+    let message =
+        format!("the headers are larger than {} bytes, the limit here", limits.header_bytes);
+    ApiError::new(ErrorKind::HeadersTooLarge, message)
 }
 
 fn line_too_long() -> ApiError {
-    let say =
+    let message =
         format!("the request line is longer than {MAX_REQUEST_LINE_BYTES} bytes, the limit here");
-    ApiError::new(ErrorKind::HeadersTooLarge, say)
+    ApiError::new(ErrorKind::HeadersTooLarge, message)
 }
 
 #[cfg(test)]

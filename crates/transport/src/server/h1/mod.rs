@@ -62,31 +62,31 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
     stream: S,
     read: BytesMut,
     handler: H,
-    guest: ConnectionGuard,
+    connection: ConnectionGuard,
     limits: HttpLimits,
 ) -> Option<Http2Handover<S, H>> {
-    let mut connection = Http1Connection {
+    let mut session = Http1Connection {
         wire: Arc::new(Mutex::new(ServerWire::new(stream, read))),
         handler,
-        connection: guest,
+        connection,
         limits,
-        alarm: DeadlineTimer::default(),
+        timer: DeadlineTimer::default(),
         out: ReplyBuffer::default(),
         spare_headers: HeaderMap::new(),
     };
     let mut first = true;
     loop {
-        match connection.serve_request(first).await {
+        match session.serve_request(first).await {
             NextStep::Next => first = false,
             NextStep::Close => return None,
             NextStep::Http2 => break,
         }
     }
-    let Http1Connection { wire, handler, connection: guest, .. } = connection;
+    let Http1Connection { wire, handler, connection, .. } = session;
     let (stream, rest) = Arc::into_inner(wire)?.into_inner().into_parts();
     let mut read = BytesMut::from(HTTP2_PREFACE);
     read.extend_from_slice(&rest);
-    Some(Http2Handover { stream, prefix: read, handler, connection: guest })
+    Some(Http2Handover { stream, prefix: read, handler, connection })
 }
 
 /// Action after a request.
@@ -104,7 +104,7 @@ struct Http1Connection<S, H> {
     handler: H,
     connection: ConnectionGuard,
     limits: HttpLimits,
-    alarm: DeadlineTimer,
+    timer: DeadlineTimer,
     out: ReplyBuffer,
     /// An empty map for the headers of the next request.
     spare_headers: HeaderMap,
@@ -133,23 +133,23 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
             NextHead::Head(bytes) => bytes,
             NextHead::Closed => return NextStep::Close,
-            NextHead::Refused(fault, path) => return self.refuse(&fault, &path).await,
+            NextHead::Refused(error, path) => return self.refuse(&error, &path).await,
         };
         let spare = std::mem::take(&mut self.spare_headers);
         let head = match head::parse_head(&bytes, &self.limits, spare) {
             Ok(head) => head,
-            Err(fault) => {
+            Err(error) => {
                 let path = head::path_hint(&bytes).to_owned();
-                return self.refuse(&fault, &path).await;
+                return self.refuse(&error, &path).await;
             }
         };
-        let mut manner = ReplyOptions {
+        let mut options = ReplyOptions {
             head_only: head.method == Method::HEAD,
             is_http10: head.is_http10,
             keep_alive: head.keep_alive,
         };
         let request = self.build_request(head);
-        let Some(response) = self.run_handler(request, manner).await else {
+        let Some(response) = self.run_handler(request, options).await else {
             return NextStep::Close;
         };
         let finished = {
@@ -157,8 +157,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             wire.end_request();
             wire.framing == Framing::Done
         };
-        manner.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
-        match self.send_reply(response, manner).await {
+        options.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
+        match self.send_reply(response, options).await {
             Some(true) => NextStep::Next,
             Some(false) => self.close().await,
             None => NextStep::Close,
@@ -167,11 +167,11 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
     /// Waits for the next head.
     async fn next_head(&mut self, first: bool) -> NextHead {
-        let Self { wire, connection: guest, limits, alarm, .. } = self;
+        let Self { wire, connection, limits, timer, .. } = self;
         let mut scan = HeadScan::default();
         // The idle time ends with the first byte. A new connection has no idle time.
         let begun = Instant::now();
-        let mut until = begun + if first { limits.header_time } else { limits.idle };
+        let mut deadline = begun + if first { limits.header_time } else { limits.idle };
         let mut begins = true;
         poll_fn(|cx| {
             let mut wire = wire.lock();
@@ -183,12 +183,12 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                         }
                         Ok(None) if begins && !first => {
                             begins = false;
-                            until = Instant::now() + limits.header_time;
+                            deadline = Instant::now() + limits.header_time;
                         }
                         Ok(None) => begins = false,
-                        Err(fault) => {
+                        Err(error) => {
                             let path = head::path_hint(&wire.read).to_owned();
-                            return Poll::Ready(NextHead::Refused(fault, path));
+                            return Poll::Ready(NextHead::Refused(error, path));
                         }
                     }
                 }
@@ -198,17 +198,17 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                     Poll::Pending => break,
                 }
             }
-            guest.register_waker(cx);
-            if guest.phase() != ShutdownPhase::Serve && wire.read.is_empty() {
+            connection.register_waker(cx);
+            if connection.phase() != ShutdownPhase::Serve && wire.read.is_empty() {
                 return Poll::Ready(NextHead::Closed);
             }
-            ready!(alarm.poll(cx, until));
+            ready!(timer.poll(cx, deadline));
             if wire.read.is_empty() {
                 return Poll::Ready(NextHead::Closed);
             }
-            let fault =
+            let error =
                 ApiError::new(ErrorKind::RequestTimeout, "the headers did not arrive in time");
-            Poll::Ready(NextHead::Refused(fault, head::path_hint(&wire.read).to_owned()))
+            Poll::Ready(NextHead::Refused(error, head::path_hint(&wire.read).to_owned()))
         })
         .await
     }
@@ -220,12 +220,12 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             uri,
             headers,
             framing,
-            is_http10: old,
-            expects_continue: expects,
+            is_http10,
+            expects_continue,
             keep_alive: _,
         } = head;
         let mut wire = self.wire.lock();
-        let turn = wire.begin_request(framing, expects);
+        let request_number = wire.begin_request(framing, expects_continue);
         let length = match framing {
             Framing::Length(length) => Some(length),
             Framing::Done | Framing::Chunked(_) | Framing::UntilClose | Framing::Broken => None,
@@ -241,12 +241,12 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 }
             }
             _ => {
-                let handed_on = std::time::Instant::now();
+                let last_frame_at = std::time::Instant::now();
                 Body::new(IncomingBody {
                     wire: Arc::clone(&self.wire),
-                    request_number: turn,
+                    request_number,
                     length,
-                    last_frame_at: handed_on,
+                    last_frame_at,
                 })
             }
         };
@@ -255,7 +255,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        *request.version_mut() = if old { Version::HTTP_10 } else { Version::HTTP_11 };
+        *request.version_mut() = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
         request
     }
 
@@ -263,46 +263,46 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     async fn run_handler(
         &mut self,
         request: Request<Body>,
-        manner: ReplyOptions,
+        options: ReplyOptions,
     ) -> Option<Response> {
-        let Self { wire, handler, connection: guest, limits, alarm, .. } = self;
-        let probe = if manner.is_http10 { b"" } else { PROBE_HEAD };
+        let Self { wire, handler, connection, limits, timer, .. } = self;
+        let probe = if options.is_http10 { b"" } else { PROBE_HEAD };
         let format = handler.format(request.uri().path(), request.headers());
         let mut work = pin!(handler.answer(request, format));
         poll_fn(|cx| {
             if let Poll::Ready(response) = work.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));
             }
-            guest.register_waker(cx);
-            match guest.phase() {
+            connection.register_waker(cx);
+            match connection.phase() {
                 ShutdownPhase::Serve | ShutdownPhase::Drain => {}
                 ShutdownPhase::End => return Poll::Ready(Some(handler.stopped(format))),
                 ShutdownPhase::Cut => return Poll::Ready(None),
             }
-            let left = wire.lock().poll_disconnect(cx, alarm, limits.header_bytes, probe);
+            let left = wire.lock().poll_disconnect(cx, timer, limits.header_bytes, probe);
             left.map(|()| None)
         })
         .await
     }
 
     /// Sends a response. Returns true if the connection stays open, and `None` if it is lost.
-    async fn send_reply(&mut self, response: Response, manner: ReplyOptions) -> Option<bool> {
+    async fn send_reply(&mut self, response: Response, options: ReplyOptions) -> Option<bool> {
         let now = self.handler.now();
-        let (shape, keep) = reply::write_head(&response, manner, now, &mut self.out.small);
+        let (framing, keep_alive) = reply::write_head(&response, options, now, &mut self.out.small);
         let (head, body) = response.into_parts();
-        let sent = self.write_body(body, shape).await;
+        let sent = self.write_body(body, framing).await;
         self.spare_headers = reply::recycle_headers(head.headers);
         match sent {
-            SendOutcome::Complete => Some(keep),
+            SendOutcome::Complete => Some(keep_alive),
             SendOutcome::Truncated => Some(false),
             SendOutcome::Lost => None,
         }
     }
 
     /// Sends the buffered head and the body, and combines everything that is ready into one write.
-    async fn write_body(&mut self, mut body: Body, shape: ReplyFraming) -> SendOutcome {
-        let Self { wire, connection: guest, limits, alarm, out, .. } = self;
-        let mut body = (shape != ReplyFraming::Empty).then(|| Pin::new(&mut body));
+    async fn write_body(&mut self, mut body: Body, framing: ReplyFraming) -> SendOutcome {
+        let Self { wire, connection, limits, timer, out, .. } = self;
+        let mut body = (framing != ReplyFraming::Empty).then(|| Pin::new(&mut body));
         let mut sent = SendOutcome::Complete;
         let mut stalled: Option<Instant> = None;
         poll_fn(|cx| {
@@ -310,7 +310,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 while let Some(open) = &mut body
                     && out.has_room()
                 {
-                    match push_frame(open.as_mut(), shape, out, cx) {
+                    match push_frame(open.as_mut(), framing, out, cx) {
                         Poll::Pending => break,
                         Poll::Ready(None) => {}
                         Poll::Ready(Some(end)) => {
@@ -330,24 +330,25 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                     if body.is_none() {
                         return Poll::Ready(std::mem::replace(&mut sent, SendOutcome::Complete));
                     }
-                    guest.register_waker(cx);
-                    if guest.phase() == ShutdownPhase::Cut {
+                    connection.register_waker(cx);
+                    if connection.phase() == ShutdownPhase::Cut {
                         return Poll::Ready(SendOutcome::Lost);
                     }
-                    let probe = if shape == ReplyFraming::Chunked { PROBE_CHUNK } else { b"" };
-                    let left = wire.poll_disconnect(cx, alarm, limits.header_bytes, probe);
+                    let probe = if framing == ReplyFraming::Chunked { PROBE_CHUNK } else { b"" };
+                    let left = wire.poll_disconnect(cx, timer, limits.header_bytes, probe);
                     return left.map(|()| SendOutcome::Lost);
                 }
                 match wire.poll_send(cx, out) {
                     Poll::Ready(Ok(())) => stalled = None,
                     Poll::Ready(Err(_)) => return Poll::Ready(SendOutcome::Lost),
                     Poll::Pending => {
-                        guest.register_waker(cx);
-                        if guest.phase() == ShutdownPhase::Cut {
+                        connection.register_waker(cx);
+                        if connection.phase() == ShutdownPhase::Cut {
                             return Poll::Ready(SendOutcome::Lost);
                         }
-                        let until = *stalled.get_or_insert_with(|| Instant::now() + limits.stall);
-                        return alarm.poll(cx, until).map(|()| SendOutcome::Lost);
+                        let deadline =
+                            *stalled.get_or_insert_with(|| Instant::now() + limits.stall);
+                        return timer.poll(cx, deadline).map(|()| SendOutcome::Lost);
                     }
                 }
             }
@@ -357,10 +358,10 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
     /// Answers an invalid request and closes the connection, because the next request cannot be
     /// located.
-    async fn refuse(&mut self, fault: &ApiError, path: &str) -> NextStep {
-        let response = self.handler.refuse(fault, path);
-        let manner = ReplyOptions { head_only: false, is_http10: false, keep_alive: false };
-        match self.send_reply(response, manner).await {
+    async fn refuse(&mut self, error: &ApiError, path: &str) -> NextStep {
+        let response = self.handler.refuse(error, path);
+        let options = ReplyOptions { head_only: false, is_http10: false, keep_alive: false };
+        match self.send_reply(response, options).await {
             Some(_) => self.close().await,
             None => NextStep::Close,
         }
@@ -369,8 +370,8 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Closes our direction and reads the rest. Closing with unread bytes would reset the
     /// connection and discard the response (RFC 9112, section 9.6).
     async fn close(&mut self) -> NextStep {
-        let Self { wire, alarm, .. } = self;
-        let until = Instant::now() + LINGER_TIMEOUT;
+        let Self { wire, timer, .. } = self;
+        let deadline = Instant::now() + LINGER_TIMEOUT;
         let mut left = MAX_LINGER_BYTES;
         let mut open = true;
         poll_fn(|cx| {
@@ -379,7 +380,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 match wire.poll_shutdown(cx) {
                     Poll::Ready(Ok(())) => open = false,
                     Poll::Ready(Err(_)) => return Poll::Ready(()),
-                    Poll::Pending => return alarm.poll(cx, until),
+                    Poll::Pending => return timer.poll(cx, deadline),
                 }
             }
             loop {
@@ -388,7 +389,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
                     Poll::Ready(Ok(count)) if count < left => left -= count,
                     Poll::Ready(Ok(_)) => return Poll::Ready(()),
-                    Poll::Pending => return alarm.poll(cx, until),
+                    Poll::Pending => return timer.poll(cx, deadline),
                 }
             }
         })
@@ -400,7 +401,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 /// Adds the next piece of a body; returns the outcome at its end.
 fn push_frame(
     body: Pin<&mut Body>,
-    shape: ReplyFraming,
+    framing: ReplyFraming,
     out: &mut ReplyBuffer,
     cx: &mut Context<'_>,
 ) -> Poll<Option<SendOutcome>> {
@@ -408,7 +409,7 @@ fn push_frame(
         Some(Ok(frame)) => {
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
-                Ok(data) if shape == ReplyFraming::Chunked => {
+                Ok(data) if framing == ReplyFraming::Chunked => {
                     reply::write_chunk_size(data.len(), &mut out.small);
                     out.push(data, b"\r\n");
                 }
@@ -420,7 +421,7 @@ fn push_frame(
         }
         Some(Err(_)) => Some(SendOutcome::Truncated),
         None => {
-            if shape == ReplyFraming::Chunked {
+            if framing == ReplyFraming::Chunked {
                 out.small.extend_from_slice(b"0\r\n\r\n");
             }
             Some(SendOutcome::Complete)

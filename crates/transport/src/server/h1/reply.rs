@@ -37,7 +37,7 @@ pub(super) struct ReplyOptions {
 /// open.
 pub(super) fn write_head(
     response: &Response<Body>,
-    manner: ReplyOptions,
+    options: ReplyOptions,
     now: i64,
     out: &mut Vec<u8>,
 ) -> (ReplyFraming, bool) {
@@ -46,15 +46,16 @@ pub(super) fn write_head(
     let length = response.body().size_hint().exact();
     let bare = status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let shape = match length {
+    let framing = match length {
         _ if bare => ReplyFraming::Empty,
         Some(_) => ReplyFraming::Length,
-        None if manner.is_http10 => ReplyFraming::UntilClose,
+        None if options.is_http10 => ReplyFraming::UntilClose,
         None => ReplyFraming::Chunked,
     };
-    let asked = headers.get(CONNECTION).is_some_and(|value| value == "close");
-    let keep =
-        manner.keep_alive && !asked && (shape != ReplyFraming::UntilClose || manner.head_only);
+    let wants_close = headers.get(CONNECTION).is_some_and(|value| value == "close");
+    let keep_alive = options.keep_alive
+        && !wants_close
+        && (framing != ReplyFraming::UntilClose || options.head_only);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
@@ -65,13 +66,13 @@ pub(super) fn write_head(
             write_header(name.as_str(), value.as_bytes(), out);
         }
     }
-    match shape {
+    match framing {
         ReplyFraming::Empty | ReplyFraming::UntilClose => {}
         ReplyFraming::Chunked => write_header("transfer-encoding", b"chunked", out),
         ReplyFraming::Length => {
             // Only the response to `HEAD` may carry the length of a body that it does not have.
-            match headers.get(CONTENT_LENGTH).filter(|_| manner.head_only) {
-                Some(told) => write_header("content-length", told.as_bytes(), out),
+            match headers.get(CONTENT_LENGTH).filter(|_| options.head_only) {
+                Some(declared) => write_header("content-length", declared.as_bytes(), out),
                 None => {
                     let _ = write!(out, "content-length: {}\r\n", length.unwrap_or(0));
                 }
@@ -83,13 +84,13 @@ pub(super) fn write_head(
         write_date(now, out);
         out.extend_from_slice(b"\r\n");
     }
-    match (keep, manner.is_http10) {
+    match (keep_alive, options.is_http10) {
         (false, _) => write_header("connection", b"close", out),
         (true, true) => write_header("connection", b"keep-alive", out),
         (true, false) => {}
     }
     out.extend_from_slice(b"\r\n");
-    (if manner.head_only { ReplyFraming::Empty } else { shape }, keep)
+    (if options.head_only { ReplyFraming::Empty } else { framing }, keep_alive)
 }
 
 /// Writes the size line of a chunk.

@@ -69,11 +69,11 @@ impl<S: ByteStream> ServerWire<S> {
     }
 
     /// Begins a request and returns its number.
-    pub(super) fn begin_request(&mut self, framing: Framing, expects: bool) -> u64 {
+    pub(super) fn begin_request(&mut self, framing: Framing, expects_continue: bool) -> u64 {
         self.request_number += 1;
         self.framing = framing;
         self.pending_continue =
-            if expects && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
+            if expects_continue && self.read.is_empty() { CONTINUE_RESPONSE } else { b"" };
         self.request_number
     }
 
@@ -125,15 +125,15 @@ impl<S: ByteStream> ServerWire<S> {
     pub(super) fn poll_disconnect(
         &mut self,
         cx: &mut Context<'_>,
-        alarm: &mut DeadlineTimer,
-        most: usize,
+        timer: &mut DeadlineTimer,
+        max_read_ahead: usize,
         probe: &'static [u8],
     ) -> Poll<()> {
         loop {
             match self.peer {
                 PeerState::Open => {
                     // The reader of the body reads the rest, and the read-ahead is limited.
-                    if self.framing != Framing::Done || self.read.len() >= most {
+                    if self.framing != Framing::Done || self.read.len() >= max_read_ahead {
                         return Poll::Pending;
                     }
                     if ready!(self.poll_read(cx)).is_err() {
@@ -146,8 +146,8 @@ impl<S: ByteStream> ServerWire<S> {
                     }
                     self.peer = PeerState::Probed(Instant::now() + PROBE_TIMEOUT);
                 }
-                PeerState::Probed(until) => {
-                    ready!(alarm.poll(cx, until));
+                PeerState::Probed(deadline) => {
+                    ready!(timer.poll(cx, deadline));
                     if !self.accepts_bytes(cx, probe) {
                         return Poll::Ready(());
                     }
@@ -251,17 +251,17 @@ impl ReplyBuffer {
 pub(crate) struct DeadlineTimer(Option<Pin<Box<Sleep>>>);
 
 impl DeadlineTimer {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if sleep.deadline() > until {
-            sleep.as_mut().reset(until);
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
         }
         loop {
             ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= until {
+            if sleep.deadline() >= deadline {
                 return Poll::Ready(());
             }
-            sleep.as_mut().reset(until);
+            sleep.as_mut().reset(deadline);
         }
     }
 }
