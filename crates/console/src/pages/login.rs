@@ -17,7 +17,7 @@ use crate::session::{self, SignedInUser};
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
 use crate::throttle::ClientNetwork;
-use crate::{password, signin, urls};
+use crate::{signin, urls};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
