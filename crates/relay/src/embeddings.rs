@@ -15,7 +15,6 @@ use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
 use super::{Call, adapt, attempt, prepare, route, whole_reply};
-use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.

@@ -15,7 +15,7 @@ pub use trace_context::TraceContext;
 use bytes::Bytes;
 use catalog::ModelKind;
 use config::OtlpTarget;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Uri};
 use ledger::{Clock, LedgerEntry};
 use std::sync::Arc;

@@ -21,7 +21,7 @@ pub(super) async fn deliver(
     candidate: &Candidate,
     lane_images: LaneImages,
 ) -> Result<DeliveredImages, ApiError> {
-    let LaneImages { reply: mut reply, body } = lane_images;
+    let LaneImages { mut reply, body } = lane_images;
     let requested = image_call.delivery();
     let inline = reply.images.iter().all(lane_requests::is_inline);
     if inline && requested != Some(ImageDelivery::Url) {

@@ -18,7 +18,6 @@ use super::super::dry_run::{self, DryRun};
 use super::super::settle::BoxedAccount;
 use super::super::{Call, adapt, admit, prepare, route};
 use super::validate;
-use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Upper bound of the tokens of one input image.
