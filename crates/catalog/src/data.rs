@@ -55,23 +55,23 @@ pub(crate) static FILES: [(&str, &str); 31] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataFile {
-    provider: Option<RawProvider>,
+    provider: Option<ProviderTable>,
     /// Id of the provider, in a second file of the same provider.
     of: Option<String>,
     #[serde(default)]
-    models: Vec<RawModel>,
+    models: Vec<ModelTable>,
     #[serde(default)]
     offers: Vec<RawOffer>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawProvider {
+struct ProviderTable {
     id: String,
     name: String,
     speaks: Vec<String>,
     base: String,
-    auth: RawAuth,
+    auth: AuthTable,
     #[serde(default)]
     env: Vec<String>,
     #[serde(default)]
@@ -87,7 +87,7 @@ struct RawProvider {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum RawAuth {
+enum AuthTable {
     Bearer,
     Header(String),
     Google,
@@ -97,7 +97,7 @@ enum RawAuth {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawModel {
+struct ModelTable {
     id: String,
     #[serde(default)]
     aliases: Vec<String>,
@@ -189,7 +189,7 @@ impl DirectoryReader {
     /// Returns the id of the file's provider, and adds the provider if the file defines it.
     fn provider_of(
         &mut self,
-        own: Option<RawProvider>,
+        own: Option<ProviderTable>,
         of: Option<String>,
     ) -> Result<String, String> {
         let known = |id: &str| self.providers.iter().any(|known| known.id == id);
@@ -211,7 +211,7 @@ impl DirectoryReader {
         }
     }
 
-    fn add_model(&mut self, provider: &str, model: RawModel) -> Result<(), String> {
+    fn add_model(&mut self, provider: &str, model: ModelTable) -> Result<(), String> {
         let id = model.id.clone();
         let entry = model.read(provider).map_err(|why| format!("model `{id}`: {why}"))?;
         for name in entry.aliases.iter().chain([&entry.id]) {
@@ -253,7 +253,7 @@ impl DirectoryReader {
     }
 }
 
-impl RawProvider {
+impl ProviderTable {
     fn read(self) -> Result<ProviderEntry, String> {
         let Self { id, name, speaks, base, auth, env, fill, bases, paths, quirks, fetches } = self;
         Ok(ProviderEntry {
@@ -267,11 +267,11 @@ impl RawProvider {
             formats: origins(&speaks)?,
             base,
             auth: match auth {
-                RawAuth::Bearer => AuthScheme::Bearer,
-                RawAuth::Header(name) => AuthScheme::Header(name),
-                RawAuth::Google => AuthScheme::Google,
-                RawAuth::SigV4(service) => AuthScheme::SigV4(service),
-                RawAuth::None => AuthScheme::None,
+                AuthTable::Bearer => AuthScheme::Bearer,
+                AuthTable::Header(name) => AuthScheme::Header(name),
+                AuthTable::Google => AuthScheme::Google,
+                AuthTable::SigV4(service) => AuthScheme::SigV4(service),
+                AuthTable::None => AuthScheme::None,
             },
             key_env: env,
             fetches: match fetches {
@@ -285,7 +285,7 @@ impl RawProvider {
     }
 }
 
-impl RawModel {
+impl ModelTable {
     fn read(self, provider: &str) -> Result<ModelEntry, String> {
         let Self {
             id,

@@ -7,7 +7,7 @@ use transport::{AddressGuard, Outbound, ProxySettings};
 use upstream::{FetchLimits, MediaFetcher};
 
 use crate::overlay::{EntryError, EntryName};
-use crate::raw::{OneOrMany, RawMedia, RawOutbound, RawProvider};
+use crate::raw::{RawMedia, RawOutbound, RawProvider, StringOrList};
 use crate::units::{self, parse_duration};
 
 /// Value of `proxy` that ignores the proxy variables of the environment.
@@ -57,7 +57,7 @@ pub(super) fn check(
         }
     };
     let mut trusted = Vec::new();
-    let own = ca.map(OneOrMany::into_vec).unwrap_or_default();
+    let own = ca.map(StringOrList::into_vec).unwrap_or_default();
     let own = own.into_iter().map(|file| ("outbound.ca", file));
     for (name, file) in own.chain(env("SSL_CERT_FILE").map(|file| ("SSL_CERT_FILE", file))) {
         let pem = std::fs::read(&file)

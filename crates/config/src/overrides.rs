@@ -1,7 +1,7 @@
 //! Overrides of the file by `PORTUNUS_…` variables: `PORTUNUS_SERVER_LISTEN` sets `listen` in
 //! `[server]`.
 
-use crate::raw::{OneOrMany, RawConfig, RawShared, RawTls};
+use crate::raw::{RawConfig, RawShared, RawTls, StringOrList};
 
 /// Applies the variables to the parsed file.
 pub(super) fn apply(
@@ -40,7 +40,7 @@ pub(super) fn apply(
     text("PORTUNUS_MEDIA_SIZE", &mut raw.media.size);
     text("PORTUNUS_MEDIA_TIME", &mut raw.media.time);
     if let Some(file) = env("PORTUNUS_OUTBOUND_CA") {
-        raw.outbound.ca = Some(OneOrMany::One(file));
+        raw.outbound.ca = Some(StringOrList::One(file));
     }
     if let Some(fetch) = env("PORTUNUS_MEDIA_FETCH") {
         raw.media.fetch = Some(fetch.parse().map_err(|_| {

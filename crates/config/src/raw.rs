@@ -142,9 +142,9 @@ pub(crate) struct RawLimits {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawOutbound {
     pub proxy: Option<String>,
-    pub no_proxy: Option<OneOrMany>,
+    pub no_proxy: Option<StringOrList>,
     pub allow: Vec<String>,
-    pub ca: Option<OneOrMany>,
+    pub ca: Option<StringOrList>,
 }
 
 /// Fetching of media that callers name by URL.
@@ -172,7 +172,7 @@ pub(crate) struct RawTelemetry {
 #[serde(deny_unknown_fields, default)]
 pub struct RawProvider {
     pub like: Option<String>,
-    pub speaks: Option<OneOrMany>,
+    pub speaks: Option<StringOrList>,
     pub base: Option<String>,
     pub hosts: Vec<String>,
     pub fill: BTreeMap<String, String>,
@@ -205,12 +205,12 @@ pub struct RawModel {
 /// One string or a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a word or a list of words")]
-pub enum OneOrMany {
+pub enum StringOrList {
     One(String),
     Many(Vec<String>),
 }
 
-impl OneOrMany {
+impl StringOrList {
     /// Returns the strings as a list.
     pub fn into_vec(self) -> Vec<String> {
         match self {

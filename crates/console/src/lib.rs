@@ -42,7 +42,7 @@ mod urls;
 
 pub use csv::csv_line;
 pub use host::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
-pub use routes::{Guard, Route, router, routes};
+pub use routes::{Guard, PageRoute, router, routes};
 
 use axum::response::{IntoResponse, Response};
 

@@ -36,7 +36,7 @@ pub enum Guard {
 
 /// One route of the console.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct PageRoute {
     /// Method; `GET` also answers `HEAD`.
     pub method: Method,
     /// Path in the router's syntax.
@@ -48,7 +48,7 @@ pub struct Route {
 
 macro_rules! route {
     ($guard:ident $method:ident $path:literal => $handler:path) => {
-        Route {
+        PageRoute {
             method: Method::$method,
             path: $path,
             guard: Guard::$guard,
@@ -57,7 +57,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [Route; 108] = [
+static ROUTES: [PageRoute; 108] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -170,7 +170,7 @@ static ROUTES: [Route; 108] = [
 
 /// Returns every route with its guard. [`router`] is built from this list, so the two cannot
 /// differ.
-pub fn routes() -> &'static [Route] {
+pub fn routes() -> &'static [PageRoute] {
     &ROUTES
 }
 
@@ -181,7 +181,7 @@ pub fn routes() -> &'static [Route] {
 pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
     let state = Arc::new(ConsoleState::new(store, host));
     let mut router = Router::new();
-    for Route { method, path, guard, serve } in routes() {
+    for PageRoute { method, path, guard, serve } in routes() {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { continue };
         let served = serve(filter);
         let guarded = match guard {

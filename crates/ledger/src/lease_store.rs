@@ -214,7 +214,7 @@ pub struct ClosedCounts {
     pub calls: usize,
 }
 
-/// Why the store did not carry out an operation.
+/// Reason the store did not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseStoreError {
     /// No valid answer. The operation may or may not have taken effect.

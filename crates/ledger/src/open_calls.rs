@@ -18,7 +18,7 @@ use crate::{
     LedgerEntry, OpenCall, ProgressRecord, RecoveredCalls, SettledCall,
 };
 
-/// Why no money was reserved for a call.
+/// Reason no money was reserved for a call.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldRefusal {
     /// The cap does not leave enough.
@@ -41,7 +41,7 @@ pub enum HoldRefusal {
     Journal(JournalError),
 }
 
-/// Why a reservation from this node's own lease failed.
+/// Reason a reservation from this node's own lease failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// The lease does not cover it.

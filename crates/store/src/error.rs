@@ -2,7 +2,7 @@
 
 use sqlx::error::DatabaseError;
 
-/// Why an operation of the store failed.
+/// Reason an operation of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The database does not answer: it is not running, the address is wrong, or the file is

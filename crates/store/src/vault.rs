@@ -23,7 +23,7 @@ const KEY_BYTES: usize = 32;
 const MAX_KEY_NAME_BYTES: usize = 32;
 const SHARED_REMEDY: &str = "set `vault` of `[server]`, the same on every node";
 
-/// Why a secret was not sealed or opened.
+/// Reason a secret was not sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     /// The vault cannot seal; the text names the remedy.
@@ -43,7 +43,7 @@ pub enum VaultError {
     Store(#[from] StoreError),
 }
 
-/// Why a text is not a list of vault keys. The text itself is never repeated.
+/// Reason a text is not a list of vault keys. The text itself is never repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultKeyError {
     /// The name of a key is not valid.

@@ -220,10 +220,10 @@ pub(crate) async fn check(incoming: ApiRequest) -> Result<Response, ApiError> {
             }
             (_, Some(trouble)) => CheckResult::failed(trouble.to_owned()),
         };
-        results.push(found.to_json(Some(credential)));
+        results.push(found.into_json(Some(credential)));
     }
     if let (Some(live), true) = (live, credentials.is_empty()) {
-        results.push(check_credential(live, &endpoints, 0).await.to_json(None));
+        results.push(check_credential(live, &endpoints, 0).await.into_json(None));
     }
     write_audit(&state, &caller, "provider.check", &name, "").await;
     Ok(super::list_response(results))
@@ -241,7 +241,7 @@ impl CheckResult {
         Self { ok: false, status: None, elapsed: None, message }
     }
 
-    fn to_json(self, credential: Option<&Value>) -> Value {
+    fn into_json(self, credential: Option<&Value>) -> Value {
         let part = |name: &str| credential.and_then(|credential| credential.get(name));
         json!({
             "credential": part("id"), "name": part("name"), "ok": self.ok, "status": self.status,

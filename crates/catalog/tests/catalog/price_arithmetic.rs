@@ -222,7 +222,7 @@ proptest! {
     ) {
         let image = ImageSpec { size: asked.0.as_deref(), quality: asked.1.as_deref() };
         let most = prices.max_cost_with(0, 0, &BilledUnits { images: n, image, ..BilledUnits::default() });
-        // What was left open is for the provider to choose.
+        // The provider chooses a value that was left open.
         let size = asked.0.as_deref().unwrap_or(made.0);
         let quality = asked.1.as_deref().unwrap_or(made.1);
         let image = ImageSpec { size: Some(size), quality: Some(quality) };

@@ -19,7 +19,7 @@ type JsonObject = Map<String, Value>;
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 /// One operation and its path.
-struct Operation<'a> {
+struct DocumentedOperation<'a> {
     method: &'static str,
     path: &'a str,
     own: &'a JsonObject,
@@ -33,7 +33,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Result<Respo
     let url = state.base_url();
     let operations = operations(&document);
     let tags = list(document.get("tags"));
-    let of = |tag: &str| -> Vec<&Operation<'_>> {
+    let of = |tag: &str| -> Vec<&DocumentedOperation<'_>> {
         operations.iter().filter(|one| list(one.own.get("tags")).iter().any(|t| t == tag)).collect()
     };
     let body = html! {
@@ -65,21 +65,26 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>) -> Result<Respo
     Ok(with_revalidation(ok_page(&Layout::public("API reference", SiteSection::Reference), &body)))
 }
 
-fn operations(document: &Value) -> Vec<Operation<'_>> {
+fn operations(document: &Value) -> Vec<DocumentedOperation<'_>> {
     let paths = document.get("paths").and_then(Value::as_object);
     let mut all = Vec::new();
     for (path, item) in paths.into_iter().flatten() {
         for method in METHODS {
             if let Some(own) = item.get(method).and_then(Value::as_object) {
-                all.push(Operation { method, path, own, shared: list(item.get("parameters")) });
+                all.push(DocumentedOperation {
+                    method,
+                    path,
+                    own,
+                    shared: list(item.get("parameters")),
+                });
             }
         }
     }
     all
 }
 
-fn operation_entry(document: &Value, one: &Operation<'_>, url: &str) -> Markup {
-    let Operation { method, path, own, shared } = one;
+fn operation_entry(document: &Value, one: &DocumentedOperation<'_>, url: &str) -> Markup {
+    let DocumentedOperation { method, path, own, shared } = one;
     let name = text(own.get("operationId"));
     let parameters = shared.iter().chain(list(own.get("parameters")));
     let parameters: Vec<&Value> = parameters.map(|given| resolve_ref(document, given)).collect();

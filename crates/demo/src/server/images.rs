@@ -25,7 +25,7 @@ const MAX_PIXELS: u64 = 4 << 20;
 const REFUSED_WORD: &str = "forbidden";
 
 /// An answer to an image request.
-pub(super) struct ImageAnswer {
+pub(super) struct DrawnAnswer {
     pub(super) model: String,
     pub(super) usage: Usage,
     pub(super) reply: ImageAnswerBody,
@@ -43,7 +43,7 @@ pub(super) fn serve(
     headers: &HeaderMap,
     host: &str,
     body: &Bytes,
-) -> Result<ImageAnswer, ApiError> {
+) -> Result<DrawnAnswer, ApiError> {
     let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let form = match (edit, images::boundary(kind.unwrap_or_default())) {
         (false, _) => ImageRequestForm::Generation,
@@ -164,7 +164,7 @@ impl ImageOrder {
     }
 
     /// Answers like the GPT family.
-    fn plain(self) -> Result<ImageAnswer, ApiError> {
+    fn plain(self) -> Result<DrawnAnswer, ApiError> {
         let quality = match self.picture.quality.as_deref() {
             None | Some("auto") => "medium",
             Some(word) => word,
@@ -190,7 +190,7 @@ impl ImageOrder {
         if !self.picture.stream {
             pictures.images = self.files().into_iter().map(made).collect();
             let body = images::write_reply(&pictures, &self.picture, stamp::now());
-            return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
+            return Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let mut pieces = Vec::new();
         let drafts =
@@ -206,18 +206,18 @@ impl ImageOrder {
         }
         let completed = images::write_stream(&pictures, &self.picture, stamp::now());
         pieces.push(Bytes::from(completed));
-        Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Stream(pieces) })
+        Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Stream(pieces) })
     }
 
     /// Answers like the Seedream family: with URLs unless it streams, and with a task for a large
     /// image.
-    fn links(self, host: &str) -> Result<ImageAnswer, ApiError> {
+    fn links(self, host: &str) -> Result<DrawnAnswer, ApiError> {
         let (model, usage) = (self.picture.model.clone(), self.usage);
         let counts = json!({ "generated_images": self.count, "output_tokens": usage.output,
             "total_tokens": usage.output });
         if self.picture.stream {
             let reply = ImageAnswerBody::Stream(self.series(&counts));
-            return Ok(ImageAnswer { model, usage, reply });
+            return Ok(DrawnAnswer { model, usage, reply });
         }
         let kind = if self.format() == "jpeg" { "image/jpeg" } else { "image/png" };
         let mut data = Vec::new();
@@ -233,7 +233,7 @@ impl ImageOrder {
         let slow = matches!(&self.picture.size, ImageSize::Class(word) if word == POLLED_SIZE);
         if !slow {
             let body = done.to_string().into_bytes();
-            return Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
+            return Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Whole(body) });
         }
         let id = format!("task_{}", stamp::fresh().id);
         let mut later = done;
@@ -242,7 +242,7 @@ impl ImageOrder {
         }
         temp_store::keep_for_later(id.clone(), Bytes::from(later.to_string()));
         let body = task(&id, "pending").to_string().into_bytes();
-        Ok(ImageAnswer { model, usage, reply: ImageAnswerBody::Whole(body) })
+        Ok(DrawnAnswer { model, usage, reply: ImageAnswerBody::Whole(body) })
     }
 
     /// Streams a series like the Seedream family.

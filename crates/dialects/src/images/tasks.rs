@@ -81,18 +81,18 @@ const fn pointers_of(family: ImageFamily) -> &'static ReplyPointers {
 }
 
 /// State of a task, independent of the provider.
-enum TaskState {
+enum ProviderTaskState {
     Waiting,
     Done,
     Failed,
 }
 
-fn read_state(word: &str) -> TaskState {
+fn read_state(word: &str) -> ProviderTaskState {
     match word.to_ascii_lowercase().as_str() {
         "pending" | "queued" | "starting" | "submitted" | "not_start" | "running"
-        | "in_progress" | "processing" | "generating" => TaskState::Waiting,
-        "succeeded" | "ready" | "succeed" | "success" | "completed" => TaskState::Done,
-        _ => TaskState::Failed,
+        | "in_progress" | "processing" | "generating" => ProviderTaskState::Waiting,
+        "succeeded" | "ready" | "succeed" | "success" | "completed" => ProviderTaskState::Done,
+        _ => ProviderTaskState::Failed,
     }
 }
 
@@ -105,13 +105,13 @@ pub(super) fn read(family: ImageFamily, body: &[u8]) -> Result<ImageAnswer, ApiE
     };
     let reported = at(pointers.state).and_then(Value::as_str);
     match reported.map(read_state) {
-        Some(TaskState::Waiting) => return pending(pointers, &value),
+        Some(ProviderTaskState::Waiting) => return pending(pointers, &value),
         // The first reply has no state, only the URL to poll.
         None if family == ImageFamily::Flux => return pending(pointers, &value),
-        Some(TaskState::Failed) => {
+        Some(ProviderTaskState::Failed) => {
             return Err(task_failed(reported.unwrap_or_default(), at(pointers.error)));
         }
-        Some(TaskState::Done) | None => {}
+        Some(ProviderTaskState::Done) | None => {}
     }
     let made = match at(pointers.data) {
         Some(Value::Array(items)) => items.iter().map(read_image).collect::<Result<Vec<_>, _>>()?,

@@ -5,7 +5,7 @@ use canon::WireFormat::{self, Chat, Messages, Native, Responses};
 use dialects::{Dialect, LaneSettings};
 use std::time::{Duration, Instant};
 
-/// How many times a shape repeats what it is made of. Twice as often must cost about twice as much.
+/// Repetitions of the elements of a shape. Doubling them must cost about twice as much.
 const COUNT: usize = 10_000;
 /// Twice the work, and a wide margin for a busy machine; quadratic work is four times as much.
 const MAX_RATIO: f64 = 3.0;

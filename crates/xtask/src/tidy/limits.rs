@@ -3,14 +3,12 @@
 /// Upper bounds of the figures that `tidy` measures. **These numbers only fall**: a change that
 /// improves a figure lowers its limit in the same commit, and no change raises one.
 pub(super) const LIMITS: Limits = Limits {
-    // Goals: 8 modules, no unexplained shared name, no relative clause, no untracked task,
-    // 45 % of one word, 25 % doubled.
-    modules_in_a_circle: 56,
-    names_in_two_crates: 100,
-    relative_clauses: 1747,
-    untracked_spawns: 24,
-    one_word_types_percent: 74,
-    doubled_types_percent: 41,
+    modules_in_a_circle: 8,
+    names_in_two_crates: 0,
+    relative_clauses: 0,
+    untracked_spawns: 0,
+    one_word_types_percent: 9,
+    doubled_types_percent: 2,
 };
 
 /// One upper bound per measured rule.

@@ -25,12 +25,11 @@ pub(super) fn check(files: &[Source]) -> Vec<Finding> {
         ("of one word", one_word(&types), LIMITS.one_word_types_percent),
         ("defined in another file too", doubled(&types), LIMITS.doubled_types_percent),
     ];
-    findings.extend(shares.into_iter().filter_map(|(what, count, percent)| {
-        (count * 100 > percent * types.len()).then(|| {
-            let total = types.len();
-            let rule = format!("{count} of {total} type names are {what}, at most {percent} %");
-            Finding::new("crates/xtask/src/tidy/limits.rs", 1, rule)
-        })
+    let total = types.len();
+    let broken = shares.into_iter().filter(|(_, count, percent)| count * 100 > percent * total);
+    findings.extend(broken.map(|(what, count, percent)| {
+        let rule = format!("{count} of {total} type names are {what}, at most {percent} %");
+        Finding::new("crates/xtask/src/tidy/limits.rs", 1, rule)
     }));
     findings
 }
