@@ -182,7 +182,7 @@ impl DemoUpstream {
     ) -> Result<Response<DemoBody>, ApiError> {
         let named = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
         let host = head.uri.authority().map(http::uri::Authority::as_str).or(named);
-        let images::ImageAnswer { model, usage, reply } =
+        let images::DrawnAnswer { model, usage, reply } =
             images::serve(edit, &head.headers, host.unwrap_or_default(), body)?;
         let stream = matches!(reply, images::ImageAnswerBody::Stream(_));
         let ticket = self.meter.begin(&model, &usage, stream, about);

@@ -1,7 +1,11 @@
 //! Traces and metrics as a collector receives them.
 
 use serde_json::{Value, json};
-use testkit::{ReceivedRequest, ScriptedProvider, TestGateway, chat_reply, reply, until};
+use std::sync::Arc;
+use testkit::{
+    AnswerStep, ReceivedRequest, ScriptedProvider, TestGateway, chat_reply, reply, until,
+};
+use tokio::sync::Semaphore;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -130,4 +134,39 @@ async fn failures_of_the_journal_are_counted() {
         counted().await.contains("portunus_journal_errors_total 2")
     })
     .await;
+}
+
+/// A call that ends while the gateway drains is exported before the process ends.
+#[tokio::test]
+async fn a_call_that_ends_during_the_drain_is_exported() {
+    let collector = ScriptedProvider::start(vec![reply(200, "application/json", "{}")]).await;
+    let release = Arc::new(Semaphore::new(0));
+    let mut answer = vec![AnswerStep::WaitFor(Arc::clone(&release))];
+    answer.extend(chat_reply("Late.", 9, 3));
+    let provider = ScriptedProvider::start(vec![answer]).await;
+    let config = format!("[telemetry]\notlp = \"{}\"\n{}", collector.url, provider.config("chat"));
+    let gateway = TestGateway::with_config(&config).await;
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
+    let call = gateway.post("/v1/chat/completions", &body).send();
+    let stop = async {
+        until("the provider has the request", async || !provider.requests().is_empty()).await;
+        gateway.app.drain();
+        gateway.app.stop.cancel();
+        release.add_permits(1);
+    };
+    let (got, ()) = tokio::join!(call, stop);
+    assert_eq!(got.status, 200);
+    let id = got.header("x-request-id").to_owned();
+    gateway.stop().await;
+    // No waiting: everything was sent before the gateway ended.
+    let spans: Vec<Value> = (collector.requests().iter())
+        .filter(|request| request.head.contains("/v1/traces"))
+        .flat_map(|request| {
+            let spans = &request.json()["resourceSpans"][0]["scopeSpans"][0]["spans"];
+            spans.as_array().cloned().unwrap_or_default()
+        })
+        .collect();
+    assert_eq!(spans.len(), 1, "{spans:?}");
+    assert_eq!(attribute(&spans[0]["attributes"], "portunus.request_id")["stringValue"], id);
+    assert!(collector.requests().iter().any(|request| request.head.contains("/v1/metrics")));
 }
