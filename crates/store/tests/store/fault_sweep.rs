@@ -328,9 +328,9 @@ async fn any_packet_may_be_the_last(database: Arc<TestDatabase>) {
             }
         }
         assert!(admitted > 0, "{cut:?}");
-        let (proofs, _) = store.prove().await.unwrap();
+        let (proofs, _) = store.verify().await.unwrap();
         for proof in proofs {
-            assert!(proof.broken.is_empty(), "{cut:?}: {proof:?}");
+            assert!(proof.violations.is_empty(), "{cut:?}: {proof:?}");
         }
     }
     store.close().await;
