@@ -1,7 +1,7 @@
 //! Differences of a provider's requests from the usual ones of a format: paths and fields.
 //!
 //! They are data in the directory and in the operator's configuration. The sender of a request
-//! applies them (`portunus/src/flow/fit.rs`).
+//! applies them (`relay/src/adapt.rs`).
 
 use std::collections::BTreeMap;
 
