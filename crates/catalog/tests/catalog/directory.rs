@@ -407,7 +407,7 @@ fn a_slip_in_the_data_is_refused_with_its_place() {
     assert!(ModelDirectory::read(&[("x.toml", good.as_str())]).is_ok());
     assert_eq!(why("[provider]").file, "x.toml");
     let reason = why(&format!("{provider}{model}")).reason;
-    assert!(reason.contains("price"), "{reason}");
+    assert!(reason.contains("the price is missing"), "{reason}");
     assert!(why(&format!("{good}{model}price = {{ input = \"1\" }}\n")).reason.contains("twice"));
     assert!(why(&good.replace("[]", "[\"magic\"]")).reason.contains("`magic`"));
     assert!(why(&good.replace("\"1\"", "\"one\"")).reason.contains("price `input`"));
