@@ -67,4 +67,15 @@ impl Actor {
             Err(AdminError::forbidden("administration is for administrators"))
         }
     }
+
+    /// Returns the signed-in person of this actor. The ways to sign in to an account belong to its
+    /// person alone: not to an administrator, the operator or a key.
+    pub fn require_person(&self) -> Result<&Account, AdminError> {
+        match self {
+            Self::Person(account) if !account.disabled => Ok(account),
+            Self::FirstStart | Self::Operator | Self::Person(_) | Self::Key { .. } => {
+                Err(AdminError::forbidden("only the person signed in may change this"))
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits}
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-use crate::rights::{TeamAction, may_change, may_in_team};
+use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
 use crate::version::ReadVersion;
 
 /// Maximum number of active keys a person may create for one owner.
@@ -243,7 +243,7 @@ impl AccountAdmin {
         }
     }
 
-    async fn team_role(
+    pub(crate) async fn team_role(
         &self,
         account_id: &str,
         team_id: &str,
@@ -253,7 +253,7 @@ impl AccountAdmin {
     }
 
     /// Reads a changed key back from the store and puts it into this node's cache.
-    async fn reload_key(&self, id: &str) -> Result<KeyRecord, AdminError> {
+    pub(crate) async fn reload_key(&self, id: &str) -> Result<KeyRecord, AdminError> {
         let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
         self.key_changed(record.clone());
         Ok(record)
@@ -318,8 +318,4 @@ fn require_admin_owner(owner: &KeyOwner) -> Result<(), AdminError> {
         },
         KeyOwner::Team(_) => Err(AdminError::invalid("scope", "a team does not administrate")),
     }
-}
-
-fn not_permitted() -> AdminError {
-    AdminError::forbidden("this belongs to an account you may not change")
 }

@@ -4,27 +4,45 @@
 //! The command line, the JSON API and the console call these functions.
 
 mod account_admin;
-mod account_links;
+mod account_terms;
+mod accounts;
 mod actor;
 mod error;
+mod factors;
+mod invites;
 pub mod keys;
+mod members;
 pub mod names;
 mod new_key;
 pub mod one_time_link;
+mod own_account;
 pub mod password;
 pub mod random;
 mod rights;
+mod setup;
+mod signup;
 mod stored_config;
+mod teams;
 mod version;
 
 pub use account_admin::AccountAdmin;
-pub use account_links::{account_names_error, hash_password, invite_link, reset_link};
+pub use account_terms::TermsView;
+pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};
 pub use actor::Actor;
 pub use error::AdminError;
+pub use factors::{
+    MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
+};
+pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft};
+pub use members::MemberKeys;
 pub use new_key::NewKey;
+pub use password::{HashedPassword, NewPassword};
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
+pub use setup::{OwnerClaim, SETUP_TOKEN_SETTING};
+pub use signup::{IdentityClaims, IdentitySignUp, SignUpMode};
 pub use stored_config::StoredConfig;
+pub use teams::{TeamChange, TeamSummary, TeamView};
 pub use version::{ReadVersion, version_of};
 
 use access::limits::RateLimiter;

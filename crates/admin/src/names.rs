@@ -2,8 +2,6 @@
 
 use store::Store;
 
-use crate::password;
-
 /// Returns the rule a username breaks, if any.
 pub fn username_error(name: &str) -> Option<&'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -19,6 +17,15 @@ pub fn username_error(name: &str) -> Option<&'static str> {
         );
     }
     None
+}
+
+/// Returns the first problem with the username or e-mail address of a new account.
+pub(crate) fn account_names_error(username: &str, email: Option<&str>) -> Option<String> {
+    if let Some(why) = username_error(username) {
+        return Some(format!("the username `{username}`: {why}"));
+    }
+    let email = email.filter(|email| !is_email_address(email))?;
+    Some(format!("`{email}` does not look like an e-mail address"))
 }
 
 /// Returns the rule a team name breaks, if any. A team name has no `@`, so it cannot be confused
@@ -77,19 +84,6 @@ pub fn is_email_address(text: &str) -> bool {
         && local.chars().all(plain)
         && labels.len() >= 2
         && labels.iter().all(label)
-}
-
-/// Returns the form field and the reason why a password that was typed twice is refused.
-pub fn password_form_error(
-    password: &str,
-    again: &str,
-    names: &[&str],
-) -> Option<(&'static str, String)> {
-    if let Some(why) = password::password_error(password, names) {
-        return Some(("password", why));
-    }
-    let differ = "The two passwords differ. Type the same one twice.";
-    (password != again).then(|| ("again", differ.to_owned()))
 }
 
 /// Returns true if the text contains control characters or characters that change the writing

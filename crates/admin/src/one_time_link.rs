@@ -4,6 +4,10 @@ use ledger::Micros;
 use serde::{Deserialize, Serialize};
 use store::{Link, LinkPurpose};
 
+use crate::account_admin::AccountAdmin;
+use crate::error::AdminError;
+use crate::random;
+
 const MINUTE: Micros = 60 * 1_000_000;
 const DAY: Micros = 24 * 60 * MINUTE;
 
@@ -83,4 +87,43 @@ pub fn new_link(
         created: now,
         expires: now.saturating_add(life),
     }
+}
+
+impl AccountAdmin {
+    /// Creates a link and returns its token.
+    pub(crate) async fn create_link(
+        &self,
+        purpose: LinkPurpose,
+        account_id: Option<&str>,
+        data: &LinkData,
+        lifetime: Micros,
+    ) -> Result<String, AdminError> {
+        let token = random::random_token()
+            .map_err(|_| AdminError::Internal("no random numbers are available".to_owned()))?;
+        let now = self.now();
+        if let Err(error) = self.store.sweep_links(now).await {
+            tracing::warn!("cannot delete expired links: {error}");
+        }
+        let hash = random::digest(&token);
+        let link = new_link(hash, purpose, account_id, data, (now, lifetime));
+        self.store.add_link(&link).await?;
+        Ok(token)
+    }
+
+    /// Uses a link up. Only one of several concurrent requests succeeds.
+    pub(crate) async fn consume_link(&self, link: &Link) -> Result<(), AdminError> {
+        let taken = self.store.take_link(&link.hash, link.purpose).await?;
+        let valid = taken.is_some_and(|link| self.now() < link.expires);
+        if valid { Ok(()) } else { Err(AdminError::NotFound("link")) }
+    }
+
+    /// Restores a link whose action failed.
+    pub(crate) async fn restore_link(&self, link: &Link) -> Result<(), AdminError> {
+        Ok(self.store.add_link(link).await?)
+    }
+}
+
+/// Path of the page that opens a link.
+pub(crate) fn link_path(token: &str) -> String {
+    format!("/link/{token}")
 }

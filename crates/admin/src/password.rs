@@ -11,12 +11,54 @@ pub const MIN_PASSWORD_CHARS: usize = 10;
 /// Hashes a password with Argon2id (RFC 9106). The parameters cost about 20 ms of one core and 19
 /// MiB, as the OWASP cheat sheet recommends:
 /// <https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html>.
-pub fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
+fn hash(password: &str) -> Result<String, argon2::password_hash::Error> {
     Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
 }
 
+/// A password that keeps the rules for new passwords.
+pub struct NewPassword(String);
+
+/// Hash of a password that kept the rules.
+#[derive(Clone)]
+pub struct HashedPassword(String);
+
+impl NewPassword {
+    /// Checks a password. The error is the rule it breaks.
+    pub fn check(password: &str, names: &[&str]) -> Result<Self, String> {
+        match password_error(password, names) {
+            Some(why) => Err(why),
+            None => Ok(Self(password.to_owned())),
+        }
+    }
+
+    /// Checks a password that was typed twice. The error is the form field and the reason.
+    pub fn check_form(
+        password: &str,
+        again: &str,
+        names: &[&str],
+    ) -> Result<Self, (&'static str, String)> {
+        let checked = Self::check(password, names).map_err(|why| ("password", why))?;
+        if password == again {
+            return Ok(checked);
+        }
+        Err(("again", "The two passwords differ. Type the same one twice.".to_owned()))
+    }
+
+    /// Hashes the password. This takes one core for about 20 ms.
+    pub fn hash(&self) -> Result<HashedPassword, argon2::password_hash::Error> {
+        hash(&self.0).map(HashedPassword)
+    }
+}
+
+impl HashedPassword {
+    /// The hash as the store keeps it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Returns the rule a new password breaks, if any.
-pub fn password_error(password: &str, names: &[&str]) -> Option<String> {
+fn password_error(password: &str, names: &[&str]) -> Option<String> {
     const COMMON: [&str; 12] = [
         "password",
         "passwort",

@@ -3,6 +3,34 @@
 
 use store::{Account, AccountRole, Team, TeamRole};
 
+use crate::actor::Actor;
+use crate::error::AdminError;
+
+/// Refuses an actor that may not administrate this account.
+pub(crate) fn require_may_administrate(actor: &Actor, other: &Account) -> Result<(), AdminError> {
+    actor.require_admin()?;
+    match actor.account() {
+        Some(own) if !may_change(own, other) => Err(not_permitted()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses a role the actor may not give to others.
+pub(crate) fn require_may_grant(actor: &Actor, given: AccountRole) -> Result<(), AdminError> {
+    actor.require_admin()?;
+    match actor.account() {
+        Some(own) if !may_grant_role(own.role, given) => {
+            Err(AdminError::forbidden("you may not grant this role"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Error for an object of an account the actor may not change.
+pub(crate) fn not_permitted() -> AdminError {
+    AdminError::forbidden("this belongs to an account you may not change")
+}
+
 /// Action within a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeamAction {

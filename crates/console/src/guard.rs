@@ -12,10 +12,7 @@ use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
-use admin::random;
-
-/// Setting that holds the one-time setup token.
-pub(crate) const SETUP_TOKEN_SETTING: &str = "setup_token";
+use admin::{SETUP_TOKEN_SETTING, random};
 
 /// Admits signed-in users; redirects others to the sign-in page.
 pub(crate) async fn require_session(

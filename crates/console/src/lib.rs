@@ -37,7 +37,6 @@ mod snippet;
 mod state;
 mod throttle;
 mod totp;
-mod totp_secrets;
 mod urls;
 
 pub use csv::csv_line;

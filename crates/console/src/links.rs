@@ -49,9 +49,14 @@ pub(crate) async fn add(
     Ok(state.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }
 
-/// URL of a link.
+/// URL of a link with this token.
 pub(crate) fn url(state: &ConsoleState, token: &str) -> String {
-    format!("{}/link/{token}", state.base_url())
+    absolute(state, &format!("/link/{token}"))
+}
+
+/// URL of a path of this gateway, such as that of a link.
+pub(crate) fn absolute(state: &ConsoleState, path: &str) -> String {
+    format!("{}{path}", state.base_url())
 }
 
 /// `GET /link/{token}`
@@ -85,17 +90,6 @@ pub(crate) async fn from_cookie(
     let link = state.store.link(&random::digest(&token)).await?;
     let fits = |link: &Link| purposes.contains(&link.purpose) && is_valid(state, link);
     link.filter(fits).ok_or(PageError::InvalidLink)
-}
-
-/// Uses a link up. Only one of several concurrent requests succeeds.
-pub(crate) async fn consume(state: &ConsoleState, link: &Link) -> Result<(), PageError> {
-    let taken = state.store.take_link(&link.hash, link.purpose).await?;
-    taken.filter(|link| is_valid(state, link)).map(|_| ()).ok_or(PageError::InvalidLink)
-}
-
-/// Restores a link whose action failed.
-pub(crate) async fn restore(state: &ConsoleState, link: &Link) -> Result<(), PageError> {
-    Ok(state.store.add_link(link).await?)
 }
 
 /// Returns true if the link has not expired.

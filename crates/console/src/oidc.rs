@@ -33,20 +33,11 @@ use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
 use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
-use admin::random;
+use admin::{IdentityClaims, random};
 
 /// Accepted difference between the provider's clock and ours.
 const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
 const MAX_PARAMETER_BYTES: usize = 4_096;
-
-/// Claims about the user, from the ID token and the userinfo endpoint.
-pub(crate) struct IdentityClaims {
-    pub(crate) issuer: String,
-    pub(crate) subject: String,
-    pub(crate) email: Option<String>,
-    pub(crate) email_verified: bool,
-    pub(crate) name: Option<String>,
-}
 
 /// A finished flow: the provider, the claims, and the link stored at the start.
 pub(crate) struct IdentityReturn {

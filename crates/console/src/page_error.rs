@@ -55,6 +55,7 @@ impl From<AdminError> for PageError {
         match error {
             AdminError::Forbidden(_) => Self::Forbidden,
             AdminError::Invalid { message, .. } => Self::Rejected(message),
+            AdminError::NotFound("link") => Self::InvalidLink,
             AdminError::NotFound(_) => Self::NotFound,
             AdminError::Stale => Self::Rejected(error.to_string()),
             AdminError::Store(error) => error.into(),

@@ -19,7 +19,7 @@ use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
 use crate::state::ConsoleState;
 use crate::urls;
-use admin::random;
+use admin::{VerifiedPasskey, random};
 
 /// Ceremony of a challenge: registration or assertion (`type` of the client data).
 pub(crate) const CREATE_CEREMONY: &str = "webauthn.create";
@@ -202,12 +202,12 @@ pub(crate) async fn verify_assertion(
     Ok(fresh.then_some(factor.account_id))
 }
 
-/// Verifies a registration. Returns the credential id and the key as stored.
+/// Verifies a registration. Returns the credential id and the key to store.
 pub(crate) async fn verify_registration(
     state: &ConsoleState,
     shown: &PasskeyResponse<'_>,
     account: &str,
-) -> Result<Option<(String, Vec<u8>)>, PageError> {
+) -> Result<Option<VerifiedPasskey>, PageError> {
     let parts = (
         decode_base64url(shown.client_data),
         decode_base64url(shown.authenticator_data),
@@ -231,7 +231,7 @@ pub(crate) async fn verify_registration(
     };
     let mut secret = vec![tag];
     secret.extend_from_slice(&key);
-    Ok(Some((URL_SAFE_NO_PAD.encode(id), secret)))
+    Ok(Some(VerifiedPasskey { id: URL_SAFE_NO_PAD.encode(id), key: secret }))
 }
 
 /// Verifies a signature. The stored key is the index of its algorithm followed by the public key.

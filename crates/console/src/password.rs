@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use admin::password::hash;
+use admin::{HashedPassword, NewPassword};
 use argon2::Argon2;
 use argon2::password_hash::PasswordVerifier;
 use argon2::password_hash::phc::PasswordHash;
@@ -35,9 +35,8 @@ impl Default for PasswordWorkers {
 
 impl PasswordWorkers {
     /// Hashes a password.
-    pub(crate) async fn hash(&self, password: &str) -> Result<String, PageError> {
-        let password = password.to_owned();
-        self.run_blocking(move || hash(&password)).await?.map_err(|error| {
+    pub(crate) async fn hash(&self, password: NewPassword) -> Result<HashedPassword, PageError> {
+        self.run_blocking(move || password.hash()).await?.map_err(|error| {
             tracing::error!("cannot hash a password: {error}");
             PageError::Internal
         })
@@ -95,7 +94,8 @@ mod tests {
     #[tokio::test]
     async fn password_matches_only_its_own_hash() {
         let passwords = PasswordWorkers::default();
-        let hash = passwords.hash("three harbour lights").await.unwrap();
+        let password = NewPassword::check("three harbour lights", &[]).unwrap();
+        let hash = passwords.hash(password).await.unwrap().as_str().to_owned();
         assert!(hash.starts_with("$argon2id$"));
         assert!(passwords.verify("three harbour lights", Some(hash.clone())).await.unwrap());
         assert!(!passwords.verify("three harbour light", Some(hash)).await.unwrap());

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::HeaderMap;
-use store::{Account, Factor, FactorKind, LinkPurpose};
+use store::{Account, Factor, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
@@ -10,6 +10,7 @@ use crate::page_error::PageError;
 use crate::redirect::see_other;
 use crate::session;
 use crate::state::ConsoleState;
+use admin::is_second_factor;
 
 /// Continues after a correct password: signs the user in, or asks for the second factor.
 pub(crate) async fn after_password(
@@ -40,14 +41,6 @@ pub(crate) async fn after_password(
         LINK_LIFETIMES.sign_in_step / 1_000_000,
     );
     Ok(response)
-}
-
-/// Returns true if a factor of this kind makes the password alone insufficient.
-pub(crate) const fn is_second_factor(kind: FactorKind) -> bool {
-    match kind {
-        FactorKind::Totp | FactorKind::Passkey => true,
-        FactorKind::Recovery => false,
-    }
 }
 
 /// A sign-in whose first step is done, with the factors of the account.
@@ -111,6 +104,6 @@ pub(crate) async fn complete_sign_in(
     how: &str,
     next: &str,
 ) -> Result<Response, PageError> {
-    state.audit(&account.id, "session.start", &account.id, how).await;
+    state.host.accounts().record_sign_in(account, how).await;
     session::start_session(state, headers, account, next).await
 }

@@ -68,11 +68,4 @@ impl ConsoleState {
         let served = self.host.formats();
         ApiFormat::ALL.into_iter().filter(|format| served.contains(&format.as_str())).collect()
     }
-
-    /// Writes an audit record. The action itself is already done, so a failure is only logged.
-    pub(crate) async fn audit(&self, actor: &str, action: &str, subject: &str, detail: &str) {
-        if let Err(error) = self.store.add_audit(self.now(), actor, action, subject, detail).await {
-            tracing::error!(action, subject, "cannot write the audit log: {error}");
-        }
-    }
 }

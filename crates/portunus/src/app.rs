@@ -3,7 +3,7 @@
 use access::idempotency::IdempotencyKeys;
 use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
-use admin::{AccountAdmin, Actor, Admin, KeyDraft, StoredConfig};
+use admin::{AccountAdmin, Admin, SETUP_TOKEN_SETTING, StoredConfig};
 use api::{ApiState, ImageTasks, StoredAnswers};
 use config::{Config, StoredEntries};
 use http::HeaderValue;
@@ -12,7 +12,7 @@ use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, AccountRole, KeyOwner, KeyScope, RateLimits, Store, Vault};
+use store::{Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,8 +20,6 @@ use transport::ShutdownPhase;
 
 /// Setting that holds the key pepper.
 const PEPPER_SETTING: &str = "key_pepper";
-/// Setting that holds the one-time set-up token until it is used.
-const SETUP_SETTING: &str = "setup_token";
 /// File in the data folder with the gateway's own vault key.
 const VAULT_KEY_FILE: &str = "vault.key";
 
@@ -157,8 +155,8 @@ impl App {
             calls_ended,
         });
         app.admin.log_issues(None).await?;
-        let first = app.first_start().await?;
-        Ok((app, first))
+        let first = app.admin.accounts.first_start().await?;
+        Ok((app, first.map(|issued| FirstStart { key: issued.secret })))
     }
 
     /// Returns the current configuration.
@@ -208,66 +206,11 @@ impl App {
         self.engine.funds.heartbeat().await;
     }
 
-    /// Creates the owner's account, its first key and the set-up token, if there is no account yet.
-    async fn first_start(&self) -> anyhow::Result<Option<FirstStart>> {
-        if self.store.account_count().await? > 0 {
-            return Ok(None);
-        }
-        let owner = owner_account(self.clock.now());
-        match self.store.add_account(&owner).await {
-            Ok(()) => {}
-            // Another node started at the same time and created it.
-            Err(store::StoreError::Conflict(_)) => return Ok(None),
-            Err(e) => return Err(e.into()),
-        }
-        let token = access::keys::random_letters(32)?;
-        self.store.put_setting(SETUP_SETTING, &token).await?;
-        let draft = KeyDraft {
-            scope: KeyScope::Call,
-            name: "first key".to_owned(),
-            cap: None,
-            models: Vec::new(),
-            expires: None,
-            limits: RateLimits::default(),
-            ips: Vec::new(),
-            budget: None,
-        };
-        let owner = KeyOwner::Person(owner);
-        let issued = self.admin.accounts.create_key(&Actor::FirstStart, &owner, draft).await?;
-        Ok(Some(FirstStart { key: issued.secret }))
-    }
-
     /// Returns the URL of the set-up page until it is used.
     pub async fn setup_link(&self) -> anyhow::Result<Option<String>> {
-        let token = self.store.setting(SETUP_SETTING).await?;
+        let token = self.store.setting(SETUP_TOKEN_SETTING).await?;
         Ok(token.map(|token| format!("{}/console/setup/{token}", self.config().public_url)))
     }
-}
-
-/// The account that owns a new gateway. It has no password until the set-up link is used.
-fn owner_account(now: i64) -> Account {
-    Account {
-        id: uuid::Uuid::now_v7().to_string(),
-        username: "owner".to_owned(),
-        email: None,
-        role: AccountRole::Owner,
-        password_hash: None,
-        disabled: false,
-        created: now,
-        changed: now,
-    }
-}
-
-/// Returns the gateway's owner. If there is none, it is created together with the set-up token.
-pub(crate) async fn owner_or_create(store: &Store, now: i64) -> anyhow::Result<Account> {
-    let accounts = store.accounts().await?;
-    if let Some(owner) = accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
-        return Ok(owner);
-    }
-    let owner = owner_account(now);
-    store.add_account(&owner).await?;
-    store.put_setting(SETUP_SETTING, &access::keys::random_letters(32)?).await?;
-    Ok(owner)
 }
 
 /// Opens the store and creates the data folder.

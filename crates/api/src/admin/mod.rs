@@ -32,10 +32,10 @@ pub(super) use settings::{change as set_settings, get as settings};
 pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
 pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};
-pub(super) use terms::{get as get_terms, set as set_terms, sign_out as sign_user_out};
+pub(super) use terms::{get as get_terms, set as set_terms};
 pub(super) use usage::usage;
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
-pub(super) use users::{list as list_users, reset as reset_user};
+pub(super) use users::{list as list_users, reset as reset_user, sign_out as sign_user_out};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
@@ -67,15 +67,6 @@ async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiErr
             }
         },
         Some(_) | None => Err(forbidden("administration is for administrators")),
-    }
-}
-
-/// Refuses a change of an account the caller may not change.
-fn require_may_change(own: &Account, other: &Account) -> Result<(), ApiError> {
-    if ::admin::may_change(own, other) {
-        Ok(())
-    } else {
-        Err(forbidden("this belongs to an account you may not change"))
     }
 }
 

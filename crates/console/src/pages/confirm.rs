@@ -6,11 +6,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use maud::html;
-use store::{Account, Link, LinkPurpose, StoreError};
+use store::{Account, Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
 use crate::layout::{Layout, ok_page};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::links;
 use crate::mails;
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
@@ -22,12 +22,9 @@ pub(crate) async fn send_confirmation(
     account: &Account,
     email: &str,
 ) -> Result<(), PageError> {
-    state.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
-    let note = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
-    let token =
-        links::create(state, LinkPurpose::Email, Some(&account.id), &note, LINK_LIFETIMES.email)
-            .await?;
-    mails::send(state, mails::confirm(email, &account.username, &links::url(state, &token))).await;
+    let path = state.host.accounts().mail_email_link(account, email).await?;
+    let url = links::absolute(state, &path);
+    mails::send(state, mails::confirm(email, &account.username, &url)).await;
     Ok(())
 }
 
@@ -55,16 +52,8 @@ pub(crate) async fn confirm(
     State(state): State<Arc<ConsoleState>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (link, account, email) = opened_confirmation(&state, &headers).await?;
-    links::consume(&state, &link).await?;
-    let Account { id, username, .. } = &account;
-    match state.store.rename_account(id, username, Some(&email), state.now()).await {
-        Ok(_) => {}
-        // Another account confirmed the address in the meantime.
-        Err(StoreError::Conflict(_)) => return Err(PageError::InvalidLink),
-        Err(error) => return Err(error.into()),
-    }
-    state.audit(id, "account.email", id, "").await;
+    let (link, _, _) = opened_confirmation(&state, &headers).await?;
+    let account = state.host.accounts().confirm_email(&link).await?;
     // Notifies the previous address.
     super::notify_owner(&state, &account, "it uses another address");
     let mut response = redirect_to("/console/account?told=email");
@@ -77,8 +66,7 @@ async fn opened_confirmation(
     headers: &HeaderMap,
 ) -> Result<(Link, Account, String), PageError> {
     let link = links::from_cookie(state, headers, &[LinkPurpose::Email]).await?;
-    let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
-    let account = state.store.account(id).await?.filter(|account| !account.disabled);
+    let account = state.host.accounts().account_of_link(&link, LinkPurpose::Email).await?;
     let email = links::link_data(&link).email.ok_or(PageError::InvalidLink)?;
-    Ok((link, account.ok_or(PageError::InvalidLink)?, email))
+    Ok((link, account, email))
 }

@@ -369,17 +369,7 @@ pub(crate) async fn revoke(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let (key, home) = find(&state, &user, id).await?;
-    revoke_key(&state, &user, &key).await?;
+    let (accounts, read) = (state.host.accounts(), ReadVersion::default());
+    accounts.revoke_key(&user.actor(), &key.id, read).await?;
     Ok(redirect_to(&home))
-}
-
-/// Revokes a key. The caller has checked the rights.
-pub(super) async fn revoke_key(
-    state: &ConsoleState,
-    user: &SignedInUser,
-    key: &KeyRecord,
-) -> Result<(), PageError> {
-    let accounts = state.host.accounts();
-    accounts.revoke_key(&user.actor(), &key.id, ReadVersion::default()).await?;
-    Ok(())
 }

@@ -108,7 +108,7 @@ async fn form(
 ) -> Result<Response, PageError> {
     let LoginInput { login, next, why } = entered;
     let none = FieldErrors::default();
-    let open = SignUpMode::load(state).await? == SignUpMode::Open && state.host.can_mail();
+    let open = SignUpMode::load(&state.store).await? == SignUpMode::Open && state.host.can_mail();
     let body = html! {
         section.card {
             h1 { "Sign in" }

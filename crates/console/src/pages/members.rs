@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use ledger::Micros;
 use maud::{Markup, html};
-use store::{AccountRole, KeyRecord, MemberChange, Team, TeamMember, TeamRole};
+use store::{AccountRole, KeyRecord, Team, TeamMember, TeamRole};
 
 use super::{notify_owner, people, team, teams};
 use crate::form::{FieldErrors, FormFields, FormInput};
@@ -19,12 +19,9 @@ use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::{display, urls};
-use admin::TeamAction;
-use admin::names;
+use admin::{AdminError, InviteDraft, MemberKeys, ReadVersion, TeamAction, names};
 
 const MAX_FIELD_BYTES: usize = 4_096;
-const MAX_MEMBERS: usize = 500;
-const LAST_MANAGER: &str = "The team would have no manager. Make somebody else one first.";
 
 /// Team id and account id in a path.
 type MemberPath = Result<Path<(String, String)>, PathRejection>;
@@ -53,13 +50,16 @@ pub(crate) async fn add(
     let known = state.store.account_by_login(login).await?;
     // Users who may invite people may invite them to a team.
     let invites = known.is_none() && user.may_invite() && names::is_email_address(login);
-    if invites && let Some(why) = people::invite_limit_error(&state).await? {
-        errors.add("login", why);
-    }
-    if let (Some(role), true, true) = (role, invites, errors.is_empty()) {
-        let invited_team = Some((team.id, role.word().to_owned()));
-        return people::create_invitation(&state, &user, login, AccountRole::Member, invited_team)
-            .await;
+    if let (Some(role), true) = (role, invites) {
+        let draft = InviteDraft {
+            email: Some(login.to_owned()),
+            role: AccountRole::Member,
+            team: Some((team.id.clone(), role)),
+        };
+        match people::create_invitation(&state, &user, draft).await? {
+            Ok(response) => return Ok(response),
+            Err(why) => errors.add("login", why),
+        }
     }
     let found = known.filter(|account| !account.disabled);
     let members = state.store.members(&team.id).await?;
@@ -68,18 +68,21 @@ pub(crate) async fn add(
         Some(account) if members.iter().any(|member| member.account.id == account.id) => {
             errors.add("login", "They belong to the team already; change their role above.");
         }
-        Some(_) if members.len() >= MAX_MEMBERS => {
-            errors.add("login", format!("A team may have {MAX_MEMBERS} members."));
-        }
         Some(_) => {}
     }
-    let (Some(account), Some(role), true) = (found, role, errors.is_empty()) else {
-        let status = StatusCode::BAD_REQUEST;
-        return team::render_page(&state, user, team, status, &fields, &errors).await;
-    };
-    set_role(&state, &user, &team, &account.id, Some(role)).await?;
-    notify_owner(&state, &account, &format!("it belongs to the team {} now", team.name));
-    Ok(redirect_to(&team::page_path(&team)))
+    if let (Some(account), Some(role), true) = (found, role, errors.is_empty()) {
+        let (actor, read) = (user.actor(), ReadVersion::default());
+        match state.host.accounts().set_member(&actor, &team.id, &account.id, read, role).await {
+            Ok(_) => {
+                let what = format!("it belongs to the team {} now", team.name);
+                notify_owner(&state, &account, &what);
+                return Ok(redirect_to(&team::page_path(&team)));
+            }
+            Err(AdminError::Invalid { message, .. }) => errors.add("login", message),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    team::render_page(&state, user, team, StatusCode::BAD_REQUEST, &fields, &errors).await
 }
 
 fn parse_role(fields: &FormFields, errors: &mut FieldErrors) -> Option<TeamRole> {
@@ -88,26 +91,6 @@ fn parse_role(fields: &FormFields, errors: &mut FieldErrors) -> Option<TeamRole>
         errors.add("role", "Choose a role.");
     }
     role
-}
-
-/// Sets or removes an account's role in a team and audits the change.
-async fn set_role(
-    state: &ConsoleState,
-    user: &SignedInUser,
-    team: &Team,
-    who: &str,
-    role: Option<TeamRole>,
-) -> Result<MemberChange, PageError> {
-    let by_hand = user.is_administrator();
-    let change = state.store.set_member(&team.id, who, role, by_hand, state.now()).await?;
-    if change == MemberChange::Done {
-        let (action, detail) = match role {
-            Some(role) => ("team.member", format!("{who} {}", role.word())),
-            None => ("team.remove_member", who.to_owned()),
-        };
-        state.audit(&user.account.id, action, &team.id, &detail).await;
-    }
-    Ok(change)
 }
 
 /// Returns the team and the member named in the path, if the user may see the team.
@@ -136,34 +119,14 @@ pub(crate) async fn change(
     }
     let role = TeamRole::by_word(fields.get("role"));
     let role = role.ok_or(PageError::BadRequest("`role` is one of: manager, member, viewer."))?;
-    if role != member.role {
-        match set_role(&state, &user, &team, &member.account.id, Some(role)).await? {
-            MemberChange::Done => {}
-            MemberChange::Missing => return Err(PageError::NotFound),
-            MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
-        }
-    }
+    let (accounts, read) = (state.host.accounts(), ReadVersion::default());
+    accounts.set_member(&user.actor(), &team.id, &member.account.id, read, role).await?;
     Ok(redirect_to(&team::page_path(&team)))
 }
 
 /// Returns true if the user may remove the member: managers may, and all members may leave.
 fn may_remove(user: &SignedInUser, team: &Team, member: &TeamMember) -> bool {
     user.may_in(team, TeamAction::ManageMembers) || member.account.id == user.account.id
-}
-
-/// Active keys of the team that the member created, if the user may revoke them.
-async fn revocable_keys(
-    state: &ConsoleState,
-    user: &SignedInUser,
-    team: &Team,
-    member: &TeamMember,
-) -> Result<Vec<KeyRecord>, PageError> {
-    let mut keys = state.store.keys_created_by(&member.account.id).await?;
-    keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
-    let own = member.account.id == user.account.id;
-    let may =
-        user.may_in(team, if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey });
-    Ok(if may { keys } else { Vec::new() })
 }
 
 /// `GET /console/teams/{id}/members/{member}/remove`
@@ -176,7 +139,7 @@ pub(crate) async fn remove_form(
     if !may_remove(&user, &team, &member) {
         return Err(PageError::Forbidden);
     }
-    let keys = revocable_keys(&state, &user, &team, &member).await?;
+    let keys = state.host.accounts().revocable_keys(&user.actor(), &team, &member).await?;
     let own = member.account.id == user.account.id;
     let (title, button) = if own {
         ("Leave this team?", "Leave the team")
@@ -235,20 +198,9 @@ pub(crate) async fn remove(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let (team, member) = find(&state, &user, both).await?;
-    if !may_remove(&user, &team, &member) {
-        return Err(PageError::Forbidden);
-    }
-    let keys = revocable_keys(&state, &user, &team, &member).await?;
-    match set_role(&state, &user, &team, &member.account.id, None).await? {
-        MemberChange::Done => {}
-        MemberChange::Missing => return Err(PageError::NotFound),
-        MemberChange::LastManager => return Err(PageError::BadRequest(LAST_MANAGER)),
-    }
-    if fields.contains("revoke") {
-        for key in &keys {
-            super::keys::revoke_key(&state, &user, key).await?;
-        }
-    }
+    let keys = if fields.contains("revoke") { MemberKeys::Revoke } else { MemberKeys::Keep };
+    let (accounts, read) = (state.host.accounts(), ReadVersion::default());
+    accounts.remove_member(&user.actor(), &team.id, &member.account.id, read, keys).await?;
     let stays = member.account.id != user.account.id || user.is_administrator();
     Ok(redirect_to(&if stays { team::page_path(&team) } else { teams::PAGE_PATH.to_owned() }))
 }

@@ -12,25 +12,17 @@ use store::{Account, AccountRole, Link, LinkPurpose};
 use super::copy_block;
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, ok_page, page};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::links;
 use crate::page_error::PageError;
 use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
 use crate::{display, mails, shared_fields, urls};
-use admin::may_grant_role;
-use admin::{names, random};
+use admin::{AdminError, InviteDraft, may_grant_role, random};
 
 const PAGE_PATH: &str = "/console/people";
 const MAX_FIELD_BYTES: usize = 4_096;
-const MAX_INVITES: usize = 100;
-
-/// Error message if the limit of open invitations is reached.
-pub(super) async fn invite_limit_error(state: &ConsoleState) -> Result<Option<String>, PageError> {
-    let full = state.store.links_for(LinkPurpose::Invite).await?.len() >= MAX_INVITES;
-    Ok(full.then(|| format!("There may be {MAX_INVITES} open invitations.")))
-}
 
 /// `GET /console/people`
 pub(crate) async fn show(
@@ -54,50 +46,36 @@ pub(crate) async fn invite(
     }
     let mut errors = FieldErrors::default();
     let email = fields.get_single("email", MAX_FIELD_BYTES)?;
-    if !email.is_empty() && !names::is_email_address(email) {
-        errors.add("email", "This does not look like one e-mail address.");
-    } else if !email.is_empty() && state.store.account_by_login(email).await?.is_some() {
-        errors.add("email", "This address has an account already.");
-    }
-    let role = AccountRole::by_word(fields.get("role"));
-    if role.is_none() {
+    let Some(role) = AccountRole::by_word(fields.get("role")) else {
         errors.add("role", "Choose a role.");
-    }
-    if role.is_some_and(|role| !may_grant_role(user.account.role, role)) {
-        return Err(PageError::Forbidden);
-    }
-    if let Some(why) = invite_limit_error(&state).await? {
-        errors.add("email", why);
-    }
-    let (Some(role), true) = (role, errors.is_empty()) else {
         return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
     };
-    create_invitation(&state, &user, email, role, None).await
+    let email = (!email.is_empty()).then(|| email.to_owned());
+    match create_invitation(&state, &user, InviteDraft { email, role, team: None }).await? {
+        Ok(response) => Ok(response),
+        Err(why) => {
+            errors.add("email", why);
+            list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await
+        }
+    }
 }
 
-/// Creates an invitation with a role, and optionally a team, and shows its link.
+/// Creates an invitation and shows its link. The inner error is the reason the address is refused.
 pub(super) async fn create_invitation(
     state: &ConsoleState,
     user: &SignedInUser,
-    email: &str,
-    role: AccountRole,
-    team: Option<(String, String)>,
-) -> Result<Response, PageError> {
+    draft: InviteDraft,
+) -> Result<Result<Response, String>, PageError> {
     let maker = &user.account;
-    let note = LinkData {
-        email: (!email.is_empty()).then(|| email.to_owned()),
-        role: Some(role.word().to_owned()),
-        team,
-        maker: Some(maker.id.clone()),
-        ..LinkData::default()
+    let email = draft.email.clone().unwrap_or_default();
+    let url = match state.host.accounts().invite(&user.actor(), draft).await {
+        Ok(path) => links::absolute(state, &path),
+        Err(AdminError::Invalid { message, .. }) => return Ok(Err(message)),
+        Err(error) => return Err(error.into()),
     };
-    let token =
-        links::create(state, LinkPurpose::Invite, None, &note, LINK_LIFETIMES.invite).await?;
-    let url = links::url(state, &token);
-    state.audit(&maker.id, "account.invite", email, role.word()).await;
     let mailed = !email.is_empty() && state.host.can_mail();
     if mailed {
-        mails::send(state, mails::invite(email, &maker.username, &state.base_url(), &url)).await;
+        mails::send(state, mails::invite(&email, &maker.username, &state.base_url(), &url)).await;
     }
     let body = html! {
         section.card.broad {
@@ -109,7 +87,7 @@ pub(super) async fn create_invitation(
             p.actions { a.button href=(PAGE_PATH) { "Done" } }
         }
     };
-    Ok(ok_page(&Layout::signed_in("The invitation", maker).with_nav(PAGE_PATH), &body))
+    Ok(Ok(ok_page(&Layout::signed_in("The invitation", maker).with_nav(PAGE_PATH), &body)))
 }
 
 /// `POST /console/people/invites/{id}/revoke`
@@ -118,20 +96,8 @@ pub(crate) async fn revoke(
     user: SignedInUser,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
-    if !user.may_invite() {
-        return Err(PageError::Forbidden);
-    }
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let invites = state.store.links_for(LinkPurpose::Invite).await?;
-    let found = invites.into_iter().find(|link| random::hex(&link.hash) == id);
-    let link = found.ok_or(PageError::NotFound)?;
-    let role = links::link_data(&link).role.as_deref().and_then(AccountRole::by_word);
-    if role.is_none_or(|role| !may_grant_role(user.account.role, role)) {
-        return Err(PageError::Forbidden);
-    }
-    state.store.take_link(&link.hash, LinkPurpose::Invite).await?;
-    let email = links::link_data(&link).email.unwrap_or_default();
-    state.audit(&user.account.id, "account.uninvite", &email, "").await;
+    state.host.accounts().revoke_invite(&user.actor(), &id).await?;
     Ok(see_other(PAGE_PATH))
 }
 
@@ -145,7 +111,7 @@ async fn list(
     let accounts = state.store.accounts().await?;
     let mut invites = state.store.links_for(LinkPurpose::Invite).await?;
     invites.retain(|link| links::is_valid(state, link));
-    let mode = SignUpMode::load(state).await?;
+    let mode = SignUpMode::load(&state.store).await?;
     let now = state.now();
     let body = html! {
         div.title { h1 { "People" } }

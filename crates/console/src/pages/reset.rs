@@ -11,11 +11,11 @@ use store::{Account, Link, LinkPurpose};
 use super::login::client_network;
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::links;
 use crate::page_error::PageError;
 use crate::state::ConsoleState;
 use crate::{mails, shared_fields, signin};
-use admin::names;
+use admin::{NewPassword, names};
 
 const MAX_LOGIN_BYTES: usize = 320;
 
@@ -84,11 +84,9 @@ pub(crate) async fn mail_link(
     account: &Account,
     to: &str,
 ) -> Result<(), PageError> {
-    let id = Some(account.id.as_str());
-    let token =
-        links::create(state, LinkPurpose::Reset, id, &LinkData::default(), LINK_LIFETIMES.reset)
-            .await?;
-    mails::send(state, mails::reset(to, &account.username, &links::url(state, &token))).await;
+    let path = state.host.accounts().mail_password_link(account).await?;
+    let url = links::absolute(state, &path);
+    mails::send(state, mails::reset(to, &account.username, &url)).await;
     Ok(())
 }
 
@@ -142,17 +140,18 @@ pub(crate) async fn change(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let (link, account) = opened_reset(&state, &headers).await?;
-    let (password, again) = (fields.get("password"), fields.get("again"));
     let known = [account.username.as_str(), account.email.as_deref().unwrap_or_default()];
-    let mut errors = FieldErrors::default();
-    if let Some((field, why)) = names::password_form_error(password, again, &known) {
-        errors.add(field, why);
-        return Ok(form(StatusCode::BAD_REQUEST, &account, &errors));
-    }
+    let password = NewPassword::check_form(fields.get("password"), fields.get("again"), &known);
+    let password = match password {
+        Ok(password) => password,
+        Err((field, why)) => {
+            let mut errors = FieldErrors::default();
+            errors.add(field, why);
+            return Ok(form(StatusCode::BAD_REQUEST, &account, &errors));
+        }
+    };
     let hash = state.passwords.hash(password).await?;
-    links::consume(&state, &link).await?;
-    state.store.set_password(&account.id, Some(&hash), state.now()).await?;
-    state.audit(&account.id, "account.password", &account.id, "by link").await;
+    let account = state.host.accounts().set_password_by_link(&link, &hash).await?;
     super::notify_owner(&state, &account, "it has another password");
     signin::after_password(&state, &headers, &account, "/console").await
 }
@@ -162,9 +161,8 @@ async fn opened_reset(
     headers: &HeaderMap,
 ) -> Result<(Link, Account), PageError> {
     let link = links::from_cookie(state, headers, &[LinkPurpose::Reset]).await?;
-    let id = link.account_id.as_deref().ok_or(PageError::InvalidLink)?;
-    let account = state.store.account(id).await?.filter(|account| !account.disabled);
-    Ok((link, account.ok_or(PageError::InvalidLink)?))
+    let account = state.host.accounts().account_of_link(&link, LinkPurpose::Reset).await?;
+    Ok((link, account))
 }
 
 fn form(status: StatusCode, account: &Account, errors: &FieldErrors) -> Response {

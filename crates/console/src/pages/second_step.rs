@@ -17,7 +17,8 @@ use crate::page_error::PageError;
 use crate::passkey::{self, PasskeyResponse};
 use crate::signin::{self, PendingSignIn};
 use crate::state::ConsoleState;
-use crate::{totp, totp_secrets, urls};
+use crate::{totp, urls};
+use admin::open_totp_secret;
 
 /// `GET /login/second`
 pub(crate) async fn show(
@@ -71,20 +72,21 @@ pub(crate) async fn accept_code(
     pending: &PendingSignIn,
     code: &str,
 ) -> Result<Option<&'static str>, PageError> {
+    let accounts = state.host.accounts();
     for factor in &pending.factors {
         match factor.kind {
             FactorKind::Totp => {
-                if let Some(secret) = totp_secrets::open_secret(state, factor)
+                if let Some(secret) = open_totp_secret(state.host.vault(), factor)
                     && let Some(step) = totp::step_of(&secret, code, state.now())
                     && state.store.use_factor(&factor.id, step, state.now()).await?
                 {
-                    totp_secrets::seal_if_plain(state, factor).await;
+                    accounts.seal_totp_if_plain(state.host.vault(), factor).await;
                     return Ok(Some("password and code"));
                 }
             }
             FactorKind::Recovery => {
                 if totp::matches_recovery(&factor.secret, code)
-                    && state.store.drop_factor(&pending.account.id, &factor.id).await?
+                    && accounts.use_recovery_code(&pending.account, &factor.id).await?
                 {
                     return Ok(Some("password and recovery code"));
                 }

@@ -6,15 +6,13 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use maud::html;
-use store::{Account, AccountRole, StoreError};
 
 use crate::form::{FieldErrors, FormFields, FormInput};
-use crate::guard::SETUP_TOKEN_SETTING;
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::state::ConsoleState;
 use crate::{session, shared_fields, urls};
-use admin::{names, random};
+use admin::{AdminError, NewPassword, OwnerClaim, names};
 
 const MAX_FIELD_BYTES: usize = 4_096;
 
@@ -45,31 +43,24 @@ pub(crate) async fn claim(
         password: fields.get("password"),
         again: fields.get("again"),
     };
-    let mut errors = validate(&entered);
-    let owner = unclaimed_owner(&state).await?;
-    for (field, login) in [("username", entered.username), ("email", entered.email)] {
-        let taken = state.store.account_by_login(login).await?;
-        if !login.is_empty() && taken.is_some_and(|account| account.id != owner.id) {
-            errors.add(field, "This is taken by another account.");
-        }
-    }
-    if !errors.is_empty() {
+    let (mut errors, password) = validate(&entered);
+    let Some(password) = password.filter(|_| errors.is_empty()) else {
         return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &errors));
-    }
-    let hash = state.passwords.hash(entered.password).await?;
-    consume_token(&state, &token).await?;
-    let made = claim_owner(&state, owner, &entered, &hash).await;
-    let account = match made {
+    };
+    let claim = OwnerClaim {
+        username: entered.username,
+        email: entered.email,
+        confirms_email: state.host.can_mail(),
+        password: state.passwords.hash(password).await?,
+    };
+    let account = match state.host.accounts().claim_owner(&token, claim).await {
         Ok(account) => account,
-        Err(error) => {
-            // The gateway has no owner yet, so the link must keep working.
-            state.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
-            let StoreError::Conflict(_) = error else { return Err(error.into()) };
-            errors.add("username", "This username or e-mail address is taken.");
+        Err(AdminError::Invalid { field, message }) => {
+            errors.add(&field, message);
             return Ok(form(StatusCode::BAD_REQUEST, &token, &entered, &errors));
         }
+        Err(error) => return Err(error.into()),
     };
-    state.audit(&account.id, "account.setup", &account.id, "").await;
     let (email, host) = (entered.email.to_owned(), Arc::clone(&state));
     if !email.is_empty() && account.email.is_none() {
         let account = account.clone();
@@ -82,44 +73,8 @@ pub(crate) async fn claim(
     session::start_session(&state, &headers, &account, "/console").await
 }
 
-/// Removes the token from the store. Only one of several concurrent requests succeeds.
-async fn consume_token(state: &ConsoleState, token: &str) -> Result<(), PageError> {
-    match state.store.take_setting(SETUP_TOKEN_SETTING).await? {
-        Some(word) if random::constant_time_eq(&word, token) => Ok(()),
-        Some(other) => {
-            // The token changed after the guard's check. This request must not use the new one.
-            state.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
-            Err(PageError::NotFound)
-        }
-        None => Err(PageError::NotFound),
-    }
-}
-
-/// Returns the account created at the first start; it has no password until it is claimed.
-async fn unclaimed_owner(state: &ConsoleState) -> Result<Account, PageError> {
-    let accounts = state.store.accounts().await?;
-    let unclaimed =
-        |account: &Account| account.role == AccountRole::Owner && account.password_hash.is_none();
-    accounts.into_iter().find(unclaimed).ok_or(PageError::NotFound)
-}
-
-async fn claim_owner(
-    state: &ConsoleState,
-    owner: Account,
-    entered: &SetupInput<'_>,
-    hash: &str,
-) -> Result<Account, StoreError> {
-    // If mail is configured, the address must be confirmed first.
-    let email = (!entered.email.is_empty() && !state.host.can_mail()).then_some(entered.email);
-    let now = state.now();
-    let renamed = state.store.rename_account(&owner.id, entered.username, email, now).await?;
-    if !renamed || !state.store.set_password(&owner.id, Some(hash), now).await? {
-        return Err(StoreError::Missing("account"));
-    }
-    Ok(Account { username: entered.username.to_owned(), email: email.map(str::to_owned), ..owner })
-}
-
-fn validate(entered: &SetupInput<'_>) -> FieldErrors {
+/// Returns the errors of the form, and the password if it keeps the rules.
+fn validate(entered: &SetupInput<'_>) -> (FieldErrors, Option<NewPassword>) {
     let SetupInput { username, email, password, again } = entered;
     let mut errors = FieldErrors::default();
     if let Some(why) = names::username_error(username) {
@@ -128,10 +83,13 @@ fn validate(entered: &SetupInput<'_>) -> FieldErrors {
     if !email.is_empty() && !names::is_email_address(email) {
         errors.add("email", "This does not look like an e-mail address.");
     }
-    if let Some((field, why)) = names::password_form_error(password, again, &[username, email]) {
-        errors.add(field, why);
+    match NewPassword::check_form(password, again, &[username, email]) {
+        Ok(password) => (errors, Some(password)),
+        Err((field, why)) => {
+            errors.add(field, why);
+            (errors, None)
+        }
     }
-    errors
 }
 
 fn form(

@@ -6,9 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{Extensions, HeaderMap, StatusCode};
 use maud::html;
-use store::{
-    Account, AccountRole, AccountTerms, Link, LinkPurpose, MemberChange, StoreError, TeamRole,
-};
+use store::{Link, LinkPurpose};
 
 use super::login::client_network;
 use crate::form::{FieldErrors, FormFields, FormInput};
@@ -18,7 +16,7 @@ use crate::page_error::PageError;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
 use crate::{mails, shared_fields, signin};
-use admin::names;
+use admin::{AdminError, NewPassword, names};
 
 const MAX_FIELD_BYTES: usize = 4_096;
 const SIGNUP_PURPOSES: [LinkPurpose; 2] = [LinkPurpose::SignUp, LinkPurpose::Invite];
@@ -84,7 +82,7 @@ async fn send_mail(state: &ConsoleState, to: &str) -> Result<(), PageError> {
 
 /// Reason why sign-up is closed, if it is.
 async fn closed_reason(state: &ConsoleState) -> Result<Option<&'static str>, PageError> {
-    Ok(match SignUpMode::load(state).await? {
+    Ok(match SignUpMode::load(&state.store).await? {
         SignUpMode::Open if state.host.can_mail() => None,
         SignUpMode::Open => {
             Some("This gateway cannot send mail yet, so that nobody can prove an address.")
@@ -137,7 +135,7 @@ pub(crate) async fn new_account_page(
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let link = links::from_cookie(&state, &headers, &SIGNUP_PURPOSES).await?;
-    permitted_role(&state, &link).await?;
+    state.host.accounts().sign_up_role(&link).await?;
     Ok(form(StatusCode::OK, &link, "", &FieldErrors::default()))
 }
 
@@ -148,10 +146,9 @@ pub(crate) async fn create(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let link = links::from_cookie(&state, &headers, &SIGNUP_PURPOSES).await?;
-    let role = permitted_role(&state, &link).await?;
+    state.host.accounts().sign_up_role(&link).await?;
     let email = links::link_data(&link).email;
     let username = fields.get_trimmed("username", MAX_FIELD_BYTES)?;
-    let (password, again) = (fields.get("password"), fields.get("again"));
     let mut errors = FieldErrors::default();
     if let Some(why) = names::new_username_error(username) {
         errors.add("username", why);
@@ -159,82 +156,26 @@ pub(crate) async fn create(
         errors.add("username", "This username is taken. Choose another.");
     }
     let known = [username, email.as_deref().unwrap_or_default()];
-    if let Some((field, why)) = names::password_form_error(password, again, &known) {
-        errors.add(field, why);
-    }
-    if !errors.is_empty() {
-        return Ok(form(StatusCode::BAD_REQUEST, &link, username, &errors));
-    }
-    let hash = state.passwords.hash(password).await?;
-    let terms = match link.purpose == LinkPurpose::SignUp {
-        true => crate::signup::default_terms(&state).await?,
-        false => AccountTerms::default(),
-    };
-    links::consume(&state, &link).await?;
-    let now = state.now();
-    let account = Account {
-        id: uuid::Uuid::now_v7().to_string(),
-        username: username.to_owned(),
-        email,
-        role,
-        password_hash: Some(hash),
-        disabled: false,
-        created: now,
-        changed: now,
-    };
-    match state.store.add_account_with_terms(&account, terms).await {
-        Ok(()) => {}
-        Err(StoreError::Conflict(_)) => {
-            links::restore(&state, &link).await?;
-            errors.add("username", "This username or the address is taken.");
+    let password = NewPassword::check_form(fields.get("password"), fields.get("again"), &known);
+    let password = match password {
+        Ok(password) if errors.is_empty() => password,
+        checked => {
+            if let Err((field, why)) = checked {
+                errors.add(field, why);
+            }
             return Ok(form(StatusCode::BAD_REQUEST, &link, username, &errors));
         }
-        Err(error) => {
-            links::restore(&state, &link).await?;
-            return Err(error.into());
+    };
+    let hash = state.passwords.hash(password).await?;
+    let account = match state.host.accounts().sign_up(&link, username, &hash).await {
+        Ok(account) => account,
+        Err(AdminError::Invalid { field, message }) => {
+            errors.add(&field, message);
+            return Ok(form(StatusCode::BAD_REQUEST, &link, username, &errors));
         }
-    }
-    let maker = links::link_data(&link).maker.unwrap_or_else(|| account.id.clone());
-    state.audit(&maker, "account.create", &account.id, account.role.word()).await;
-    if let Some((team, word)) = links::link_data(&link).team {
-        join_team(&state, &maker, &team, &word, &account).await;
-    }
+        Err(error) => return Err(error.into()),
+    };
     signin::complete_sign_in(&state, &headers, &account, link.purpose.word(), "/console").await
-}
-
-/// Adds an invited account to its team. The account exists already, so a failure is only logged and
-/// an administrator can repeat the step.
-async fn join_team(state: &ConsoleState, maker: &str, team: &str, word: &str, account: &Account) {
-    let role = TeamRole::by_word(word);
-    let change = state.store.set_member(team, &account.id, role, true, state.now()).await;
-    match (change, role) {
-        (Ok(MemberChange::Done), Some(role)) => {
-            let detail = format!("{} {}", account.id, role.word());
-            state.audit(maker, "team.member", team, &detail).await;
-        }
-        (change, _) => {
-            tracing::error!(team, "cannot add an invited account to its team: {change:?}")
-        }
-    }
-}
-
-/// Returns the role of an account created with this link, if the sign-up mode allows it. An
-/// invitation gives only what its creator may still give.
-async fn permitted_role(state: &ConsoleState, link: &Link) -> Result<AccountRole, PageError> {
-    let mode = SignUpMode::load(state).await?;
-    let note = links::link_data(link);
-    if link.purpose == LinkPurpose::SignUp {
-        let role = crate::signup::default_role(state).await?;
-        return if mode == SignUpMode::Open { Ok(role) } else { Err(PageError::InvalidLink) };
-    }
-    let role = note.role.as_deref().and_then(AccountRole::by_word).ok_or(PageError::InvalidLink)?;
-    if mode == SignUpMode::Closed {
-        return Err(PageError::InvalidLink);
-    }
-    let Some(maker) = note.maker else { return Ok(role) };
-    let maker = state.store.account(&maker).await?.filter(|maker| !maker.disabled);
-    let gives = maker.is_some_and(|maker| admin::may_grant_role(maker.role, role));
-    if gives { Ok(role) } else { Err(PageError::InvalidLink) }
 }
 
 fn form(status: StatusCode, link: &Link, username: &str, errors: &FieldErrors) -> Response {

@@ -22,10 +22,9 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use admin::TeamAction;
-use admin::names;
+use admin::{AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names};
 
-pub(super) const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
+const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
 
 pub(super) fn page_path(team: &Team) -> String {
     format!("{}/{}", teams::PAGE_PATH, crate::urls::escape_value(&team.id))
@@ -73,39 +72,20 @@ impl TeamTerms {
         })
     }
 
-    /// Loads the current terms of a team.
-    async fn load(state: &ConsoleState, team: &Team) -> Result<Self, PageError> {
-        let money = state.store.account_terms().await?;
-        let limits = state.store.account_limits().await?;
-        let own = |id: &String| *id == team.id;
-        Ok(Self {
-            name: team.name.clone(),
-            spending: money.into_iter().find(|(id, _)| own(id)).map(|(_, t)| t).unwrap_or_default(),
-            limits: limits.into_iter().find(|(id, _)| own(id)).map(|(_, l)| l).unwrap_or_default(),
-        })
+    /// Terms of a team as they are stored.
+    fn of(view: &TeamView) -> Self {
+        let TermsView { terms, limits, .. } = view.terms.clone();
+        Self { name: view.team.name.clone(), spending: terms, limits }
     }
 
-    /// Stores the terms that differ from the current ones.
-    pub(super) async fn apply(
-        &self,
-        state: &ConsoleState,
-        user: &SignedInUser,
-        team: &Team,
-    ) -> Result<(), PageError> {
-        let before = Self::load(state, team).await?;
-        let mut what = Vec::new();
-        if self.spending != before.spending {
-            state.store.set_account_terms(&team.id, self.spending).await?;
-            what.push(self.spending.to_string());
+    pub(super) fn into_change(self) -> TeamChange {
+        TeamChange {
+            name: Some(self.name),
+            disabled: None,
+            cap: Some(self.spending.cap),
+            budget: Some(self.spending.budget),
+            limits: Some(self.limits),
         }
-        if self.limits != before.limits {
-            state.store.set_account_limits(&team.id, self.limits).await?;
-            what.push("limits".to_owned());
-        }
-        if !what.is_empty() {
-            state.audit(&user.account.id, "team.terms", &team.id, &what.join(", ")).await;
-        }
-        Ok(())
     }
 
     fn fields(&self) -> FormFields {
@@ -191,18 +171,26 @@ pub(crate) async fn change(
     }
     let mut errors = FieldErrors::default();
     let terms = TeamTerms::read(&fields, &mut errors)?;
-    if errors.is_empty() && terms.name != team.name {
-        match state.store.rename_account(&team.id, &terms.name, None, state.now()).await {
-            Ok(_) => state.audit(&user.account.id, "team.rename", &team.id, &terms.name).await,
-            Err(StoreError::Conflict(_)) => errors.add("name", NAME_TAKEN),
-            Err(error) => return Err(error.into()),
+    if errors.is_empty() {
+        let (actor, read) = (user.actor(), ReadVersion::default());
+        let changed =
+            state.host.accounts().change_team(&actor, &team.id, read, terms.into_change()).await;
+        match changed {
+            Ok(_) => return Ok(redirect_to(&page_path(&team))),
+            Err(error) => add_refusal(&mut errors, error)?,
         }
     }
-    if !errors.is_empty() {
-        return render_page(&state, user, team, StatusCode::BAD_REQUEST, &fields, &errors).await;
+    render_page(&state, user, team, StatusCode::BAD_REQUEST, &fields, &errors).await
+}
+
+/// Adds the reason for which a team was refused to the form.
+pub(super) fn add_refusal(errors: &mut FieldErrors, error: AdminError) -> Result<(), PageError> {
+    match error {
+        AdminError::Invalid { field, message } => errors.add_api_field(&field, message),
+        AdminError::Store(StoreError::Conflict(_)) => errors.add("name", NAME_TAKEN),
+        error => return Err(error.into()),
     }
-    terms.apply(&state, &user, &team).await?;
-    Ok(redirect_to(&page_path(&team)))
+    Ok(())
 }
 
 /// `POST /console/teams/{id}/close`
@@ -230,18 +218,9 @@ async fn set_disabled(
     disabled: bool,
 ) -> Result<Response, PageError> {
     let team = find(state, user, id).await?;
-    if !user.may_in(&team, TeamAction::ManageTerms) {
-        return Err(PageError::Forbidden);
-    }
-    if team.disabled != disabled {
-        state.store.set_disabled(&team.id, disabled, state.now()).await?;
-        let action = if disabled { "team.disable" } else { "team.enable" };
-        state.audit(&user.account.id, action, &team.id, &team.name).await;
-        // Updates the key cache now instead of at the next refresh.
-        for key in state.store.keys_of(&team.id).await? {
-            state.host.accounts().key_changed(key);
-        }
-    }
+    let change = TeamChange { disabled: Some(disabled), ..TeamChange::default() };
+    let (actor, read) = (user.actor(), ReadVersion::default());
+    state.host.accounts().change_team(&actor, &team.id, read, change).await?;
     Ok(redirect_to(&page_path(&team)))
 }
 
@@ -257,11 +236,10 @@ pub(super) async fn render_page(
     // A team's page always acts for that team.
     user.team = Some(team.clone());
     let now = state.now();
-    let all = state.store.members(&team.id).await?;
+    let view = state.host.accounts().team(&user.actor(), &team.id).await?;
     let mut keys = state.store.keys_of(&team.id).await?;
     keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
-    let terms = TeamTerms::load(state, &team).await?;
-    let (total, _) = state.store.account_spending(&team.id).await?;
+    let terms = TeamTerms::of(&view);
     let lately = match terms.spending.budget {
         Some(budget) => {
             let (_, sum) = state.store.account_spent_in(&team.id, budget.period, now).await?;
@@ -284,10 +262,10 @@ pub(super) async fn render_page(
                 }
             }
         }
-        (spend_figures(total, terms.spending.cap, lately, terms.limits))
+        (spend_figures(view.terms.spent, terms.spending.cap, lately, terms.limits))
         section {
             h2 { "Members" }
-            (members::table(&team, &all, &keys, &user, now))
+            (members::table(&team, &view.members, &keys, &user, now))
         }
         section {
             h2 { "Keys" }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{AccountTerms, StoreError, Team, TeamTotal};
+use store::{AccountTerms, TeamTotal};
 
 use super::overview::spent_of_cap;
 use super::team::{self, TeamTerms};
@@ -44,25 +44,13 @@ pub(crate) async fn create(
     if !errors.is_empty() {
         return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
     }
-    let now = state.now();
-    let made = Team {
-        id: uuid::Uuid::now_v7().to_string(),
-        name: terms.name.clone(),
-        disabled: false,
-        created: now,
-        changed: now,
-    };
-    match state.store.add_team(&made).await {
-        Ok(()) => {}
-        Err(StoreError::Conflict(_)) => {
-            errors.add("name", team::NAME_TAKEN);
-            return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
+    match state.host.accounts().create_team(&user.actor(), terms.into_change()).await {
+        Ok(view) => Ok(redirect_to(&team::page_path(&view.team))),
+        Err(error) => {
+            team::add_refusal(&mut errors, error)?;
+            list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await
         }
-        Err(error) => return Err(error.into()),
     }
-    state.audit(&user.account.id, "team.create", &made.id, &made.name).await;
-    terms.apply(&state, &user, &made).await?;
-    Ok(redirect_to(&team::page_path(&made)))
 }
 
 async fn list(

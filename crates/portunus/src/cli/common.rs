@@ -1,9 +1,17 @@
 //! Options and output shared by the commands.
 
+use access::keys::KeyCache;
+use access::limits::SharedLimits;
+use admin::{AccountAdmin, AdminError};
 use clap::Args;
 use config::{Config, LoadOptions};
+use ledger::{Clock, SystemClock};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use tokio_util::task::TaskTracker;
+
+use crate::app::{key_pepper, open_store};
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
@@ -32,6 +40,48 @@ impl CommonArgs {
     /// Loads the configuration.
     pub(super) fn load(&self) -> anyhow::Result<Config> {
         Ok(Config::load(&self.load_options(None))?)
+    }
+}
+
+/// Opens the administration of accounts, teams and keys. It works beside a running gateway.
+pub(super) async fn open_accounts(config: &Config) -> anyhow::Result<AccountAdmin> {
+    let store = open_store(config).await?;
+    let pepper = key_pepper(config, &store).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    Ok(AccountAdmin {
+        keys: Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?),
+        store,
+        clock,
+        shared: None,
+        tasks: TaskTracker::new(),
+    })
+}
+
+/// Closes the store. After a change, announces it, so that running gateways apply it at once.
+pub(super) async fn close_accounts(
+    config: &Config,
+    accounts: &AccountAdmin,
+    changed: bool,
+) -> anyhow::Result<()> {
+    accounts.store.close().await;
+    if let Some(valkey) = config.valkey.as_ref().filter(|_| changed) {
+        let tasks = accounts.tasks.clone();
+        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock), tasks)?
+            .publish_key_change()
+            .await;
+    }
+    Ok(())
+}
+
+/// Error of administration without the field, because options have other names than fields.
+pub(super) fn without_field(error: AdminError) -> anyhow::Error {
+    match error {
+        AdminError::Invalid { message, .. } => anyhow::anyhow!(message),
+        AdminError::Forbidden(_)
+        | AdminError::NotFound(_)
+        | AdminError::Stale
+        | AdminError::Store(_)
+        | AdminError::Internal(_) => error.into(),
     }
 }
 

@@ -3,19 +3,16 @@
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
-use ledger::{BudgetPeriod, Clock, SystemClock};
+use ledger::{BudgetPeriod, Clock as _, SystemClock};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use std::sync::Arc;
 use store::{AccountRole, AccountTerms, BudgetTerms, KeyOwner, KeyScope, RateLimits, Store};
-use tokio_util::task::TaskTracker;
 
-use super::common::{CommonArgs, print_line};
-use admin::{AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion};
-
-use crate::app::{key_pepper, open_store, owner_or_create};
-use access::keys::{KeyCache, budget_json, key_json, key_state};
-use access::limits::SharedLimits;
+use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use access::keys::{budget_json, key_json, key_state};
+use admin::{
+    AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion, TeamChange, TermsView,
+};
 use config::IpRange;
 use config::parse_duration;
 
@@ -201,24 +198,9 @@ pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Re
         return Ok(ExitCode::from(2));
     }
     let config = common.load()?;
-    let store = open_store(&config).await?;
-    let pepper = key_pepper(&config, &store).await?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let admin = AccountAdmin {
-        keys: Arc::new(KeyCache::load(store.clone(), Arc::clone(&clock), &pepper).await?),
-        store,
-        clock,
-        shared: None,
-        tasks: TaskTracker::new(),
-    };
+    let admin = open_accounts(&config).await?;
     let outcome = run_command(common, &admin, command).await;
-    admin.store.close().await;
-    if let Some(valkey) = config.valkey.as_ref().filter(|_| outcome.is_ok()) {
-        // Announces the change, so that running gateways apply it at once.
-        SharedLimits::open(valkey, "cli".to_owned(), Arc::new(SystemClock), admin.tasks.clone())?
-            .publish_key_change()
-            .await;
-    }
+    close_accounts(&config, &admin, outcome.is_ok()).await?;
     outcome
 }
 
@@ -281,8 +263,8 @@ async fn run_command(
             set_key(common, admin, &id, change).await
         }
         KeysCommand::Account { name, unlimited, cap, budget, pace } => {
-            let change = AccountChange { unlimited, cap, budget, pace };
-            account(common, &admin.store, name.as_deref(), &change).await
+            let change = TermsArgs { unlimited, cap, budget, pace };
+            account(common, admin, name.as_deref(), &change).await
         }
         KeysCommand::List => list(common, &admin.store).await,
         KeysCommand::Revoke { id } => revoke(common, admin, &id).await,
@@ -308,15 +290,15 @@ async fn set_key(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Change of an account's limits.
-struct AccountChange {
+/// Change of an account's terms.
+struct TermsArgs {
     unlimited: bool,
     cap: Option<canon::Money>,
     budget: Option<BudgetArg>,
     pace: RateLimitArgs,
 }
 
-impl AccountChange {
+impl TermsArgs {
     const fn is_none(&self) -> bool {
         let Self { unlimited, cap, budget, pace: RateLimitArgs { rpm, tpm, concurrency } } = self;
         !*unlimited
@@ -330,54 +312,63 @@ impl AccountChange {
 
 async fn account(
     common: &CommonArgs,
-    store: &Store,
+    admin: &AccountAdmin,
     name: Option<&str>,
-    change: &AccountChange,
+    change: &TermsArgs,
 ) -> anyhow::Result<ExitCode> {
     require_not_negative(change.cap)?;
+    let store = &admin.store;
     let accounts = match name {
         Some(name) => vec![find_account(store, name).await?],
         None if change.is_none() => store.owners().await?,
         None => anyhow::bail!("name the account to be changed"),
     };
-    let (all_limits, all_terms) = (store.account_limits().await?, store.account_terms().await?);
     for account in accounts {
-        let id = account.id();
-        let limits = all_limits.iter().find(|(own, _)| own == id);
-        let mut limits = limits.map(|(_, limits)| *limits).unwrap_or_default();
-        let terms = all_terms.iter().find(|(own, _)| own == id);
-        let mut terms = terms.map(|(_, terms)| *terms).unwrap_or_default();
-        let before = (limits, terms);
-        change.pace.apply(&mut limits);
-        terms.cap = if change.unlimited { None } else { change.cap.or(terms.cap) };
-        if let Some(BudgetArg(budget)) = change.budget {
-            terms.budget = budget;
-        }
-        if limits != before.0 {
-            store.set_account_limits(id, limits).await?;
-        }
-        if terms != before.1 {
-            store.set_account_terms(id, terms).await?;
-        }
-        if (limits, terms) != before {
-            let (now, detail) = (SystemClock.now(), terms.to_string());
-            store.add_audit(now, "command line", "account.terms", id, &detail).await?;
-        }
-        let (spent, _) = store.account_spending(id).await?;
-        show_account(common, account.name(), limits, terms, spent);
+        let view = match &account {
+            KeyOwner::Person(person) => set_account_terms(admin, &person.id, change).await?,
+            KeyOwner::Team(team) => set_team_terms(admin, &team.id, change).await?,
+        };
+        show_account(common, account.name(), &view);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_account(
-    common: &CommonArgs,
-    name: &str,
-    limits: RateLimits,
-    terms: AccountTerms,
-    spent: canon::Money,
-) {
-    let RateLimits { rpm, tpm, concurrency } = limits;
-    let AccountTerms { cap, budget } = terms;
+async fn set_account_terms(
+    admin: &AccountAdmin,
+    id: &str,
+    change: &TermsArgs,
+) -> anyhow::Result<TermsView> {
+    let TermsView { mut terms, mut limits, .. } = admin.account_terms(&Actor::Operator, id).await?;
+    change.pace.apply(&mut limits);
+    terms.cap = if change.unlimited { None } else { change.cap.or(terms.cap) };
+    if let Some(BudgetArg(budget)) = change.budget {
+        terms.budget = budget;
+    }
+    let read = ReadVersion::default();
+    Ok(admin.set_account_terms(&Actor::Operator, id, read, terms, limits).await?)
+}
+
+async fn set_team_terms(
+    admin: &AccountAdmin,
+    id: &str,
+    change: &TermsArgs,
+) -> anyhow::Result<TermsView> {
+    let mut limits = admin.team(&Actor::Operator, id).await?.terms.limits;
+    change.pace.apply(&mut limits);
+    let change = TeamChange {
+        cap: if change.unlimited { Some(None) } else { change.cap.map(Some) },
+        budget: change.budget.map(|BudgetArg(budget)| budget),
+        limits: Some(limits),
+        ..TeamChange::default()
+    };
+    let read = ReadVersion::default();
+    Ok(admin.change_team(&Actor::Operator, id, read, change).await?.terms)
+}
+
+fn show_account(common: &CommonArgs, name: &str, view: &TermsView) {
+    let RateLimits { rpm, tpm, concurrency } = view.limits;
+    let AccountTerms { cap, budget } = view.terms;
+    let spent = view.spent;
     if common.json {
         let object = json!({
             "account": name,
@@ -428,7 +419,7 @@ async fn create(
     draft: KeyDraft,
 ) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!draft.name.trim().is_empty(), "--name must not be empty");
-    let owner = owner_or_create(&admin.store, SystemClock.now()).await?;
+    let owner = admin.owner_or_create().await?;
     let account = match account {
         Some(name) => find_account(&admin.store, name).await?,
         None => KeyOwner::Person(owner),

@@ -1,16 +1,18 @@
 //! `portunus users`: create, list and lock accounts, and issue links. It works beside a running
 //! gateway, which reads accounts with every page.
 
+use admin::{
+    AccountAdmin, AccountChange, AccountDraft, Actor, AdminError, CreatedAccount, InviteDraft,
+    NewPassword, ReadVersion,
+};
 use clap::Subcommand;
-use ledger::{Clock as _, SystemClock};
+use config::Config;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::process::ExitCode;
-use store::{Account, AccountRole, Store};
+use store::{Account, AccountRole};
 
-use super::common::{CommonArgs, print_line};
-use crate::app::{open_store, owner_or_create};
-use config::Config;
+use super::common::{CommonArgs, close_accounts, open_accounts, print_line, without_field};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UsersCommand {
@@ -65,26 +67,26 @@ fn parse_role(word: &str) -> Result<AccountRole, String> {
 
 pub(super) async fn run(common: &CommonArgs, command: UsersCommand) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
-    let store = open_store(&config).await?;
-    let users = UserAdmin { common, config: &config, store: &store };
+    let accounts = open_accounts(&config).await?;
+    let users = UserAdmin { common, config: &config, accounts: &accounts };
     let outcome = match command {
         UsersCommand::Create { name, email, role, password_stdin } => {
             users.create(&name, email, role, password_stdin).await
         }
-        UsersCommand::Invite { email, role } => users.invite(email.as_deref(), role).await,
+        UsersCommand::Invite { email, role } => users.invite(email, role).await,
         UsersCommand::List => users.list().await,
         UsersCommand::ResetPassword { name } => users.reset_password(&name).await,
         UsersCommand::Disable { name, keys } => users.disable(&name, keys).await,
         UsersCommand::Enable { name } => users.enable(&name).await,
     };
-    store.close().await;
+    close_accounts(&config, &accounts, outcome.is_ok()).await?;
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
 struct UserAdmin<'a> {
     common: &'a CommonArgs,
     config: &'a Config,
-    store: &'a Store,
+    accounts: &'a AccountAdmin,
 }
 
 impl UserAdmin<'_> {
@@ -93,13 +95,8 @@ impl UserAdmin<'_> {
         if self.common.json { print_line(&object.to_string()) } else { print_line(line) }
     }
 
-    async fn write_audit(&self, action: &str, subject: &str, detail: &str) -> anyhow::Result<()> {
-        let now = SystemClock.now();
-        Ok(self.store.add_audit(now, "command line", action, subject, detail).await?)
-    }
-
     async fn find(&self, name: &str) -> anyhow::Result<Account> {
-        let found = self.store.account_by_login(name).await?;
+        let found = self.accounts.store.account_by_login(name).await?;
         found
             .ok_or_else(|| anyhow::anyhow!("there is no account `{name}`; see portunus users list"))
     }
@@ -115,36 +112,23 @@ impl UserAdmin<'_> {
         role: AccountRole,
         with_password: bool,
     ) -> anyhow::Result<()> {
-        if let Some(why) = admin::account_names_error(name, email.as_deref()) {
-            anyhow::bail!(why);
-        }
-        let hash = if with_password {
+        let password = if with_password {
             let names = [name, email.as_deref().unwrap_or_default()];
-            let hash = admin::hash_password(&read_password()?, &names);
-            Some(hash.map_err(|why| anyhow::anyhow!("the password: {why}"))?)
+            let password = NewPassword::check(&read_password()?, &names);
+            let password = password.map_err(|why| anyhow::anyhow!("the password: {why}"))?;
+            Some(password.hash().map_err(|error| anyhow::anyhow!("the password: {error}"))?)
         } else {
             None
         };
-        let now = SystemClock.now();
         // The owner must exist first: the first start creates it only while there is no account.
-        owner_or_create(self.store, now).await?;
-        let account = Account {
-            id: uuid::Uuid::now_v7().to_string(),
-            username: name.to_owned(),
-            email,
-            role,
-            password_hash: hash,
-            disabled: false,
-            created: now,
-            changed: now,
-        };
-        self.store.add_account(&account).await?;
-        self.write_audit("account.create", &account.id, role.word()).await?;
+        self.accounts.owner_or_create().await?;
+        let draft = AccountDraft { username: name.to_owned(), email, role, password };
+        let created = self.accounts.create_account(&Actor::Operator, draft).await;
+        let CreatedAccount { account, link } = created.map_err(without_field)?;
         let mut object = account_json(&account);
         let mut line = format!("The account {name} is created.");
-        if account.password_hash.is_none() {
-            let path = admin::reset_link(self.store, &account, now).await;
-            let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
+        if let Some(path) = link {
+            let link = self.link(&path);
             line = format!(
                 "{link}\n\n{line} The link lets its owner choose a password, once, \
                             within half an hour."
@@ -157,20 +141,17 @@ impl UserAdmin<'_> {
         Ok(())
     }
 
-    async fn invite(&self, email: Option<&str>, role: AccountRole) -> anyhow::Result<()> {
-        if let Some(why) = admin::account_names_error("somebody", email) {
-            anyhow::bail!(why);
-        }
-        let path = admin::invite_link(self.store, role, email, SystemClock.now()).await;
-        let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
-        self.write_audit("account.invite", email.unwrap_or_default(), role.word()).await?;
+    async fn invite(&self, email: Option<String>, role: AccountRole) -> anyhow::Result<()> {
+        let draft = InviteDraft { email: email.clone(), role, team: None };
+        let path = self.accounts.invite(&Actor::Operator, draft).await;
+        let link = self.link(&path.map_err(without_field)?);
         let line = format!("{link}\n\nThe link makes one account, within a week.");
         self.print(&line, &json!({ "link": link, "role": role.word(), "email": email }));
         Ok(())
     }
 
     async fn list(&self) -> anyhow::Result<()> {
-        let accounts = self.store.accounts().await?;
+        let accounts = self.accounts.users(&Actor::Operator).await?;
         if !self.common.json {
             print_line(&format!("{:20}  {:8}  {:11}  {}", "name", "role", "state", "e-mail"));
         }
@@ -192,9 +173,8 @@ impl UserAdmin<'_> {
         if account.disabled {
             anyhow::bail!("the account `{name}` is locked; unlock it with: users enable");
         }
-        let path = admin::reset_link(self.store, &account, SystemClock.now()).await;
-        let link = self.link(&path.map_err(|why| anyhow::anyhow!(why))?);
-        self.write_audit("account.reset_link", &account.id, "").await?;
+        let path = self.accounts.issue_password_link(&Actor::Operator, &account.id).await;
+        let link = self.link(&path.map_err(without_field)?);
         let line = format!(
             "{link}\n\nThe link lets {} choose another password, once, within half an hour.",
             account.username
@@ -205,24 +185,19 @@ impl UserAdmin<'_> {
 
     async fn disable(&self, name: &str, keys: bool) -> anyhow::Result<()> {
         let account = self.find(name).await?;
-        let others = self.store.accounts().await?;
-        let owns = |other: &Account| {
-            other.role == AccountRole::Owner && !other.disabled && other.id != account.id
-        };
-        if account.role == AccountRole::Owner && !others.iter().any(owns) {
-            anyhow::bail!("`{name}` is the only owner; create another one first");
-        }
-        let now = SystemClock.now();
-        self.store.set_disabled(&account.id, true, now).await?;
+        self.lock(&account, name, true).await?;
+        let store = &self.accounts.store;
         let mut revoked = 0;
         if keys {
-            for key in self.store.keys_of(&account.id).await? {
-                revoked += u32::from(self.store.revoke_key(&key.id, now).await?);
+            for key in store.keys_of(&account.id).await?.iter().filter(|key| key.revoked.is_none())
+            {
+                let read = ReadVersion::default();
+                self.accounts.revoke_key(&Actor::Operator, &key.id, read).await?;
+                revoked += 1;
             }
         }
-        self.write_audit("account.disable", &account.id, "").await?;
         // The person who created a key may still have its value.
-        let mut shared = self.store.keys_created_by(&account.id).await?;
+        let mut shared = store.keys_created_by(&account.id).await?;
         shared.retain(|key| key.account_id != account.id && key.revoked.is_none());
         let shared: Vec<&str> = shared.iter().map(|key| key.id.as_str()).collect();
         let mut line = format!(
@@ -248,10 +223,23 @@ impl UserAdmin<'_> {
         Ok(())
     }
 
+    /// Locks or unlocks an account. The operator may do that with all but the only owner.
+    async fn lock(&self, account: &Account, name: &str, disabled: bool) -> anyhow::Result<()> {
+        let change = AccountChange { disabled: Some(disabled), ..AccountChange::default() };
+        let read = ReadVersion::default();
+        let changed = self.accounts.change_account(&Actor::Operator, &account.id, read, change);
+        match changed.await {
+            Ok(_) => Ok(()),
+            Err(AdminError::Forbidden(_)) => {
+                anyhow::bail!("`{name}` is the only owner; create another one first")
+            }
+            Err(error) => Err(without_field(error)),
+        }
+    }
+
     async fn enable(&self, name: &str) -> anyhow::Result<()> {
         let account = self.find(name).await?;
-        self.store.set_disabled(&account.id, false, SystemClock.now()).await?;
-        self.write_audit("account.enable", &account.id, "").await?;
+        self.lock(&account, name, false).await?;
         let line = format!("The account {} may sign in again.", account.username);
         self.print(&line, &json!({ "id": account.id, "disabled": false }));
         Ok(())

@@ -36,11 +36,11 @@ async fn post(
 impl<'a> Person<'a> {
     async fn new(gateway: &'a TestGateway, name: &str, role: AccountRole) -> Self {
         let owner = gateway.app.store.accounts().await.unwrap().remove(0);
-        let hash = admin::hash_password(PASSWORD, &[name]).unwrap();
+        let hash = admin::NewPassword::check(PASSWORD, &[name]).unwrap().hash().unwrap();
         let account = Account {
             id: format!("id-of-{name}"),
             username: name.to_owned(),
-            password_hash: Some(hash),
+            password_hash: Some(hash.as_str().to_owned()),
             role,
             ..owner
         };

@@ -274,7 +274,7 @@ async fn the_command_line_knows_teams_where_keys_are_and_nobody_where_people_are
     );
     let store = store::Store::open(&place).await.unwrap();
     let noted = store.audits(1).await.unwrap().remove(0);
-    assert_eq!((noted.action.as_str(), noted.subject), ("account.terms", night.id));
+    assert_eq!((noted.action.as_str(), noted.subject), ("team.terms", night.id));
     store.close().await;
     let listed = String::from_utf8(run(&["users", "list"]).stdout).unwrap();
     assert_eq!(listed.lines().count(), 2, "{listed}");

@@ -12,7 +12,6 @@ use crate::oidc;
 use crate::page_error::PageError;
 use crate::redirect::see_other;
 use crate::session::SignedInUser;
-use crate::signin;
 use crate::state::ConsoleState;
 
 /// `POST /console/account/identities/{identity}`: starts the flow that links the account.
@@ -38,21 +37,8 @@ pub(crate) async fn remove(
     if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
         return Ok(redirect);
     }
-    let account = &user.account;
     let (issuer, subject) =
         (fields.get_trimmed("issuer", 512)?, fields.get_trimmed("subject", 512)?);
-    let identities = state.store.identities_of(&account.id).await?;
-    let factors = state.store.factors_of(&account.id).await?;
-    let another_way = account.password_hash.is_some()
-        || identities.len() > 1
-        || factors.iter().any(|factor| signin::is_second_factor(factor.kind));
-    if !another_way {
-        return Err(PageError::BadRequest(
-            "This is your only way to sign in. Set a password first.",
-        ));
-    }
-    if state.store.drop_identity(&account.id, issuer, subject).await? {
-        state.audit(&account.id, "identity.remove", &account.id, issuer).await;
-    }
+    state.host.accounts().remove_identity(&user.actor(), issuer, subject).await?;
     Ok(see_other(PAGE_PATH))
 }

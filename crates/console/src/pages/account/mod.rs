@@ -59,9 +59,7 @@ pub(crate) async fn end_sessions(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let id = user.account.id.clone();
-    state.store.drop_sessions_of(&id).await?;
-    state.audit(&id, "session.end_all", &id, "").await;
+    state.host.accounts().end_sessions(&user.actor(), &user.account.id).await?;
     user.end_session(&state).await
 }
 
@@ -80,13 +78,7 @@ pub(crate) async fn remove_factor(
     if let Some(redirect) = prove::require_proof(&state, &user, PAGE_PATH).await? {
         return Ok(redirect);
     }
-    state.store.drop_factor(&account.id, &id).await?;
-    let left = factors.iter().filter(|factor| factor.id != id);
-    if !left.clone().any(|factor| crate::signin::is_second_factor(factor.kind)) {
-        // Recovery codes without a second factor would be a forgotten way in.
-        state.store.replace_factors(&account.id, FactorKind::Recovery, &[]).await?;
-    }
-    state.audit(&account.id, "factor.remove", &id, "").await;
+    state.host.accounts().remove_factor(&user.actor(), &id).await?;
     super::notify_owner(&state, account, "a second factor was removed");
     Ok(redirect_to("/console/account?told=factor"))
 }
@@ -215,7 +207,7 @@ fn second_step(
     now: i64,
 ) -> Markup {
     let shown: Vec<&Factor> =
-        factors.iter().filter(|factor| crate::signin::is_second_factor(factor.kind)).collect();
+        factors.iter().filter(|factor| admin::is_second_factor(factor.kind)).collect();
     let recovery_codes =
         factors.iter().filter(|factor| factor.kind == FactorKind::Recovery).count();
     let has_totp = shown.iter().any(|factor| factor.kind == FactorKind::Totp);

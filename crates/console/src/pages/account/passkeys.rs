@@ -7,20 +7,17 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::json;
-use store::{Factor, FactorKind, StoreError};
+use store::FactorKind;
 
 use super::{PAGE_PATH, prove, render_page, totp};
 use crate::form::{FieldErrors, FormFields};
 use crate::page_error::PageError;
+use crate::pages;
 use crate::passkey::{self, PasskeyResponse};
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::{pages, signin};
-use admin::names::has_hidden_characters;
-
-const MAX_PASSKEYS: usize = 20;
-const MAX_NAME_CHARS: usize = 60;
+use admin::{MAX_PASSKEYS, passkey_name_error};
 
 /// `POST /console/account/passkeys/begin`: options for a new passkey.
 pub(crate) async fn begin(
@@ -62,45 +59,21 @@ pub(crate) async fn add(
     let account = &user.account;
     let name = fields.get_trimmed("name", 4_096)?;
     let mut errors = FieldErrors::default();
-    if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || has_hidden_characters(name) {
-        errors.add("name", format!("A name of 1 to {MAX_NAME_CHARS} characters, please."));
+    if let Some(why) = passkey_name_error(name) {
+        errors.add("name", why);
     }
     let made =
         passkey::verify_registration(&state, &PasskeyResponse::read(&fields), &account.id).await?;
     if made.is_none() {
         errors.add("name", "The passkey was not accepted. Try once more.");
     }
-    let (Some((id, secret)), true) = (made, errors.is_empty()) else {
+    let (Some(passkey), true) = (made, errors.is_empty()) else {
         return render_page(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors, None).await;
     };
-    let first = !state
-        .store
-        .factors_of(&account.id)
-        .await?
-        .iter()
-        .any(|factor| signin::is_second_factor(factor.kind));
-    let factor = Factor {
-        id,
-        account_id: account.id.clone(),
-        kind: FactorKind::Passkey,
-        name: name.to_owned(),
-        secret,
-        sealed_by: None,
-        counter: 0,
-        created: state.now(),
-        used: None,
-    };
-    match state.store.add_factor(&factor).await {
-        Ok(()) => {}
-        Err(StoreError::Conflict(_)) => {
-            return Err(PageError::BadRequest("This passkey is known already."));
-        }
-        Err(error) => return Err(error.into()),
-    }
-    state.audit(&account.id, "factor.add", &factor.id, "passkey").await;
+    let first = state.host.accounts().add_passkey(&user.actor(), name, passkey).await?;
     pages::notify_owner(&state, account, "a passkey was added");
     if first {
-        return totp::show_recovery_codes(&state, account).await;
+        return totp::show_recovery_codes(&state, &user).await;
     }
     Ok(redirect_to("/console/account?told=passkey"))
 }

@@ -13,7 +13,7 @@ use crate::pages;
 use crate::redirect::redirect_to;
 use crate::session::{self, SignedInUser};
 use crate::state::ConsoleState;
-use admin::names;
+use admin::NewPassword;
 
 /// `POST /console/account/password`: ends every session and starts a new one for this browser.
 pub(crate) async fn change(
@@ -25,21 +25,18 @@ pub(crate) async fn change(
     let account = &user.account;
     let mut errors = FieldErrors::default();
     let known = [account.username.as_str(), account.email.as_deref().unwrap_or_default()];
-    let (password, again) = (fields.get("password"), fields.get("again"));
-    if let Some((field, why)) = names::password_form_error(password, again, &known) {
-        errors.add(field, why);
-    }
+    let password = NewPassword::check_form(fields.get("password"), fields.get("again"), &known);
+    let password = password.map_err(|(field, why)| errors.add(field, why)).ok();
     let mut status = StatusCode::BAD_REQUEST;
     if errors.is_empty() && !password_matches(&state, &user, fields.get("current")).await? {
         errors.add("current", "This is not your password.");
         status = StatusCode::FORBIDDEN;
     }
-    if !errors.is_empty() {
+    let Some(password) = password.filter(|_| errors.is_empty()) else {
         return render_page(&state, &user, status, &FormFields::default(), &errors, None).await;
-    }
+    };
     let hash = state.passwords.hash(password).await?;
-    state.store.set_password(&account.id, Some(&hash), state.now()).await?;
-    state.audit(&account.id, "account.password", &account.id, "").await;
+    state.host.accounts().change_own_password(&user.actor(), &hash).await?;
     pages::notify_owner(&state, account, "it has another password");
     session::start_session(&state, &headers, account, "/console/account?told=password").await
 }

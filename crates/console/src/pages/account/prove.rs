@@ -133,7 +133,7 @@ async fn finish(
     next: &str,
 ) -> Result<Response, PageError> {
     user.record_proof(state).await?;
-    state.audit(&user.account.id, "session.prove", &user.account.id, how).await;
+    state.host.accounts().record_proof(&user.account, how).await;
     Ok(redirect_to(next))
 }
 

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 use qrcodegen::{QrCode, QrCodeEcc};
-use store::{Account, Factor, FactorKind};
+use store::{Account, FactorKind};
 
 use super::{PAGE_PATH, prove};
 use crate::form::{FieldErrors, FormFields, FormInput};
@@ -17,7 +17,8 @@ use crate::pages::copy_block;
 use crate::redirect::see_other;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::{pages, passkey, shared_fields, totp, totp_secrets};
+use crate::{pages, passkey, shared_fields, totp};
+use admin::is_second_factor;
 
 /// `GET /console/account/totp`
 pub(crate) async fn new_form(
@@ -58,22 +59,9 @@ pub(crate) async fn add(
     let Some(step) = step else {
         return form(&state, StatusCode::BAD_REQUEST, account, text, &errors);
     };
-    let factor = Factor {
-        id: uuid::Uuid::now_v7().to_string(),
-        account_id: account.id.clone(),
-        kind: FactorKind::Totp,
-        name: "App".to_owned(),
-        secret,
-        sealed_by: None,
-        counter: step,
-        created: state.now(),
-        used: None,
-    };
-    let id = factor.id.clone();
-    totp_secrets::add(&state, factor).await?;
-    state.audit(&account.id, "factor.add", &id, "totp").await;
+    state.host.accounts().add_totp(&user.actor(), state.host.vault(), secret, step).await?;
     pages::notify_owner(&state, account, "an app with codes was added as a second step");
-    show_recovery_codes(&state, account).await
+    show_recovery_codes(&state, &user).await
 }
 
 /// `POST /console/account/recovery`: replaces the recovery codes.
@@ -85,35 +73,20 @@ pub(crate) async fn recovery(
         return Ok(redirect);
     }
     let factors = state.store.factors_of(&user.account.id).await?;
-    if !factors.iter().any(|factor| crate::signin::is_second_factor(factor.kind)) {
+    if !factors.iter().any(|factor| is_second_factor(factor.kind)) {
         return Ok(see_other(PAGE_PATH));
     }
-    show_recovery_codes(&state, &user.account).await
+    show_recovery_codes(&state, &user).await
 }
 
 /// Creates recovery codes and shows them once.
 pub(super) async fn show_recovery_codes(
     state: &ConsoleState,
-    account: &Account,
+    user: &SignedInUser,
 ) -> Result<Response, PageError> {
     let codes = totp::recovery_codes()?;
-    let now = state.now();
-    let factors: Vec<Factor> = codes
-        .iter()
-        .map(|code| Factor {
-            id: uuid::Uuid::now_v7().to_string(),
-            account_id: account.id.clone(),
-            kind: FactorKind::Recovery,
-            name: String::new(),
-            secret: totp::recovery_digest(code),
-            sealed_by: None,
-            counter: 0,
-            created: now,
-            used: None,
-        })
-        .collect();
-    state.store.replace_factors(&account.id, FactorKind::Recovery, &factors).await?;
-    state.audit(&account.id, "factor.recovery", &account.id, "").await;
+    let digests = codes.iter().map(|code| totp::recovery_digest(code)).collect();
+    state.host.accounts().replace_recovery_codes(&user.actor(), digests).await?;
     let body = html! {
         section.card.broad {
             h1 { "Your recovery codes" }
@@ -123,7 +96,7 @@ pub(super) async fn show_recovery_codes(
             p.actions { a.button href=(PAGE_PATH) { "I have kept them" } }
         }
     };
-    Ok(ok_page(&Layout::signed_in("Your recovery codes", account).with_nav(PAGE_PATH), &body))
+    Ok(ok_page(&Layout::signed_in("Your recovery codes", &user.account).with_nav(PAGE_PATH), &body))
 }
 
 async fn has_totp(state: &ConsoleState, account: &Account) -> Result<bool, PageError> {

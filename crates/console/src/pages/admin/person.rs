@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{Method, StatusCode};
+use canon::Money;
+use http::StatusCode;
+use ledger::BudgetPeriod;
 use maud::{Markup, html};
-use serde_json::{Value, json};
-use store::AccountRole;
+use store::{Account, AccountRole, AccountTerms, BudgetTerms, RateLimits};
 
-use super::{ETAG_FIELD, etag_field, select, text_or_null};
-use crate::admin_client::{AdminClient, AdminRefusal, ApiReply, text};
+use super::{ETAG_FIELD, select};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
@@ -21,49 +21,90 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use crate::{display, urls};
-use admin::may_grant_role;
+use crate::{display, links, urls};
+use admin::{
+    AccountAdmin, AccountChange, Actor, AdminError, ReadVersion, TermsView, may_grant_role,
+    user_json, version_of,
+};
 
 const PEOPLE_PATH: &str = "/console/people";
-/// Fields of the terms, named as in the API.
-const TERM_FIELDS: [&str; 6] =
-    ["cap_usd", "budget.most_usd", "budget.per", "limits.rpm", "limits.tpm", "limits.concurrency"];
+/// Message for a change that was based on an outdated version.
+const STALE_MESSAGE: &str =
+    "Somebody changed this meanwhile. What you see now is theirs; make your change again.";
 
 type AccountPath = Result<Path<String>, PathRejection>;
 
-/// The account on the page, and the client to change it.
-struct AccountPage {
-    client: AdminClient,
+/// The account on the page, and the person who changes it.
+struct AccountPage<'a> {
+    accounts: &'a AccountAdmin,
+    user: &'a SignedInUser,
+    actor: Actor,
     id: String,
 }
 
-impl AccountPage {
-    fn new(state: &ConsoleState, user: &SignedInUser, id: AccountPath) -> Result<Self, PageError> {
+/// Content of the page besides the account.
+#[derive(Default)]
+struct PageContent {
+    /// Values of the form of terms; `None` shows the stored ones.
+    fields: Option<FormFields>,
+    errors: FieldErrors,
+    notice: Option<&'static str>,
+}
+
+impl<'a> AccountPage<'a> {
+    fn new(
+        state: &'a ConsoleState,
+        user: &'a SignedInUser,
+        id: AccountPath,
+    ) -> Result<Self, PageError> {
         let Path(id) = id.map_err(|_| PageError::NotFound)?;
-        Ok(Self { client: AdminClient::new(state, user), id })
+        Ok(Self { accounts: state.host.accounts(), user, actor: user.actor(), id })
     }
 
-    fn api_path(&self, behind: &str) -> String {
-        format!("/users/{}{behind}", urls::escape_value(&self.id))
+    fn path(&self) -> String {
+        format!("{PEOPLE_PATH}/{}", urls::escape_value(&self.id))
     }
 
     fn redirect_with_notice(&self, notice: &str) -> Response {
-        redirect_to(&format!("{PEOPLE_PATH}/{}?told={notice}", urls::escape_value(&self.id)))
+        redirect_to(&format!("{}?told={notice}", self.path()))
     }
 
-    async fn change(
-        &self,
-        behind: &str,
-        tag: &str,
-        body: &Value,
-    ) -> Result<Result<ApiReply, AdminRefusal>, PageError> {
-        let method = match behind {
-            "" => Method::PATCH,
-            "/terms" => Method::PUT,
-            _ => Method::POST,
-        };
-        self.client.change(method, &self.api_path(behind), tag, body).await
+    async fn change(&self, fields: &FormFields, change: AccountChange) -> Result<(), AdminError> {
+        let read = read_version(fields);
+        self.accounts.change_account(&self.actor, &self.id, read, change).await.map(|_| ())
     }
+
+    /// Renders the page with the reason a change was refused.
+    async fn rejected(
+        &self,
+        error: AdminError,
+        fields: Option<FormFields>,
+    ) -> Result<Response, PageError> {
+        let mut content = PageContent { fields, ..PageContent::default() };
+        let status = match error {
+            AdminError::Invalid { field, message } => {
+                content.errors.add(&field, message);
+                StatusCode::BAD_REQUEST
+            }
+            AdminError::Forbidden(message) => {
+                content.errors.add("", message);
+                StatusCode::FORBIDDEN
+            }
+            AdminError::Stale => {
+                content.errors.add("", STALE_MESSAGE);
+                StatusCode::PRECONDITION_FAILED
+            }
+            AdminError::NotFound(_) | AdminError::Store(_) | AdminError::Internal(_) => {
+                return Err(error.into());
+            }
+        };
+        self.render(status, content).await
+    }
+}
+
+/// Version of the object that the form was made from.
+fn read_version(fields: &FormFields) -> ReadVersion<'_> {
+    ReadVersion(Some(fields.get(ETAG_FIELD)).filter(|tag| !tag.is_empty()))
 }
 
 /// `GET /console/people/{id}`
@@ -82,10 +123,7 @@ pub(crate) async fn show(
         "out" => Some("Every session of this account is over."),
         _ => None,
     };
-    let terms = person.client.get(&person.api_path("/terms")).await?;
-    let fields = term_fields(&terms.value);
-    render_page(&user, &person, StatusCode::OK, (&terms, &fields), &FieldErrors::default(), notice)
-        .await
+    person.render(StatusCode::OK, PageContent { notice, ..PageContent::default() }).await
 }
 
 /// `POST /console/people/{id}/role`
@@ -96,10 +134,14 @@ pub(crate) async fn role(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let person = AccountPage::new(&state, &user, id)?;
-    let body = json!({ "role": fields.get("role") });
-    match person.change("", fields.get(ETAG_FIELD), &body).await? {
-        Ok(_) => Ok(person.redirect_with_notice("role")),
-        Err(refusal) => rejected_page(&user, &person, &refusal).await,
+    let Some(role) = AccountRole::by_word(fields.get("role")) else {
+        let wrong = AdminError::invalid("role", "write owner, admin, member or viewer");
+        return person.rejected(wrong, None).await;
+    };
+    let change = AccountChange { role: Some(role), ..AccountChange::default() };
+    match person.change(&fields, change).await {
+        Ok(()) => Ok(person.redirect_with_notice("role")),
+        Err(error) => person.rejected(error, None).await,
     }
 }
 
@@ -112,9 +154,10 @@ pub(crate) async fn lock(
 ) -> Result<Response, PageError> {
     let person = AccountPage::new(&state, &user, id)?;
     let locked = fields.get("disabled") == "true";
-    match person.change("", fields.get(ETAG_FIELD), &json!({ "disabled": locked })).await? {
-        Ok(_) => Ok(person.redirect_with_notice(if locked { "locked" } else { "open" })),
-        Err(refusal) => rejected_page(&user, &person, &refusal).await,
+    let change = AccountChange { disabled: Some(locked), ..AccountChange::default() };
+    match person.change(&fields, change).await {
+        Ok(()) => Ok(person.redirect_with_notice(if locked { "locked" } else { "open" })),
+        Err(error) => person.rejected(error, None).await,
     }
 }
 
@@ -127,35 +170,54 @@ pub(crate) async fn terms(
 ) -> Result<Response, PageError> {
     let person = AccountPage::new(&state, &user, id)?;
     let mut errors = FieldErrors::default();
-    let mut limit = |name: &'static str| match fields.get(name).trim() {
-        "" => Value::Null,
-        text => text.parse::<u32>().map_or_else(
-            |_| {
-                errors.add(name, "A whole number above zero, or nothing.");
-                Value::Null
-            },
-            Value::from,
-        ),
-    };
-    let limits = json!({
-        "rpm": limit("limits.rpm"), "tpm": limit("limits.tpm"),
-        "concurrency": limit("limits.concurrency"),
-    });
-    let budget = match text_or_null(&fields, "budget.most_usd") {
-        Value::Null => Value::Null,
-        most => json!({ "most_usd": most, "per": fields.get("budget.per") }),
-    };
-    let body =
-        json!({ "cap_usd": text_or_null(&fields, "cap_usd"), "budget": budget, "limits": limits });
-    let mut status = StatusCode::BAD_REQUEST;
-    if errors.is_empty() {
-        match person.change("/terms", fields.get(ETAG_FIELD), &body).await? {
-            Ok(_) => return Ok(person.redirect_with_notice("terms")),
-            Err(refusal) => (status, errors) = (refusal.status, refusal.field_errors(&TERM_FIELDS)),
-        }
+    let (terms, limits) = read_terms(&fields, &mut errors);
+    if !errors.is_empty() {
+        let content = PageContent { fields: Some(fields), errors, notice: None };
+        return person.render(StatusCode::BAD_REQUEST, content).await;
     }
-    let now = person.client.get(&person.api_path("/terms")).await?;
-    render_page(&user, &person, status, (&now, &fields), &errors, None).await
+    let (accounts, read) = (person.accounts, read_version(&fields));
+    match accounts.set_account_terms(&person.actor, &person.id, read, terms, limits).await {
+        Ok(_) => Ok(person.redirect_with_notice("terms")),
+        Err(error) => person.rejected(error, Some(fields)).await,
+    }
+}
+
+/// Reads the form of terms and adds errors to the list. Its fields have the names of the JSON API.
+fn read_terms(fields: &FormFields, errors: &mut FieldErrors) -> (AccountTerms, RateLimits) {
+    let mut limit = |name: &'static str| match fields.get(name).trim() {
+        "" => None,
+        text => match text.parse() {
+            Ok(limit) if limit > 0 => Some(limit),
+            Ok(_) | Err(_) => {
+                errors.add(name, "A whole number above zero, or nothing.");
+                None
+            }
+        },
+    };
+    let limits = RateLimits {
+        rpm: limit("limits.rpm"),
+        tpm: limit("limits.tpm"),
+        concurrency: limit("limits.concurrency"),
+    };
+    let mut amount = |name: &'static str| match fields.get(name).trim() {
+        "" => None,
+        text => match text.parse::<Money>() {
+            Ok(amount) => Some(amount),
+            Err(_) => {
+                errors.add(name, "write an amount in USD as text, such as \"5.00\"");
+                None
+            }
+        },
+    };
+    let (cap, most) = (amount("cap_usd"), amount("budget.most_usd"));
+    let budget = most.and_then(|limit| match BudgetPeriod::by_word(fields.get("budget.per")) {
+        Some(period) => Some(BudgetTerms { limit, period }),
+        None => {
+            errors.add("budget.per", "write day, week or month");
+            None
+        }
+    });
+    (AccountTerms { cap, budget }, limits)
 }
 
 /// `POST /console/people/{id}/reset`: creates a password link to hand over.
@@ -165,17 +227,17 @@ pub(crate) async fn reset(
     id: AccountPath,
 ) -> Result<Response, PageError> {
     let person = AccountPage::new(&state, &user, id)?;
-    let made = match person.change("/reset", "", &json!({})).await? {
-        Ok(made) => made.value,
-        Err(refusal) => return rejected_page(&user, &person, &refusal).await,
+    let link = match person.accounts.issue_password_link(&person.actor, &person.id).await {
+        Ok(path) => links::absolute(&state, &path),
+        Err(error) => return person.rejected(error, None).await,
     };
     let body = html! {
         section.card.broad {
             h1 { "A link to choose a password" }
             p { "Give this link to the owner of the account. It is shown once, works once, "
                 "and for half an hour." }
-            (copy_block("reset", "Link", text(&made, "link")))
-            p.actions { a.button href={ (PEOPLE_PATH) "/" (urls::escape_value(&person.id)) } { "Done" } }
+            (copy_block("reset", "Link", &link))
+            p.actions { a.button href=(person.path()) { "Done" } }
         }
     };
     Ok(ok_page(
@@ -191,112 +253,103 @@ pub(crate) async fn sign_out(
     id: AccountPath,
 ) -> Result<Response, PageError> {
     let person = AccountPage::new(&state, &user, id)?;
-    match person.change("/sign-out", "", &json!({})).await? {
+    match person.accounts.end_sessions(&person.actor, &person.id).await {
         Ok(_) => Ok(person.redirect_with_notice("out")),
-        Err(refusal) => rejected_page(&user, &person, &refusal).await,
+        Err(error) => person.rejected(error, None).await,
     }
 }
 
-/// Renders the page with the reason a change was refused.
-async fn rejected_page(
-    user: &SignedInUser,
-    person: &AccountPage,
-    refusal: &AdminRefusal,
-) -> Result<Response, PageError> {
-    let terms = person.client.get(&person.api_path("/terms")).await?;
-    let fields = term_fields(&terms.value);
-    let errors = refusal.field_errors(&["role"]);
-    render_page(user, person, refusal.status, (&terms, &fields), &errors, None).await
+fn term_fields(view: &TermsView) -> FormFields {
+    let AccountTerms { cap, budget } = view.terms;
+    let RateLimits { rpm, tpm, concurrency } = view.limits;
+    let number = |limit: Option<u32>| limit.map_or_else(String::new, |limit| limit.to_string());
+    let amount = |amount: Option<Money>| amount.map_or_else(String::new, short_amount);
+    FormFields::prefilled(vec![
+        ("cap_usd", amount(cap)),
+        ("budget.most_usd", amount(budget.map(|budget| budget.limit))),
+        ("budget.per", budget.map_or("", |budget| budget.period.word()).to_owned()),
+        ("limits.rpm", number(rpm)),
+        ("limits.tpm", number(tpm)),
+        ("limits.concurrency", number(concurrency)),
+    ])
 }
 
-fn term_fields(terms: &Value) -> FormFields {
-    let of = |name: &'static str| {
-        let value = name.split('.').try_fold(terms, |value, part| value.get(part));
-        let text = match value {
-            Some(Value::String(text)) => trim_amount(text),
-            Some(Value::Number(number)) => number.to_string(),
-            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => {
-                String::new()
-            }
-        };
-        (name, text)
-    };
-    FormFields::prefilled(TERM_FIELDS.map(of).to_vec())
-}
-
-fn trim_amount(amount: &str) -> String {
-    match amount.split_once('.') {
+/// Formats an amount with at least two digits after the point, or none.
+fn short_amount(amount: Money) -> String {
+    let text = amount.to_string();
+    match text.split_once('.') {
         Some((whole, cents)) if cents.trim_end_matches('0').is_empty() => whole.to_owned(),
         Some((whole, cents)) => format!("{whole}.{:0<2}", cents.trim_end_matches('0')),
-        None => amount.to_owned(),
+        None => text,
     }
 }
 
-async fn render_page(
-    user: &SignedInUser,
-    person: &AccountPage,
-    status: StatusCode,
-    (terms, fields): (&ApiReply, &FormFields),
-    errors: &FieldErrors,
-    notice: Option<&str>,
-) -> Result<Response, PageError> {
-    let account = person.client.get(&person.api_path("")).await?;
-    let facts = &account.value;
-    let name = text(facts, "name");
-    let locked = facts.get("disabled").and_then(Value::as_bool).unwrap_or_default();
-    let at = format!("{PEOPLE_PATH}/{}", urls::escape_value(&person.id));
-    let body = html! {
-        p.crumbs { a href=(PEOPLE_PATH) { "People" } " / account" }
-        div.title {
-            h1 { bdi { (name) } }
-            @if locked { span.badge.off { "Locked" } } @else { span.badge.good { "Active" } }
-        }
-        @if let Some(notice) = notice { p.told role="status" { (notice) } }
-        (error_summary(errors))
-        div.columns {
-            section.card {
-                h2 { "Account" }
-                dl.facts {
-                    div { dt { "E-mail" } dd {
-                        @match facts.get("email").and_then(Value::as_str) {
-                            Some(email) => bdi { (email) },
-                            None => span.muted { "none" },
-                        }
-                    } }
-                    div { dt { "Spent" } dd {
-                        @match text(&terms.value, "spent_usd").parse() {
-                            Ok(spent) => (display::money(spent)),
-                            Err(_) => "–",
-                        }
-                    } }
-                    div { dt { "See" } dd {
-                        a href={ "/console/usage?account=" (urls::escape_value(&person.id)) } { "usage" } ", "
-                        a href={ "/console/calls?account=" (urls::escape_value(&person.id)) } { "calls" } ", "
-                        a href={ "/console/audit?actor=" (urls::escape_value(&person.id)) } { "what they changed" }
-                    } }
-                }
-                (role_form(user, &account, &at, errors))
+impl AccountPage<'_> {
+    async fn render(
+        &self,
+        status: StatusCode,
+        content: PageContent,
+    ) -> Result<Response, PageError> {
+        let PageContent { fields, errors, notice } = content;
+        let (errors, user) = (&errors, self.user);
+        let account = self.accounts.user(&self.actor, &self.id).await?;
+        let terms = self.accounts.account_terms(&self.actor, &self.id).await?;
+        let fields = fields.unwrap_or_else(|| term_fields(&terms));
+        let (locked, at) = (account.disabled, self.path());
+        let body = html! {
+            p.crumbs { a href=(PEOPLE_PATH) { "People" } " / account" }
+            div.title {
+                h1 { bdi { (account.username) } }
+                @if locked { span.badge.off { "Locked" } } @else { span.badge.good { "Active" } }
             }
-            section.card { h2 { "What it may spend, and how fast" } (terms_form(&at, terms, fields, errors)) }
-            section.card {
-                h2 { "Ways in" }
-                @if !locked {
-                    form method="post" action={ (at) "/reset" } {
-                        button.button.quiet type="submit" { "Make a link to choose a password" }
+            @if let Some(notice) = notice { p.told role="status" { (notice) } }
+            (error_summary(errors))
+            div.columns {
+                section.card {
+                    h2 { "Account" }
+                    dl.facts {
+                        div { dt { "E-mail" } dd {
+                            @match &account.email {
+                                Some(email) => bdi { (email) },
+                                None => span.muted { "none" },
+                            }
+                        } }
+                        div { dt { "Spent" } dd { (display::money(terms.spent)) } }
+                        div { dt { "See" } dd {
+                            a href={ "/console/usage?account=" (urls::escape_value(&self.id)) } { "usage" } ", "
+                            a href={ "/console/calls?account=" (urls::escape_value(&self.id)) } { "calls" } ", "
+                            a href={ "/console/audit?actor=" (urls::escape_value(&self.id)) } { "what they changed" }
+                        } }
                     }
-                    form method="post" action={ (at) "/sign-out" } {
-                        button.button.quiet type="submit" { "End every session" }
-                    }
+                    (role_form(user, &account, &at, errors))
                 }
-                (lock_form(&account, locked, &at))
+                section.card { h2 { "What it may spend, and how fast" } (terms_form(&at, &terms, &fields, errors)) }
+                section.card {
+                    h2 { "Ways in" }
+                    @if !locked {
+                        form method="post" action={ (at) "/reset" } {
+                            button.button.quiet type="submit" { "Make a link to choose a password" }
+                        }
+                        form method="post" action={ (at) "/sign-out" } {
+                            button.button.quiet type="submit" { "End every session" }
+                        }
+                    }
+                    (lock_form(&account, locked, &at))
+                }
             }
-        }
-    };
-    Ok(page(status, &Layout::signed_in(name, &user.account).with_nav(PEOPLE_PATH), &body))
+        };
+        let layout = Layout::signed_in(&account.username, &user.account).with_nav(PEOPLE_PATH);
+        Ok(page(status, &layout, &body))
+    }
 }
 
-fn role_form(user: &SignedInUser, account: &ApiReply, at: &str, errors: &FieldErrors) -> Markup {
-    let own = text(&account.value, "role");
+/// Hidden field with the version of the object on the page.
+fn version_field(version: &str) -> Markup {
+    html! { input type="hidden" name=(ETAG_FIELD) value=(version); }
+}
+
+fn role_form(user: &SignedInUser, account: &Account, at: &str, errors: &FieldErrors) -> Markup {
+    let own = account.role.word();
     let options: Vec<(&str, &str)> = AccountRole::ALL
         .into_iter()
         .filter(|role| role.word() == own || may_grant_role(user.account.role, *role))
@@ -304,14 +357,14 @@ fn role_form(user: &SignedInUser, account: &ApiReply, at: &str, errors: &FieldEr
         .collect();
     html! {
         form method="post" action={ (at) "/role" } {
-            (etag_field(account))
+            (version_field(&version_of(&user_json(account))))
             (select(("role", "Role"), own, &options, errors))
             button.button.quiet type="submit" { "Change the role" }
         }
     }
 }
 
-fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, errors: &FieldErrors) -> Markup {
+fn terms_form(at: &str, terms: &TermsView, fields: &FormFields, errors: &FieldErrors) -> Markup {
     let periods = [("day", "every day"), ("week", "every week"), ("month", "every month")];
     let limit = |name: &'static str, label: &'static str| {
         let value = fields.get(name);
@@ -329,7 +382,7 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, errors: &FieldErr
     html! {
         p.muted { "For all keys of the account together; nothing is no limit." }
         form method="post" action={ (at) "/terms" } {
-            (etag_field(terms))
+            (version_field(&terms.version()))
             (FormInput {
                 name: "cap_usd",
                 label: "In all, in USD",
@@ -357,11 +410,11 @@ fn terms_form(at: &str, terms: &ApiReply, fields: &FormFields, errors: &FieldErr
     }
 }
 
-fn lock_form(account: &ApiReply, locked: bool, at: &str) -> Markup {
+fn lock_form(account: &Account, locked: bool, at: &str) -> Markup {
     html! {
         @if locked {
             form method="post" action={ (at) "/lock" } {
-                (etag_field(account))
+                (version_field(&version_of(&user_json(account))))
                 input type="hidden" name="disabled" value="false";
                 button.button.quiet type="submit" { "Let the account in again" }
             }
@@ -369,7 +422,7 @@ fn lock_form(account: &ApiReply, locked: bool, at: &str) -> Markup {
             details {
                 summary { "Lock the account out" }
                 form method="post" action={ (at) "/lock" } {
-                    (etag_field(account))
+                    (version_field(&version_of(&user_json(account))))
                     input type="hidden" name="disabled" value="true";
                     p.help { "Its sessions end, and its keys stop until it is let in again." }
                     button.button.harm type="submit" { "Lock it out" }

@@ -1,0 +1,122 @@
+//! Spending terms and rate limits of an account or a team.
+
+use access::keys::budget_json;
+use canon::Money;
+use serde_json::{Value, json};
+use store::{AccountTerms, RateLimits};
+
+use crate::account_admin::AccountAdmin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::version::{ReadVersion, version_of};
+
+/// Spending terms and rate limits of an account.
+#[derive(Clone, Debug)]
+pub struct TermsView {
+    /// Id of the account.
+    pub id: String,
+    /// Spending terms of all keys together.
+    pub terms: AccountTerms,
+    /// Rate limits of all keys together.
+    pub limits: RateLimits,
+    /// Money spent.
+    pub spent: Money,
+}
+
+impl TermsView {
+    /// The part that only administration changes. The version is computed from it.
+    pub fn stable_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "cap_usd": self.terms.cap.map(|cap| cap.to_string()),
+            "budget": self.terms.budget.map(budget_json),
+            "limits": limits_json(self.limits),
+        })
+    }
+
+    /// The whole description.
+    pub fn to_json(&self) -> Value {
+        with_field(self.stable_json(), "spent_usd", self.spent.to_string())
+    }
+
+    /// Version of the terms, for [`ReadVersion`].
+    pub fn version(&self) -> String {
+        version_of(&self.stable_json())
+    }
+}
+
+pub(crate) fn limits_json(limits: RateLimits) -> Value {
+    let RateLimits { rpm, tpm, concurrency } = limits;
+    json!({ "rpm": rpm, "tpm": tpm, "concurrency": concurrency })
+}
+
+pub(crate) fn with_field(mut object: Value, name: &str, value: impl Into<Value>) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.insert(name.to_owned(), value.into());
+    }
+    object
+}
+
+/// Returns the value of an account, or the default.
+pub(crate) fn value_of<T: Copy + Default>(all: &[(String, T)], id: &str) -> T {
+    all.iter().find(|(own, _)| own == id).map(|(_, found)| *found).unwrap_or_default()
+}
+
+impl AccountAdmin {
+    /// Returns the terms of an account, for administrators.
+    pub async fn account_terms(&self, actor: &Actor, id: &str) -> Result<TermsView, AdminError> {
+        let account = self.user(actor, id).await?;
+        self.load_terms(&account.id).await
+    }
+
+    /// Replaces the terms of an account.
+    pub async fn set_account_terms(
+        &self,
+        actor: &Actor,
+        id: &str,
+        read: ReadVersion<'_>,
+        terms: AccountTerms,
+        limits: RateLimits,
+    ) -> Result<TermsView, AdminError> {
+        let account = self.user_for_change(actor, id).await?;
+        let before = self.load_terms(&account.id).await?;
+        read.check(&before.stable_json())?;
+        validate(terms, limits)?;
+        if terms != before.terms {
+            self.store.set_account_terms(&account.id, terms).await?;
+            let detail = terms.cap.as_ref().map_or_else(|| "no cap".to_owned(), Money::to_string);
+            self.audit(actor, "account.terms", &account.id, &detail).await;
+        }
+        if limits != before.limits {
+            self.store.set_account_limits(&account.id, limits).await?;
+            self.audit(actor, "account.limits", &account.id, "").await;
+        }
+        self.load_terms(&account.id).await
+    }
+
+    /// Loads the terms of an account or a team.
+    pub(crate) async fn load_terms(&self, id: &str) -> Result<TermsView, AdminError> {
+        let terms = value_of(&self.store.account_terms().await?, id);
+        let limits = value_of(&self.store.account_limits().await?, id);
+        let (spent, _) = self.store.account_spending(id).await?;
+        Ok(TermsView { id: id.to_owned(), terms, limits, spent })
+    }
+}
+
+/// Checks the rules that hold for all terms.
+pub(crate) fn validate(terms: AccountTerms, limits: RateLimits) -> Result<(), AdminError> {
+    if terms.cap.is_some_and(Money::is_negative) {
+        return Err(AdminError::invalid("cap_usd", "must not be below zero"));
+    }
+    if terms.budget.is_some_and(|budget| budget.limit.is_negative()) {
+        return Err(AdminError::invalid("budget.most_usd", "must not be below zero"));
+    }
+    let RateLimits { rpm, tpm, concurrency } = limits;
+    let limits = [("limits.rpm", rpm), ("limits.tpm", tpm), ("limits.concurrency", concurrency)];
+    match limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+        Some((field, _)) => {
+            Err(AdminError::invalid(field, "must be above zero; leave it out for no limit"))
+        }
+        None => Ok(()),
+    }
+}

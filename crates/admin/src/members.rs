@@ -1,0 +1,207 @@
+//! Members of a team: add, change the role, remove.
+
+use store::{KeyRecord, MemberChange, Team, TeamMember, TeamRole};
+
+use crate::account_admin::AccountAdmin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::rights::{TeamAction, may_in_team, not_permitted};
+use crate::teams::TeamView;
+use crate::version::ReadVersion;
+
+/// Maximum number of members of a team.
+const MAX_MEMBERS: usize = 500;
+
+/// Fate of the keys a removed member created for the team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberKeys {
+    /// They stay with the team.
+    Keep,
+    /// They are revoked. The member may have kept their values.
+    Revoke,
+}
+
+impl AccountAdmin {
+    /// Adds an account to a team or changes its role there. A locked account cannot be added and
+    /// counts as missing.
+    pub async fn set_member(
+        &self,
+        actor: &Actor,
+        team_id: &str,
+        account_id: &str,
+        read: ReadVersion<'_>,
+        role: TeamRole,
+    ) -> Result<TeamView, AdminError> {
+        let view = self.team_for(actor, team_id, TeamAction::ManageMembers).await?;
+        read.check(&view.stable_json())?;
+        match find_member(&view, account_id) {
+            Some(member) if member.role == role => return Ok(view),
+            Some(_) => {}
+            None => {
+                let account = self.store.account(account_id).await?;
+                if account.is_none_or(|account| account.disabled) {
+                    return Err(AdminError::NotFound("member"));
+                }
+                if view.members.len() >= MAX_MEMBERS {
+                    let message = format!("A team may have {MAX_MEMBERS} members.");
+                    return Err(AdminError::invalid("", message));
+                }
+            }
+        }
+        self.store_member(actor, team_id, account_id, Some(role)).await?;
+        self.load_team(team_id).await
+    }
+
+    /// Removes an account from a team. Managers remove members, and every member may leave.
+    pub async fn remove_member(
+        &self,
+        actor: &Actor,
+        team_id: &str,
+        account_id: &str,
+        read: ReadVersion<'_>,
+        keys: MemberKeys,
+    ) -> Result<TeamView, AdminError> {
+        let view = self.team_for(actor, team_id, TeamAction::View).await?;
+        let leaves = actor.require_person().is_ok_and(|own| own.id == account_id);
+        if !leaves {
+            self.require_in_team(actor, &view.team, TeamAction::ManageMembers).await?;
+        }
+        read.check(&view.stable_json())?;
+        let member = find_member(&view, account_id).ok_or(AdminError::NotFound("member"))?;
+        // The right to revoke may end with the membership, so the keys are chosen before.
+        let revoked = match keys {
+            MemberKeys::Keep => Vec::new(),
+            MemberKeys::Revoke => self.revocable_keys(actor, &view.team, member).await?,
+        };
+        self.store_member(actor, team_id, account_id, None).await?;
+        for key in revoked {
+            if self.store.revoke_key(&key.id, self.now()).await? {
+                self.audit(actor, "key.revoke", &key.id, &key.name).await;
+                self.reload_key(&key.id).await?;
+            }
+        }
+        self.load_team(team_id).await
+    }
+
+    /// Returns the active keys of the team that the member created, if the actor may revoke them.
+    pub async fn revocable_keys(
+        &self,
+        actor: &Actor,
+        team: &Team,
+        member: &TeamMember,
+    ) -> Result<Vec<KeyRecord>, AdminError> {
+        let own = actor.account().is_some_and(|account| account.id == member.account.id);
+        let action = if own { TeamAction::ChangeOwnKey } else { TeamAction::ChangeOtherKey };
+        if !self.may_in_team(actor, team, action).await? {
+            return Ok(Vec::new());
+        }
+        let mut keys = self.store.keys_created_by(&member.account.id).await?;
+        keys.retain(|key| key.revoked.is_none() && key.account_id == team.id);
+        Ok(keys)
+    }
+
+    /// Returns a team in which the actor may perform the action. A team the actor may not view
+    /// counts as missing.
+    pub(crate) async fn team_for(
+        &self,
+        actor: &Actor,
+        id: &str,
+        action: TeamAction,
+    ) -> Result<TeamView, AdminError> {
+        let view = self.load_team(id).await?;
+        if !self.may_in_team(actor, &view.team, TeamAction::View).await? {
+            return Err(AdminError::NotFound("team"));
+        }
+        self.require_in_team(actor, &view.team, action).await?;
+        Ok(view)
+    }
+
+    async fn require_in_team(
+        &self,
+        actor: &Actor,
+        team: &Team,
+        action: TeamAction,
+    ) -> Result<(), AdminError> {
+        if self.may_in_team(actor, team, action).await? { Ok(()) } else { Err(not_permitted()) }
+    }
+
+    async fn may_in_team(
+        &self,
+        actor: &Actor,
+        team: &Team,
+        action: TeamAction,
+    ) -> Result<bool, AdminError> {
+        match actor {
+            Actor::FirstStart | Actor::Operator => Ok(true),
+            // A key administrates teams with the rights of an administrator only. The seat of its
+            // account counts for a signed-in person.
+            Actor::Key { account, .. } => {
+                Ok(actor.is_admin() && may_in_team(account, team, None, action))
+            }
+            Actor::Person(account) => {
+                let role = self.team_role(&account.id, &team.id).await?;
+                Ok(!account.disabled && may_in_team(account, team, role, action))
+            }
+        }
+    }
+
+    /// Sets or removes the role of an account in a team. Only an administrator removes the last
+    /// manager.
+    async fn store_member(
+        &self,
+        actor: &Actor,
+        team_id: &str,
+        account_id: &str,
+        role: Option<TeamRole>,
+    ) -> Result<(), AdminError> {
+        let (by_hand, now) = (actor.is_admin(), self.now());
+        match self.store.set_member(team_id, account_id, role, by_hand, now).await? {
+            MemberChange::Done => {}
+            MemberChange::Missing => return Err(AdminError::NotFound("member")),
+            MemberChange::LastManager => {
+                let message = "The team would have no manager. Make somebody else one first.";
+                return Err(AdminError::invalid("", message));
+            }
+        }
+        let (action, detail) = match role {
+            Some(role) => ("team.member", format!("{account_id} {}", role.word())),
+            None => ("team.remove_member", account_id.to_owned()),
+        };
+        self.audit(actor, action, team_id, &detail).await;
+        Ok(())
+    }
+
+    /// Adds an invited account to its team. The account exists already, so a failure is only
+    /// logged and an administrator can repeat the step.
+    pub(crate) async fn join_invited(
+        &self,
+        inviter: &Actor,
+        team_id: &str,
+        account_id: &str,
+        word: &str,
+    ) {
+        let joined = match TeamRole::by_word(word) {
+            Some(role) => {
+                let set = self.store.set_member(team_id, account_id, Some(role), true, self.now());
+                set.await.map(|change| (change, role))
+            }
+            None => {
+                tracing::error!(team_id, "an invitation names no role of a team");
+                return;
+            }
+        };
+        match joined {
+            Ok((MemberChange::Done, role)) => {
+                let detail = format!("{account_id} {}", role.word());
+                self.audit(inviter, "team.member", team_id, &detail).await;
+            }
+            failed => {
+                tracing::error!(team_id, "cannot add an invited account to its team: {failed:?}");
+            }
+        }
+    }
+}
+
+fn find_member<'a>(view: &'a TeamView, account_id: &str) -> Option<&'a TeamMember> {
+    view.members.iter().find(|member| member.account.id == account_id)
+}

@@ -1,0 +1,148 @@
+//! First start and set-up: the account that owns the gateway.
+
+use access::keys::random_letters;
+use store::{Account, AccountRole, AccountTerms, KeyOwner, KeyScope, RateLimits, StoreError};
+
+use crate::account_admin::AccountAdmin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::keys::{IssuedKey, KeyDraft};
+use crate::password::HashedPassword;
+use crate::{names, random};
+
+/// Setting that holds the one-time set-up token until it is used.
+pub const SETUP_TOKEN_SETTING: &str = "setup_token";
+const SETUP_TOKEN_CHARS: usize = 32;
+
+/// Values of the set-up page.
+pub struct OwnerClaim<'a> {
+    /// Name to sign in with.
+    pub username: &'a str,
+    /// E-mail address; empty for none.
+    pub email: &'a str,
+    /// True if the address is stored after its confirmation only.
+    pub confirms_email: bool,
+    /// Password to sign in with.
+    pub password: HashedPassword,
+}
+
+impl AccountAdmin {
+    /// Creates the owner's account, the set-up token and a first key, if there is no account yet.
+    /// Another node that starts at the same time creates it only once.
+    pub async fn first_start(&self) -> Result<Option<IssuedKey>, AdminError> {
+        if self.store.account_count().await? > 0 {
+            return Ok(None);
+        }
+        let owner = match self.create_owner().await {
+            Ok(owner) => owner,
+            Err(AdminError::Store(StoreError::Conflict(_))) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let draft = KeyDraft {
+            scope: KeyScope::Call,
+            name: "first key".to_owned(),
+            cap: None,
+            models: Vec::new(),
+            expires: None,
+            limits: RateLimits::default(),
+            ips: Vec::new(),
+            budget: None,
+        };
+        let owner = KeyOwner::Person(owner);
+        self.create_key(&Actor::FirstStart, &owner, draft).await.map(Some)
+    }
+
+    /// Returns the gateway's owner. If there is none, it is created together with the set-up
+    /// token. The command line needs it before the first start, which creates an owner only while
+    /// there is no account.
+    pub async fn owner_or_create(&self) -> Result<Account, AdminError> {
+        let accounts = self.store.accounts().await?;
+        match accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
+            Some(owner) => Ok(owner),
+            None => self.create_owner().await,
+        }
+    }
+
+    /// Creates the account that owns a new gateway. It has no password until the set-up token is
+    /// used.
+    async fn create_owner(&self) -> Result<Account, AdminError> {
+        let owner = self.new_account("owner".to_owned(), None, AccountRole::Owner, None);
+        self.store.add_account_with_terms(&owner, AccountTerms::default()).await?;
+        let token = random_letters(SETUP_TOKEN_CHARS)
+            .map_err(|error| AdminError::Internal(error.to_string()))?;
+        self.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;
+        Ok(owner)
+    }
+
+    /// Gives the owner's account to the holder of the set-up token, which is used up.
+    pub async fn claim_owner(
+        &self,
+        token: &str,
+        claim: OwnerClaim<'_>,
+    ) -> Result<Account, AdminError> {
+        if let Some(why) = names::username_error(claim.username) {
+            return Err(AdminError::invalid("username", why));
+        }
+        if !claim.email.is_empty() && !names::is_email_address(claim.email) {
+            let message = "This does not look like an e-mail address.";
+            return Err(AdminError::invalid("email", message));
+        }
+        let owner = self.unclaimed_owner().await?;
+        for (field, login) in [("username", claim.username), ("email", claim.email)] {
+            let taken = self.store.account_by_login(login).await?;
+            if !login.is_empty() && taken.is_some_and(|account| account.id != owner.id) {
+                return Err(AdminError::invalid(field, "This is taken by another account."));
+            }
+        }
+        self.consume_setup_token(token).await?;
+        let account = match self.store_claim(owner, &claim).await {
+            Ok(account) => account,
+            Err(error) => {
+                // The gateway has no owner yet, so the token must keep working.
+                self.store.put_setting(SETUP_TOKEN_SETTING, token).await?;
+                let StoreError::Conflict(_) = error else { return Err(error.into()) };
+                let message = "This username or e-mail address is taken.";
+                return Err(AdminError::invalid("username", message));
+            }
+        };
+        self.audit(&Actor::Person(account.clone()), "account.setup", &account.id, "").await;
+        Ok(account)
+    }
+
+    /// Removes the token from the store. Only one of several concurrent requests succeeds.
+    async fn consume_setup_token(&self, token: &str) -> Result<(), AdminError> {
+        match self.store.take_setting(SETUP_TOKEN_SETTING).await? {
+            Some(stored) if random::constant_time_eq(&stored, token) => Ok(()),
+            Some(other) => {
+                // This request must not use up a token it does not have.
+                self.store.put_setting(SETUP_TOKEN_SETTING, &other).await?;
+                Err(AdminError::NotFound("set-up token"))
+            }
+            None => Err(AdminError::NotFound("set-up token")),
+        }
+    }
+
+    async fn unclaimed_owner(&self) -> Result<Account, AdminError> {
+        let unclaimed = |account: &Account| {
+            account.role == AccountRole::Owner && account.password_hash.is_none()
+        };
+        let found = self.store.accounts().await?.into_iter().find(unclaimed);
+        found.ok_or(AdminError::NotFound("set-up token"))
+    }
+
+    async fn store_claim(
+        &self,
+        owner: Account,
+        claim: &OwnerClaim<'_>,
+    ) -> Result<Account, StoreError> {
+        let stored = !claim.email.is_empty() && !claim.confirms_email;
+        let (username, email) = (claim.username, stored.then_some(claim.email));
+        let now = self.now();
+        let renamed = self.store.rename_account(&owner.id, username, email, now).await?;
+        let hash = Some(claim.password.as_str());
+        if !renamed || !self.store.set_password(&owner.id, hash, now).await? {
+            return Err(StoreError::Missing("account"));
+        }
+        Ok(Account { username: username.to_owned(), email: email.map(str::to_owned), ..owner })
+    }
+}

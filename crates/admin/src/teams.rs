@@ -1,0 +1,225 @@
+//! Teams: create, change, close.
+
+use access::keys::budget_json;
+use canon::Money;
+use serde_json::{Value, json};
+use store::{AccountTerms, BudgetTerms, RateLimits, Team, TeamMember};
+
+use crate::account_admin::AccountAdmin;
+use crate::account_terms::{TermsView, limits_json, validate, value_of, with_field};
+use crate::accounts::rfc3339;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::names;
+use crate::rights::TeamAction;
+use crate::version::ReadVersion;
+
+/// A new team or a change of one. A field that is `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are those of `Team`, `AccountTerms` and `RateLimits`")]
+pub struct TeamChange {
+    pub name: Option<String>,
+    pub disabled: Option<bool>,
+    pub cap: Option<Option<Money>>,
+    pub budget: Option<Option<BudgetTerms>>,
+    pub limits: Option<RateLimits>,
+}
+
+/// A team with everything that can be changed about it.
+#[derive(Clone, Debug)]
+pub struct TeamView {
+    /// The team.
+    pub team: Team,
+    /// Its members.
+    pub members: Vec<TeamMember>,
+    /// Its spending terms and rate limits.
+    pub terms: TermsView,
+}
+
+/// A team in a list.
+#[derive(Clone, Debug)]
+pub struct TeamSummary {
+    /// The team.
+    pub team: Team,
+    /// Number of its members.
+    pub member_count: u32,
+    /// Its spending terms and rate limits.
+    pub terms: TermsView,
+}
+
+impl TeamView {
+    /// The part that only administration changes. The version is computed from it. Calls change
+    /// the spent amount, but not the team.
+    pub fn stable_json(&self) -> Value {
+        let members = self.members.iter().map(|TeamMember { account, role, since }| {
+            json!({
+                "account_id": account.id,
+                "name": account.username,
+                "role": role.word(),
+                "disabled": account.disabled,
+                "since": rfc3339(*since),
+            })
+        });
+        with_field(team_json(&self.team, &self.terms), "members", members.collect::<Value>())
+    }
+
+    /// The whole description.
+    pub fn to_json(&self) -> Value {
+        with_field(self.stable_json(), "spent_usd", self.terms.spent.to_string())
+    }
+}
+
+impl TeamSummary {
+    /// The whole description.
+    pub fn to_json(&self) -> Value {
+        let object = team_json(&self.team, &self.terms);
+        let object = with_field(object, "spent_usd", self.terms.spent.to_string());
+        with_field(object, "member_count", self.member_count)
+    }
+}
+
+/// JSON of the part of a team that can be changed.
+fn team_json(team: &Team, terms: &TermsView) -> Value {
+    let AccountTerms { cap, budget } = terms.terms;
+    json!({
+        "id": team.id,
+        "name": team.name,
+        "disabled": team.disabled,
+        "cap_usd": cap.map(|cap| cap.to_string()),
+        "budget": budget.map(budget_json),
+        "limits": limits_json(terms.limits),
+        "created_at": rfc3339(team.created),
+    })
+}
+
+impl TeamChange {
+    /// Applies the change to a team and its terms.
+    fn apply(self, team: &mut Team, terms: &mut TermsView) -> Result<(), AdminError> {
+        let Self { name, disabled, cap, budget, limits } = self;
+        if let Some(name) = name {
+            if let Some(why) = names::team_name_error(&name) {
+                return Err(AdminError::invalid("name", why));
+            }
+            team.name = name;
+        }
+        team.disabled = disabled.unwrap_or(team.disabled);
+        terms.terms.cap = cap.unwrap_or(terms.terms.cap);
+        terms.terms.budget = budget.unwrap_or(terms.terms.budget);
+        terms.limits = limits.unwrap_or(terms.limits);
+        validate(terms.terms, terms.limits)
+    }
+}
+
+impl AccountAdmin {
+    /// Returns all teams, for administrators.
+    pub async fn teams(&self, actor: &Actor) -> Result<Vec<TeamSummary>, AdminError> {
+        actor.require_admin()?;
+        let terms = self.store.account_terms().await?;
+        let limits = self.store.account_limits().await?;
+        let teams = self.store.teams().await?.into_iter().map(|total| TeamSummary {
+            member_count: total.members,
+            terms: TermsView {
+                id: total.team.id.clone(),
+                terms: value_of(&terms, &total.team.id),
+                limits: value_of(&limits, &total.team.id),
+                spent: total.spent,
+            },
+            team: total.team,
+        });
+        Ok(teams.collect())
+    }
+
+    /// Returns a team, for administrators and its members.
+    pub async fn team(&self, actor: &Actor, id: &str) -> Result<TeamView, AdminError> {
+        self.team_for(actor, id, TeamAction::View).await
+    }
+
+    /// Creates a team. A team has its own cap, so only administrators create one: a member could
+    /// spend past his own cap with it.
+    pub async fn create_team(
+        &self,
+        actor: &Actor,
+        change: TeamChange,
+    ) -> Result<TeamView, AdminError> {
+        actor.require_admin()?;
+        if change.name.is_none() {
+            return Err(AdminError::invalid("name", "is required"));
+        }
+        let now = self.now();
+        let id = uuid::Uuid::now_v7().to_string();
+        let mut team = Team {
+            id: id.clone(),
+            name: String::new(),
+            disabled: false,
+            created: now,
+            changed: now,
+        };
+        let blank = TermsView {
+            id,
+            terms: AccountTerms::default(),
+            limits: RateLimits::default(),
+            spent: Money::ZERO,
+        };
+        let mut terms = blank.clone();
+        change.apply(&mut team, &mut terms)?;
+        self.store.add_team(&team).await?;
+        self.audit(actor, "team.create", &team.id, &team.name).await;
+        self.store_team_terms(actor, &blank, &terms).await?;
+        self.load_team(&team.id).await
+    }
+
+    /// Changes a team, closes it or opens it again. Closing applies to its keys at once.
+    pub async fn change_team(
+        &self,
+        actor: &Actor,
+        id: &str,
+        read: ReadVersion<'_>,
+        change: TeamChange,
+    ) -> Result<TeamView, AdminError> {
+        actor.require_admin()?;
+        let before = self.load_team(id).await?;
+        read.check(&before.stable_json())?;
+        let (mut team, mut terms) = (before.team.clone(), before.terms.clone());
+        change.apply(&mut team, &mut terms)?;
+        if team.name != before.team.name {
+            self.store.rename_account(id, &team.name, None, self.now()).await?;
+            self.audit(actor, "team.rename", id, &team.name).await;
+        }
+        self.store_team_terms(actor, &before.terms, &terms).await?;
+        if team.disabled != before.team.disabled {
+            self.store.set_disabled(id, team.disabled, self.now()).await?;
+            let action = if team.disabled { "team.disable" } else { "team.enable" };
+            self.audit(actor, action, id, &before.team.name).await;
+            self.reload_keys_of(id).await?;
+        }
+        self.load_team(id).await
+    }
+
+    /// Stores the terms and limits of a team that differ from the current ones.
+    async fn store_team_terms(
+        &self,
+        actor: &Actor,
+        before: &TermsView,
+        after: &TermsView,
+    ) -> Result<(), AdminError> {
+        let mut changes = Vec::new();
+        if after.terms != before.terms {
+            self.store.set_account_terms(&after.id, after.terms).await?;
+            changes.push(after.terms.to_string());
+        }
+        if after.limits != before.limits {
+            self.store.set_account_limits(&after.id, after.limits).await?;
+            changes.push("limits".to_owned());
+        }
+        if !changes.is_empty() {
+            self.audit(actor, "team.terms", &after.id, &changes.join(", ")).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn load_team(&self, id: &str) -> Result<TeamView, AdminError> {
+        let team = self.store.team(id).await?.ok_or(AdminError::NotFound("team"))?;
+        let members = self.store.members(&team.id).await?;
+        Ok(TeamView { terms: self.load_terms(&team.id).await?, members, team })
+    }
+}
