@@ -2,7 +2,7 @@
 //! sessions.
 
 use serde_json::{Value, json};
-use store::{Account, AccountRole, AccountTerms, LinkPurpose};
+use store::{Account, AccountRole, LinkPurpose};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -96,7 +96,7 @@ impl AccountAdmin {
             return Err(AdminError::invalid("name", why));
         }
         let account = self.new_account(username, email, role, password.as_ref());
-        self.store.add_account_with_terms(&account, AccountTerms::default()).await?;
+        self.store.add_account(&account).await?;
         self.audit(actor, "account.create", &account.id, role.word()).await;
         let link = match password {
             Some(_) => None,

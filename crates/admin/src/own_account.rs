@@ -9,6 +9,7 @@ use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::factors::is_second_factor;
+use crate::names;
 use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data, link_path};
 use crate::password::HashedPassword;
 use crate::signup::IdentityClaims;
@@ -50,13 +51,14 @@ impl AccountAdmin {
         Ok(account)
     }
 
-    /// Creates a link that confirms an address of the account, and returns its path. Earlier links
-    /// of the account expire. The caller sends it to that address.
-    pub async fn mail_email_link(
-        &self,
-        account: &Account,
-        email: &str,
-    ) -> Result<String, AdminError> {
+    /// Creates a link that confirms an address for the person's own account, and returns its path.
+    /// Earlier links of the account expire. The caller sends it to that address.
+    pub async fn mail_email_link(&self, actor: &Actor, email: &str) -> Result<String, AdminError> {
+        let account = actor.require_person()?;
+        if !names::is_email_address(email) {
+            let message = "This does not look like an e-mail address.";
+            return Err(AdminError::invalid("email", message));
+        }
         self.store.drop_links_of(&account.id, LinkPurpose::Email).await?;
         let data = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
         let id = Some(account.id.as_str());

@@ -1,7 +1,7 @@
 //! First start and set-up: the account that owns the gateway.
 
 use access::keys::random_letters;
-use store::{Account, AccountRole, AccountTerms, KeyOwner, KeyScope, RateLimits, StoreError};
+use store::{Account, AccountRole, KeyOwner, KeyScope, RateLimits, StoreError};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -55,7 +55,13 @@ impl AccountAdmin {
     /// Returns the gateway's owner. If there is none, it is created together with the set-up
     /// token. The command line needs it before the first start, which creates an owner only while
     /// there is no account.
-    pub async fn owner_or_create(&self) -> Result<Account, AdminError> {
+    pub async fn owner_or_create(&self, actor: &Actor) -> Result<Account, AdminError> {
+        match actor {
+            Actor::FirstStart | Actor::Operator => {}
+            Actor::Person(_) | Actor::Key { .. } => {
+                return Err(AdminError::forbidden("only the operator creates the owner"));
+            }
+        }
         let accounts = self.store.accounts().await?;
         match accounts.into_iter().find(|account| account.role == AccountRole::Owner) {
             Some(owner) => Ok(owner),
@@ -67,7 +73,7 @@ impl AccountAdmin {
     /// used.
     async fn create_owner(&self) -> Result<Account, AdminError> {
         let owner = self.new_account("owner".to_owned(), None, AccountRole::Owner, None);
-        self.store.add_account_with_terms(&owner, AccountTerms::default()).await?;
+        self.store.add_account(&owner).await?;
         let token = random_letters(SETUP_TOKEN_CHARS)
             .map_err(|error| AdminError::Internal(error.to_string()))?;
         self.store.put_setting(SETUP_TOKEN_SETTING, &token).await?;

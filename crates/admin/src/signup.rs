@@ -7,7 +7,7 @@ use store::{Account, AccountRole, AccountTerms, Identity, Link, LinkPurpose, Sto
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-use crate::one_time_link::link_data;
+use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_data, link_path};
 use crate::password::HashedPassword;
 use crate::rights::may_grant_role;
 use crate::{names, random};
@@ -144,6 +144,25 @@ impl AccountAdmin {
         let inviter = self.store.account(&inviter).await?.filter(|inviter| !inviter.disabled);
         let gives = inviter.is_some_and(|inviter| may_grant_role(inviter.role, role));
         if gives { Ok(role) } else { Err(AdminError::NotFound("link")) }
+    }
+
+    /// Creates a link with which the holder of an address creates an account, and returns its
+    /// path. The caller sends it to that address.
+    pub async fn mail_sign_up_link(&self, email: &str) -> Result<String, AdminError> {
+        match SignUpMode::load(&self.store).await? {
+            SignUpMode::Open => {}
+            SignUpMode::Invited | SignUpMode::Closed => {
+                return Err(AdminError::forbidden("accounts are made by invitation here"));
+            }
+        }
+        if !names::is_email_address(email) {
+            let message = "This does not look like an e-mail address.";
+            return Err(AdminError::invalid("email", message));
+        }
+        let data = LinkData { email: Some(email.to_owned()), ..LinkData::default() };
+        let token =
+            self.create_link(LinkPurpose::SignUp, None, &data, LINK_LIFETIMES.sign_up).await?;
+        Ok(link_path(&token))
     }
 
     /// Creates an account with a link, which is used up. The account joins the team of an

@@ -49,11 +49,6 @@ pub(crate) async fn add(
     Ok(state.store.add_link(&new_link(hash, purpose, account_id, note, (now, life))).await?)
 }
 
-/// URL of a link with this token.
-pub(crate) fn url(state: &ConsoleState, token: &str) -> String {
-    absolute(state, &format!("/link/{token}"))
-}
-
 /// URL of a path of this gateway, such as that of a link.
 pub(crate) fn absolute(state: &ConsoleState, path: &str) -> String {
     format!("{}{path}", state.base_url())

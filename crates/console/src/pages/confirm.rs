@@ -15,6 +15,7 @@ use crate::mails;
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::state::ConsoleState;
+use admin::Actor;
 
 /// Mails a confirmation link. Earlier links of the account expire.
 pub(crate) async fn send_confirmation(
@@ -22,7 +23,8 @@ pub(crate) async fn send_confirmation(
     account: &Account,
     email: &str,
 ) -> Result<(), PageError> {
-    let path = state.host.accounts().mail_email_link(account, email).await?;
+    let actor = Actor::Person(account.clone());
+    let path = state.host.accounts().mail_email_link(&actor, email).await?;
     let url = links::absolute(state, &path);
     mails::send(state, mails::confirm(email, &account.username, &url)).await;
     Ok(())

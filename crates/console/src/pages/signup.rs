@@ -11,7 +11,7 @@ use store::{Link, LinkPurpose};
 use super::login::client_network;
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::layout::{Layout, page};
-use crate::links::{self, LINK_LIFETIMES, LinkData};
+use crate::links;
 use crate::page_error::PageError;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
@@ -69,11 +69,8 @@ async fn send_mail(state: &ConsoleState, to: &str) -> Result<(), PageError> {
             mails::account_exists(to, &account.username, &format!("{}/login", state.base_url()))
         }
         None => {
-            let note = LinkData { email: Some(to.to_owned()), ..LinkData::default() };
-            let word =
-                links::create(state, LinkPurpose::SignUp, None, &note, LINK_LIFETIMES.sign_up)
-                    .await?;
-            mails::signup(to, &state.base_url(), &links::url(state, &word))
+            let path = state.host.accounts().mail_sign_up_link(to).await?;
+            mails::signup(to, &state.base_url(), &links::absolute(state, &path))
         }
     };
     mails::send(state, mail).await;

@@ -419,7 +419,7 @@ async fn create(
     draft: KeyDraft,
 ) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!draft.name.trim().is_empty(), "--name must not be empty");
-    let owner = admin.owner_or_create().await?;
+    let owner = admin.owner_or_create(&Actor::Operator).await?;
     let account = match account {
         Some(name) => find_account(&admin.store, name).await?,
         None => KeyOwner::Person(owner),

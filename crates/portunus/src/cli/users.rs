@@ -121,7 +121,7 @@ impl UserAdmin<'_> {
             None
         };
         // The owner must exist first: the first start creates it only while there is no account.
-        self.accounts.owner_or_create().await?;
+        self.accounts.owner_or_create(&Actor::Operator).await?;
         let draft = AccountDraft { username: name.to_owned(), email, role, password };
         let created = self.accounts.create_account(&Actor::Operator, draft).await;
         let CreatedAccount { account, link } = created.map_err(without_field)?;

@@ -1,0 +1,169 @@
+//! Rights over accounts: every actor on every account.
+
+use admin::{AccountChange, AccountDraft, Actor, InviteDraft, ReadVersion, user_json, version_of};
+use store::{AccountRole, AccountTerms, RateLimits};
+
+use crate::fixture::{ACTORS, Fixture, outcome, password};
+
+/// Accounts that an actor may administrate.
+fn administrates(actor: &str) -> &'static [&'static str] {
+    match actor.strip_prefix("key of ").unwrap_or(actor) {
+        "operator" | "owner" => &["owner", "admin", "member", "viewer", "other admin"],
+        "admin" => &["admin", "member", "viewer"],
+        _ => &[],
+    }
+}
+
+/// Roles that an actor may give.
+fn grants(actor: &str) -> &'static [AccountRole] {
+    match actor.strip_prefix("key of ").unwrap_or(actor) {
+        "operator" | "owner" => &AccountRole::ALL,
+        "admin" => &[AccountRole::Member, AccountRole::Viewer],
+        _ => &[],
+    }
+}
+
+fn expected(may: bool) -> &'static str {
+    if may { "done" } else { "forbidden" }
+}
+
+#[tokio::test]
+async fn every_change_of_an_account_needs_the_right_over_it() {
+    let fixture = Fixture::new().await;
+    fixture.account("other admin", AccountRole::Admin).await;
+    fixture.account("second owner", AccountRole::Owner).await;
+    let admin = &fixture.admin;
+    let limits = RateLimits { rpm: Some(3), ..RateLimits::default() };
+    for name in ACTORS {
+        let actor = fixture.actor(name).await;
+        for target in ["owner", "admin", "member", "viewer", "other admin"] {
+            let may = administrates(name).contains(&target);
+            let cell = format!("{name} on {target}");
+            let before = fixture.audit_count().await;
+            let terms = AccountTerms::default();
+            let read = ReadVersion::default();
+            let set = admin.set_account_terms(&actor, target, read, terms, limits).await;
+            assert_eq!(outcome(&set), expected(may), "terms: {cell}");
+            admin.store.set_account_limits(target, RateLimits::default()).await.unwrap();
+            let link = admin.issue_password_link(&actor, target).await;
+            assert_eq!(outcome(&link), expected(may), "link: {cell}");
+            let lines = if may { 2 } else { 0 };
+            assert_eq!(fixture.audit_count().await - before, lines, "audit: {cell}");
+            let lock = AccountChange { disabled: Some(true), role: None };
+            let locked = admin.change_account(&actor, target, read, lock).await;
+            assert_eq!(outcome(&locked), expected(may), "lock: {cell}");
+            if may {
+                let disabled = admin.store.account(target).await.unwrap().unwrap().disabled;
+                assert!(disabled, "{cell}");
+            }
+            admin.store.set_disabled(target, false, 2).await.unwrap();
+            // A person ends the own sessions without the right over accounts.
+            let own = matches!(&actor, Actor::Person(own) if own.id == target);
+            let ended = admin.end_sessions(&actor, target).await;
+            assert_eq!(outcome(&ended), expected(may || own), "sessions: {cell}");
+        }
+        let may = !administrates(name).is_empty();
+        assert_eq!(outcome(&admin.users(&actor).await), expected(may), "list: {name}");
+        assert_eq!(outcome(&admin.user(&actor, "member").await), expected(may), "read: {name}");
+        let nobody = admin.user(&actor, "nobody").await;
+        assert_eq!(outcome(&nobody), if may { "not found" } else { "forbidden" }, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_is_given_only_by_those_who_may() {
+    let fixture = Fixture::new().await;
+    let admin = &fixture.admin;
+    for name in ACTORS {
+        let actor = fixture.actor(name).await;
+        for role in AccountRole::ALL {
+            let may = expected(grants(name).contains(&role));
+            let cell = format!("{name} gives {}", role.word());
+            let username = format!("{name}-{}", role.word()).replace(' ', "-");
+            let draft = AccountDraft { username, email: None, role, password: None };
+            let made = admin.create_account(&actor, draft).await;
+            assert_eq!(outcome(&made), may, "create: {cell}");
+            let draft = InviteDraft { email: None, role, team: None };
+            assert_eq!(outcome(&admin.invite(&actor, draft).await), may, "invite: {cell}");
+            let given = AccountChange { role: Some(role), disabled: None };
+            let read = ReadVersion::default();
+            let changed = admin.change_account(&actor, "member", read, given).await;
+            // Everybody who administrates may leave a role as it is.
+            let same = role == AccountRole::Member && !administrates(name).is_empty();
+            let may = if same { "done" } else { may };
+            assert_eq!(outcome(&changed), may, "change: {cell}");
+            admin.store.set_role("member", AccountRole::Member, 2).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_only_owner_stays_one() {
+    let fixture = Fixture::new().await;
+    let admin = &fixture.admin;
+    let read = ReadVersion::default();
+    let changes = [
+        AccountChange { role: Some(AccountRole::Admin), disabled: None },
+        AccountChange { role: None, disabled: Some(true) },
+    ];
+    for change in changes {
+        for name in ["operator", "owner"] {
+            let actor = fixture.actor(name).await;
+            let changed = admin.change_account(&actor, "owner", read, change).await;
+            assert_eq!(outcome(&changed), "forbidden", "{name}: {change:?}");
+        }
+    }
+    // A locked owner does not count, an active one does.
+    fixture.account("second", AccountRole::Owner).await;
+    admin.store.set_disabled("second", true, 2).await.unwrap();
+    let [_, lock] = changes;
+    let operator = Actor::Operator;
+    assert_eq!(outcome(&admin.change_account(&operator, "owner", read, lock).await), "forbidden");
+    admin.store.set_disabled("second", false, 2).await.unwrap();
+    assert_eq!(outcome(&admin.change_account(&operator, "owner", read, lock).await), "done");
+}
+
+#[tokio::test]
+async fn a_change_of_an_older_version_is_refused() {
+    let fixture = Fixture::new().await;
+    let (admin, operator) = (&fixture.admin, Actor::Operator);
+    let seen = version_of(&user_json(&admin.user(&operator, "member").await.unwrap()));
+    let change = AccountChange { role: Some(AccountRole::Viewer), disabled: None };
+    let read = ReadVersion(Some(&seen));
+    assert_eq!(outcome(&admin.change_account(&operator, "member", read, change).await), "done");
+    let change = AccountChange { role: None, disabled: Some(true) };
+    assert_eq!(outcome(&admin.change_account(&operator, "member", read, change).await), "stale");
+    let seen = admin.account_terms(&operator, "member").await.unwrap().version();
+    let (none, limits) = (AccountTerms::default(), RateLimits { rpm: Some(1), ..<_>::default() });
+    let read = ReadVersion(Some(&seen));
+    let set = admin.set_account_terms(&operator, "member", read, none, limits).await;
+    assert_eq!(outcome(&set), "done");
+    let set = admin.set_account_terms(&operator, "member", read, none, limits).await;
+    assert_eq!(outcome(&set), "stale");
+}
+
+#[tokio::test]
+async fn values_are_checked_for_every_surface() {
+    let fixture = Fixture::new().await;
+    let (admin, operator) = (&fixture.admin, Actor::Operator);
+    for (username, email) in [("../x", None), ("fine", Some("not an address"))] {
+        let email = email.map(str::to_owned);
+        let (username, role) = (username.to_owned(), AccountRole::Member);
+        let draft = AccountDraft { username, email, role, password: Some(password()) };
+        assert_eq!(outcome(&admin.create_account(&operator, draft).await), "invalid");
+    }
+    let negative = AccountTerms { cap: Some("-1".parse().unwrap()), budget: None };
+    let zero = RateLimits { tpm: Some(0), ..RateLimits::default() };
+    for (terms, limits) in [(negative, RateLimits::default()), (AccountTerms::default(), zero)] {
+        let read = ReadVersion::default();
+        let set = admin.set_account_terms(&operator, "member", read, terms, limits).await;
+        assert_eq!(outcome(&set), "invalid");
+    }
+    let role = AccountRole::Member;
+    for email in ["a@b.c, d@e.f", "owner@example.com"] {
+        admin.store.rename_account("owner", "owner", Some("owner@example.com"), 2).await.unwrap();
+        let draft = InviteDraft { email: Some(email.to_owned()), role, team: None };
+        assert_eq!(outcome(&admin.invite(&operator, draft).await), "invalid", "{email}");
+    }
+    assert_eq!(fixture.audit_count().await, 0);
+}

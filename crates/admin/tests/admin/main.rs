@@ -1,0 +1,8 @@
+//! Tests of the use cases against a store, without a surface around them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod accounts;
+mod fixture;
+mod own_account;
+mod teams;
