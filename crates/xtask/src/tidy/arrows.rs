@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::workspace::Source;
 
 /// The crates of the workspace. Arrows point only upwards in this list: a crate may depend on the

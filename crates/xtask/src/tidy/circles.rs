@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::Finding;
+use super::finding::Finding;
 use super::imports::{self, FilePaths, Segments};
 use super::limits::LIMITS;
 use crate::workspace::Source;

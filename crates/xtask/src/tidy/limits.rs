@@ -3,7 +3,7 @@
 /// Upper bounds of the figures that `tidy` measures. **These numbers only fall**: a change that
 /// improves a figure lowers its limit in the same commit, and no change raises one.
 pub(super) const LIMITS: Limits = Limits {
-    modules_in_a_circle: 8,
+    modules_in_a_circle: 6,
     names_in_two_crates: 0,
     relative_clauses: 0,
     untracked_spawns: 0,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::workspace::Source;
 
 /// Reports relative targets that do not exist.

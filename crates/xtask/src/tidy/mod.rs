@@ -4,6 +4,7 @@
 mod arrows;
 mod circles;
 mod code;
+mod finding;
 mod imports;
 mod limits;
 mod links;
@@ -11,34 +12,16 @@ mod names;
 mod prose;
 mod rules;
 mod spawns;
+mod store_writes;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
 
+use finding::Finding;
+
 use crate::workspace::{self, Source};
-
-/// A place that breaks a rule.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
-    path: String,
-    line: usize,
-    rule: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, rule: impl Into<String>) -> Self {
-        Self { path: path.into(), line, rule: rule.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.rule)
-    }
-}
 
 /// Prints all findings and the measured figures. Returns true if there is no finding.
 pub(crate) fn run() -> Result<bool> {
@@ -90,6 +73,7 @@ fn check(root: &Path, sources: &[Source]) -> Vec<Finding> {
     findings.extend(names::check(&product));
     findings.extend(prose::check(sources));
     findings.extend(spawns::check(&product));
+    findings.extend(store_writes::check(&product));
     findings.sort();
     findings
 }
@@ -108,11 +92,5 @@ mod tests {
         let findings = check(&root, &workspace::sources(&root).unwrap());
         let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
         assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
-    }
-
-    #[test]
-    fn a_finding_is_one_line_that_editors_can_open() {
-        let finding = Finding::new("crates/a/src/lib.rs", 7, "too long");
-        assert_eq!(finding.to_string(), "crates/a/src/lib.rs:7: too long");
     }
 }

@@ -1,6 +1,6 @@
 //! Comments: each opens with a noun phrase or a verb, as rustdoc's own pages do.
 
-use super::Finding;
+use super::finding::Finding;
 use super::limits::LIMITS;
 use crate::workspace::Source;
 

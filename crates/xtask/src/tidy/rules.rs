@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::workspace::Source;
 
 /// Maximum length of a file. A longer file has more than one purpose.

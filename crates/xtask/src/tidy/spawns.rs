@@ -3,7 +3,7 @@
 //! A task that nothing tracks outlives its owner, and a shutdown cuts it off in the middle of a
 //! write.
 
-use super::Finding;
+use super::finding::Finding;
 use super::limits::LIMITS;
 use crate::workspace::Source;
 
