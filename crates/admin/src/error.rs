@@ -22,6 +22,12 @@ pub enum AdminError {
     /// The object was changed after the actor read it.
     #[error("it was changed since you read it; read it again and repeat your change")]
     Stale,
+    /// Another change of the same configuration was stored at the same time.
+    #[error("another change was made at the same time; try again")]
+    Concurrent,
+    /// The change has a consequence that the actor must confirm first.
+    #[error("{0}")]
+    Conflict(String),
     /// The store refused or did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -7,28 +7,44 @@ mod account_admin;
 mod account_terms;
 mod accounts;
 mod actor;
+mod amount;
+mod audit_log;
+mod config_edit;
+mod credential_check;
+mod credentials;
 mod error;
 mod factors;
 mod invites;
 pub mod keys;
 mod members;
+mod models;
 pub mod names;
 mod new_key;
+mod node_health;
 pub mod one_time_link;
 mod own_account;
 pub mod password;
+mod provider_view;
+mod providers;
 pub mod random;
 mod rights;
+mod settings;
 mod setup;
 mod signup;
 mod stored_config;
 mod teams;
+mod time_text;
+mod vault;
 mod version;
 
 pub use account_admin::AccountAdmin;
 pub use account_terms::TermsView;
 pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};
 pub use actor::Actor;
+pub use amount::parse_amount;
+pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
+pub use credential_check::CredentialCheck;
+pub use credentials::{AddedCredential, CredentialDraft, CredentialSecret, DeletedCredential};
 pub use error::AdminError;
 pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
@@ -36,13 +52,21 @@ pub use factors::{
 pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft};
 pub use members::MemberKeys;
+pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
 pub use new_key::NewKey;
+pub use node_health::{
+    ClusterNode, DatabaseHealth, JournalHealth, LaneCounts, NodeHealth, ValkeyHealth,
+};
 pub use password::{HashedPassword, NewPassword};
+pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
+pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
+pub use settings::{GatewaySettings, SettingsChange};
 pub use setup::{OwnerClaim, SETUP_TOKEN_SETTING};
 pub use signup::{IdentityClaims, IdentitySignUp, SignUpMode};
-pub use stored_config::StoredConfig;
+pub use stored_config::{EntryIssue, StoredConfig};
 pub use teams::{TeamChange, TeamSummary, TeamView};
+pub use vault::{RekeyReport, VaultStatus};
 pub use version::{ReadVersion, version_of};
 
 use access::limits::RateLimiter;

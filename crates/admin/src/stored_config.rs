@@ -3,6 +3,7 @@
 
 use config::{Config, ConfigIssues, EntryName, StoredEntries};
 use parking_lot::{Mutex, MutexGuard};
+use serde::Serialize;
 use std::sync::Arc;
 use store::{ConfigChange, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
@@ -15,7 +16,16 @@ pub struct StoredConfig {
     /// state.
     stored: Mutex<Arc<StoredEntries>>,
     /// Serialises changes on this node. Other nodes are excluded by the revision number.
-    pub change_lock: AsyncMutex<()>,
+    pub(crate) change_lock: AsyncMutex<()>,
+}
+
+/// A stored entry that cannot be used.
+#[derive(Clone, Debug, Serialize)]
+pub struct EntryIssue {
+    /// The entry, such as `providers.acme`.
+    pub what: String,
+    /// The reason.
+    pub why: String,
 }
 
 impl StoredConfig {
@@ -46,13 +56,13 @@ impl Admin {
 
     /// Returns the current configuration and the stored one it was built from, as one consistent
     /// pair.
-    pub fn current_config(&self) -> (Arc<Config>, Arc<StoredEntries>) {
+    pub(crate) fn current_config(&self) -> (Arc<Config>, Arc<StoredEntries>) {
         let stored = self.stored.lock();
         (self.engine.config(), Arc::clone(&stored))
     }
 
     /// Reads the stored configuration if the store has a newer revision than this node.
-    pub async fn refresh_stored_config(&self) -> Result<(), StoreError> {
+    pub(crate) async fn refresh_stored_config(&self) -> Result<(), StoreError> {
         let revision = self.store.configured_revision().await?;
         if self.stored.lock().revision != revision {
             self.reload_stored_config().await?;
@@ -61,7 +71,7 @@ impl Admin {
     }
 
     /// Reads the stored configuration and installs it.
-    pub async fn reload_stored_config(&self) -> Result<(), StoreError> {
+    async fn reload_stored_config(&self) -> Result<(), StoreError> {
         let read = StoredEntries::open(self.store.configured().await?, &self.vault);
         let before = self.engine.config();
         {
@@ -110,7 +120,7 @@ impl Admin {
 
     /// Applies changes and installs the result. Returns false if the store has a later revision
     /// than `base`.
-    pub async fn change_stored_config(
+    pub(crate) async fn change_stored_config(
         &self,
         base: &StoredEntries,
         changes: &[ConfigChange],
@@ -121,15 +131,15 @@ impl Admin {
     }
 
     /// Lists stored entries that cannot be used, with the reason.
-    pub fn issues(&self) -> Vec<serde_json::Value> {
+    pub(crate) fn issues(&self) -> Vec<EntryIssue> {
         let (config, stored) = self.current_config();
-        let issue_json = |what: String, why: &str| serde_json::json!({ "what": what, "why": why });
-        let entries = config.issues.iter().map(|(entry, why)| issue_json(entry.to_string(), why));
+        let issue = |what: String, why: &str| EntryIssue { what, why: why.to_owned() };
+        let entries = config.issues.iter().map(|(entry, why)| issue(entry.to_string(), why));
         let mut all: Vec<_> = entries.collect();
         for (name, provider) in &stored.providers {
             for one in &provider.credentials {
                 if let Err(why) = &one.auth {
-                    all.push(issue_json(format!("providers.{name}: credential {}", one.id), why));
+                    all.push(issue(format!("providers.{name}: credential {}", one.id), why));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Versions of objects, so that concurrent changes do not overwrite each other.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::error::AdminError;
 
@@ -11,15 +11,17 @@ use crate::error::AdminError;
 pub struct ReadVersion<'a>(pub Option<&'a str>);
 
 /// Returns the entity tag of an object's JSON description (RFC 9110, section 8.8.3).
-pub fn version_of(described: &Value) -> String {
-    let hash = digest(&SHA256, described.to_string().as_bytes());
+pub fn version_of(described: &impl Serialize) -> String {
+    // Only a map with keys that are no text could fail, and no description has one.
+    let json = serde_json::to_vec(described).unwrap_or_default();
+    let hash = digest(&SHA256, &json);
     let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
     format!("\"{hex}\"")
 }
 
 impl ReadVersion<'_> {
     /// Refuses a change of an object that changed after it was read.
-    pub fn check(self, now: &Value) -> Result<(), AdminError> {
+    pub fn check(self, now: &impl Serialize) -> Result<(), AdminError> {
         let Some(expected) = self.0 else { return Ok(()) };
         let version = version_of(now);
         let fits = |one: &str| one.trim() == "*" || one.trim().trim_start_matches("W/") == version;

@@ -9,13 +9,9 @@ use relay::Engine;
 use std::sync::Arc;
 use store::Store;
 use tokio_util::sync::CancellationToken;
-use transport::ShutdownPhase;
 
 use crate::stored_answers::StoredAnswers;
 use crate::tasks::ImageTasks;
-
-/// Time without contact to the store after which a node of a cluster is not ready.
-const MAX_STORE_SILENCE_US: i64 = 4_000_000;
 
 /// State shared by the handlers of the API.
 pub struct ApiState {
@@ -50,8 +46,6 @@ impl ApiState {
 
     /// Returns true if the gateway accepts new work.
     pub fn is_ready(&self) -> bool {
-        let leases = &self.engine.funds.lease_client;
-        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;
-        !cut_off && self.engine.connections.phase() == ShutdownPhase::Serve
+        self.admin.is_ready()
     }
 }

@@ -86,15 +86,6 @@ impl AdminClient {
         answer.map_err(AdminRefusal::into_page_error)
     }
 
-    /// Reads an object that may not exist.
-    pub(crate) async fn find(&self, path: &str) -> Result<Option<ApiReply>, PageError> {
-        match self.get(path).await {
-            Ok(reply) => Ok(Some(reply)),
-            Err(PageError::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Sends a change. With an entity tag, the change applies only to that version of the object.
     pub(crate) async fn change(
         &self,
@@ -150,21 +141,6 @@ impl AdminClient {
 /// Returns a string field of a JSON object, or an empty string.
 pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns the elements of an array field.
-pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Returns the strings of an array field.
-pub(crate) fn texts<'a>(value: &'a Value, name: &str) -> Vec<&'a str> {
-    list(value, name).iter().filter_map(Value::as_str).collect()
-}
-
-/// Returns an unsigned number field.
-pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
-    value.get(name).and_then(Value::as_u64)
 }
 
 #[cfg(test)]

@@ -84,6 +84,11 @@ pub(crate) fn timestamp(at: Micros) -> String {
     format_time(at, "%Y-%m-%d %H:%M:%S UTC")
 }
 
+/// The day of a time: `2026-03-12`.
+pub(crate) fn day(at: Micros) -> String {
+    format_time(at, "%Y-%m-%d")
+}
+
 fn format_time(at: Micros, format: &str) -> String {
     Timestamp::from_microsecond(at)
         .map_or_else(|_| "never".to_owned(), |t| t.strftime(format).to_string())
@@ -199,6 +204,7 @@ mod tests {
         assert_eq!(relative_text(now - 90 * 86_400 * s, now), "16 Aug 2023");
         assert_eq!(timestamp(now), "2023-11-14 22:13:20 UTC");
         assert_eq!(timestamp(i64::MAX), "never");
+        assert_eq!(day(now), "2023-11-14");
         assert_eq!(
             [59, 600, 19_200, 999_999].map(uptime),
             ["59 s", "10 min", "5 h 20 min", "11 days"]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use admin::AccountAdmin;
+use admin::{AccountAdmin, Admin};
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
@@ -49,6 +49,9 @@ pub trait ConsoleHost: Send + Sync + 'static {
 
     /// Current time.
     fn now(&self) -> Micros;
+
+    /// Administration of the gateway.
+    fn admin(&self) -> &Arc<Admin>;
 
     /// Administration of accounts, teams and keys.
     fn accounts(&self) -> &AccountAdmin;

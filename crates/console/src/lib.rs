@@ -28,6 +28,7 @@ mod pages;
 mod passkey;
 mod password;
 mod redirect;
+mod refusal;
 mod routes;
 mod session;
 mod shared_fields;

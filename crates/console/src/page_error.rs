@@ -57,7 +57,8 @@ impl From<AdminError> for PageError {
             AdminError::Invalid { message, .. } => Self::Rejected(message),
             AdminError::NotFound("link") => Self::InvalidLink,
             AdminError::NotFound(_) => Self::NotFound,
-            AdminError::Stale => Self::Rejected(error.to_string()),
+            AdminError::Stale | AdminError::Concurrent => Self::Rejected(error.to_string()),
+            AdminError::Conflict(message) => Self::Rejected(message),
             AdminError::Store(error) => error.into(),
             AdminError::Internal(note) => {
                 tracing::error!("cannot render a console page: {note}");

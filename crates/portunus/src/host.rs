@@ -1,6 +1,6 @@
 //! The services of the gateway that the console uses.
 
-use admin::AccountAdmin;
+use admin::{AccountAdmin, Admin};
 use axum::body::Body;
 use axum::response::Response;
 use catalog::Catalog;
@@ -59,6 +59,10 @@ impl ConsoleHost for App {
         Box::pin(
             async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await },
         )
+    }
+
+    fn admin(&self) -> &Arc<Admin> {
+        &self.admin
     }
 
     fn accounts(&self) -> &AccountAdmin {

@@ -106,13 +106,7 @@ impl KeyBody {
 }
 
 pub(super) fn parse_amount(field: &'static str, text: &str) -> Result<Money, ApiError> {
-    let money: Money = text
-        .parse()
-        .map_err(|_| invalid_field(field, "write an amount in USD as text, such as \"5.00\""))?;
-    if money.is_negative() {
-        return Err(invalid_field(field, "must not be below zero"));
-    }
-    Ok(money)
+    ::admin::parse_amount(field, text).map_err(admin_error)
 }
 
 fn time_from_now(text: &str, now: i64) -> Result<i64, ApiError> {

@@ -5,7 +5,6 @@
 //! log.
 
 mod audit;
-mod config_edit;
 mod credentials;
 mod keys;
 mod models;
@@ -44,9 +43,9 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{HeaderMap, Request, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::{Account, AccountRole, StoreError};
 
 use crate::request::ApiRequest;
@@ -152,39 +151,30 @@ fn admin_error(error: AdminError) -> ApiError {
         }
         AdminError::Invalid { field, message } => invalid_field(field, message),
         AdminError::NotFound(what) => not_found(what),
-        AdminError::Stale => ApiError::new(ErrorKind::PreconditionFailed, error.to_string()),
+        AdminError::Stale | AdminError::Concurrent => {
+            ApiError::new(ErrorKind::PreconditionFailed, error.to_string())
+        }
+        AdminError::Conflict(message) => {
+            ApiError::new(ErrorKind::Conflict, message).without_retry()
+        }
         AdminError::Store(error) => store_error(error),
         AdminError::Internal(note) => ApiError::internal(note),
     }
 }
 
 /// Response with an object and its entity tag.
-fn entity_response(status: StatusCode, value: &Value) -> Response {
+fn entity_response(status: StatusCode, value: &impl Serialize) -> Response {
     tagged_response(status, value, value)
 }
 
-/// Object whose JSON shows more than its entity tag covers.
-struct EntityView {
-    shown: Value,
-    /// Part that changes only through administration. The entity tag is computed from it.
-    stable: Value,
-}
-
-impl EntityView {
-    fn with_field(mut self, field: &str, value: Value) -> Self {
-        if let Value::Object(fields) = &mut self.shown {
-            fields.insert(field.to_owned(), value);
-        }
-        self
-    }
-}
-
-fn view_response(status: StatusCode, view: &EntityView) -> Response {
-    tagged_response(status, &view.shown, &view.stable)
-}
-
-fn tagged_response(status: StatusCode, shown: &Value, stable: &Value) -> Response {
-    let mut response = relay::json_response(shown.to_string());
+/// Response with an object whose entity tag covers `stable`, the part of it that changes only
+/// through administration.
+fn tagged_response(
+    status: StatusCode,
+    shown: &impl Serialize,
+    stable: &impl Serialize,
+) -> Response {
+    let mut response = view_response(shown);
     *response.status_mut() = status;
     if let Ok(tag) = HeaderValue::from_str(&version_of(stable)) {
         response.headers_mut().insert(ETAG, tag);
@@ -192,9 +182,32 @@ fn tagged_response(status: StatusCode, shown: &Value, stable: &Value) -> Respons
     response
 }
 
+/// Response with an object.
+fn view_response(view: &impl Serialize) -> Response {
+    // Only a map with keys that are no text could fail, and no view has one.
+    relay::json_response(serde_json::to_string(view).unwrap_or_default())
+}
+
+/// An object behind the field `success`.
+#[derive(Serialize)]
+struct SuccessBody<T> {
+    success: bool,
+    #[serde(flatten)]
+    view: T,
+}
+
+fn success_response(view: impl Serialize) -> Response {
+    view_response(&SuccessBody { success: true, view })
+}
+
 /// Response with a list.
-fn list_response(data: Vec<Value>) -> Response {
-    relay::json_response(json!({ "success": true, "total": data.len(), "data": data }).to_string())
+fn list_response(data: Vec<impl Serialize>) -> Response {
+    #[derive(Serialize)]
+    struct ListBody<T> {
+        total: usize,
+        data: Vec<T>,
+    }
+    success_response(ListBody { total: data.len(), data })
 }
 
 /// Writes a line of the audit log. A failure is logged and does not undo the change.

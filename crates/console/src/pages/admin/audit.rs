@@ -9,9 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::header;
 use maud::{Markup, html};
-use serde_json::Value;
 
-use crate::admin_client::{AdminClient, list, text};
 use crate::csv::csv_line;
 use crate::display;
 use crate::form::{FormFields, QueryFields};
@@ -20,10 +18,11 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use admin::{Actor, AuditCursor, AuditEntry, AuditQuery};
 
 const PAGE_PATH: &str = "/console/audit";
-const PER_PAGE: usize = 50;
-const EXPORT_BATCH_ROWS: usize = 1_000;
+const PER_PAGE: u32 = 50;
+const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 
 /// Kinds of changes: prefix in the log and label.
@@ -41,14 +40,14 @@ const ACTION_KINDS: [(&str, &str); 10] = [
 ];
 
 /// Selection made in the URL.
-struct AuditQuery<'a> {
+struct AuditSelection<'a> {
     actor: &'a str,
     action: &'a str,
     from: &'a str,
     to: &'a str,
 }
 
-impl<'a> AuditQuery<'a> {
+impl<'a> AuditSelection<'a> {
     fn parse(query: &'a FormFields) -> Result<Self, PageError> {
         Ok(Self {
             actor: query.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
@@ -69,23 +68,30 @@ impl<'a> AuditQuery<'a> {
         ])
     }
 
-    /// Query of the API for this selection. The last day is included.
-    fn api_path(&self, limit: usize, before: &str) -> String {
-        let since =
-            if self.from.is_empty() { String::new() } else { format!("{}T00:00:00Z", self.from) };
+    /// Query of the log for this selection. The last day is included.
+    fn to_query(&self, before: Option<AuditCursor>) -> AuditQuery {
+        let filled = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let until = self.to.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
-        let until = until.map_or_else(String::new, |day| format!("{day}T00:00:00Z"));
-        let limit = limit.to_string();
-        let wishes = query_string(&[
-            ("actor", self.actor),
-            ("action", self.action),
-            ("since", &since),
-            ("until", &until),
-            ("limit", &limit),
-            ("before", before),
-        ]);
-        format!("/audit?{wishes}")
+        AuditQuery {
+            actor: filled(self.actor),
+            action: filled(self.action),
+            since: self.from.parse().ok().and_then(start_of_day),
+            until: until.and_then(start_of_day),
+            before,
+        }
     }
+}
+
+/// First moment of a day in UTC.
+fn start_of_day(day: jiff::civil::Date) -> Option<ledger::Micros> {
+    let start = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(start.timestamp().as_microsecond())
+}
+
+/// Reads the position in a URL; empty is the newest change.
+fn parse_before(text: &str) -> Result<Option<AuditCursor>, PageError> {
+    let cursor = (!text.is_empty()).then(|| text.parse()).transpose();
+    cursor.map_err(|error: admin::AdminError| PageError::Rejected(error.to_string()))
 }
 
 /// Accepts a date as browsers send it, or an empty text.
@@ -122,14 +128,12 @@ pub(crate) async fn show(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let view = AuditQuery::parse(&query)?;
-    let client = AdminClient::new(&state, &user);
+    let view = AuditSelection::parse(&query)?;
     let before = query.get_trimmed("before", MAX_PARAMETER_BYTES)?;
-    let reply = client.get(&view.api_path(PER_PAGE, before)).await?.value;
+    let request = view.to_query(parse_before(before)?);
+    let found = state.host.admin().audit_page(&user.actor(), request, PER_PAGE).await?;
     let names = display_names(&state).await?;
     let accounts = state.store.accounts().await?;
-    let changes = list(&reply, "data");
-    let next = text(&reply, "next");
     let now = state.now();
     let body = html! {
         div.title {
@@ -164,15 +168,15 @@ pub(crate) async fn show(
             div.field { label for="to" { "To" } input #to name="to" type="date" value=(view.to); }
             div.field.go { button.button type="submit" { "Show" } }
         }
-        @if changes.is_empty() {
+        @if found.entries.is_empty() {
             div.empty { h2 { "Nothing was changed" } p { "Take a longer time or fewer filters." } }
         } @else {
-            (table(changes, &names, &view, now))
+            (table(&found.entries, &names, &view, now))
         }
         nav.pager aria-label="Pages of changes" {
             @if !before.is_empty() { a rel="first" href={ (PAGE_PATH) "?" (view.console_query("")) } { "← Newest" } }
-            @if !next.is_empty() {
-                a rel="next" href={ (PAGE_PATH) "?" (view.console_query(next)) } { "Older changes →" }
+            @if let Some(next) = found.next {
+                a rel="next" href={ (PAGE_PATH) "?" (view.console_query(&next.to_string())) } { "Older changes →" }
             }
         }
     };
@@ -180,14 +184,14 @@ pub(crate) async fn show(
 }
 
 fn table(
-    changes: &[Value],
+    changes: &[AuditEntry],
     names: &HashMap<String, String>,
-    view: &AuditQuery<'_>,
+    view: &AuditSelection<'_>,
     now: ledger::Micros,
 ) -> Markup {
     let only = |action: &str| {
-        let AuditQuery { actor, from, to, .. } = *view;
-        format!("{PAGE_PATH}?{}", AuditQuery { actor, action, from, to }.console_query(""))
+        let AuditSelection { actor, from, to, .. } = *view;
+        format!("{PAGE_PATH}?{}", AuditSelection { actor, action, from, to }.console_query(""))
     };
     html! {
         div.sheet {
@@ -201,21 +205,15 @@ fn table(
                 } }
                 tbody {
                     @for change in changes {
-                        @let (actor, subject) = (text(change, "actor"), text(change, "subject"));
-                        @let action = text(change, "action");
+                        @let AuditEntry { at, actor, action, subject, detail } = change;
                         tr {
-                            td data-label="When" {
-                                @match parse_time(text(change, "at")) {
-                                    Some(at) => (display::relative_time(at, now)),
-                                    None => (text(change, "at")),
-                                }
-                            }
+                            td data-label="When" { (display::relative_time(*at, now)) }
                             td data-label="Who" { bdi title=(actor) { (display_name(names, actor)) } }
                             td data-label="What" { a.id href=(only(action)) { (action) } }
                             td data-label="To what" {
                                 bdi.wrap title=(subject) { (display_name(names, subject)) }
                             }
-                            td data-label="More" { bdi.wrap { (text(change, "detail")) } }
+                            td data-label="More" { bdi.wrap { (detail) } }
                         }
                     }
                 }
@@ -224,14 +222,15 @@ fn table(
     }
 }
 
-fn parse_time(text: &str) -> Option<ledger::Micros> {
-    text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond())
+/// A time for the export; empty if it lies outside the calendar.
+fn export_time(at: ledger::Micros) -> String {
+    jiff::Timestamp::from_microsecond(at).map(|at| at.to_string()).unwrap_or_default()
 }
 
 /// Position of an export.
 enum AuditPosition {
     Header,
-    Page(String),
+    Page(Option<AuditCursor>),
     End,
 }
 
@@ -241,12 +240,13 @@ pub(crate) async fn csv(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    AuditQuery::parse(&query)?;
-    let client = AdminClient::new(&state, &user);
+    AuditSelection::parse(&query)?;
+    let actor = user.actor();
     // Checks the rights first, so a refusal is a page and not a truncated file.
-    client.get("/audit?limit=1").await?;
+    actor.require_admin()?;
     let export = AuditExport {
-        client,
+        state: Arc::clone(&state),
+        actor,
         query,
         names: display_names(&state).await?,
         position: AuditPosition::Header,
@@ -263,7 +263,8 @@ pub(crate) async fn csv(
 }
 
 struct AuditExport {
-    client: AdminClient,
+    state: Arc<ConsoleState>,
+    actor: Actor,
     query: FormFields,
     names: HashMap<String, String>,
     position: AuditPosition,
@@ -271,37 +272,39 @@ struct AuditExport {
 
 impl AuditExport {
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, std::io::Error> {
-        let before = match &self.position {
+        let before = match self.position {
             AuditPosition::Header => {
-                self.position = AuditPosition::Page(String::new());
+                self.position = AuditPosition::Page(None);
                 let head = ["at", "actor", "actor_id", "action", "subject", "subject_id", "detail"];
                 return Ok(Some(Bytes::from(csv_line(head))));
             }
-            AuditPosition::Page(before) => before.clone(),
+            AuditPosition::Page(before) => before,
             AuditPosition::End => return Ok(None),
         };
         // Aborts the transfer on purpose: a truncated file must not look complete.
         let unread = || std::io::Error::other("the audit log could not be read");
-        let view = AuditQuery::parse(&self.query).map_err(|_| unread())?;
-        let reply = self.client.get(&view.api_path(EXPORT_BATCH_ROWS, &before)).await;
-        let reply = reply.map_err(|error| {
-            tracing::error!("an export of the audit log broke off: {error:?}");
+        let view = AuditSelection::parse(&self.query).map_err(|_| unread())?;
+        let request = view.to_query(before);
+        let admin = self.state.host.admin();
+        let page = admin.audit_page(&self.actor, request, EXPORT_BATCH_ROWS).await;
+        let page = page.map_err(|error| {
+            tracing::error!("an export of the audit log broke off: {error}");
             unread()
         })?;
-        self.position = match text(&reply.value, "next") {
-            "" => AuditPosition::End,
-            next => AuditPosition::Page(next.to_owned()),
+        self.position = match page.next {
+            None => AuditPosition::End,
+            next => AuditPosition::Page(next),
         };
-        let lines = list(&reply.value, "data").iter().map(|change| {
-            let (actor, subject) = (text(change, "actor"), text(change, "subject"));
+        let lines = page.entries.iter().map(|change| {
+            let AuditEntry { at, actor, action, subject, detail } = change;
             csv_line([
-                text(change, "at"),
+                &export_time(*at),
                 display_name(&self.names, actor),
                 actor,
-                text(change, "action"),
+                action,
                 display_name(&self.names, subject),
                 subject,
-                text(change, "detail"),
+                detail,
             ])
         });
         Ok(Some(Bytes::from(lines.collect::<String>())))

@@ -1,4 +1,4 @@
-//! Administration pages over `/api/admin`, which checks all rights.
+//! Administration pages over the use cases of `admin`, which check all rights.
 
 pub(crate) mod audit;
 pub(crate) mod model;
@@ -15,11 +15,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::admin_client::{ApiReply, texts};
+use crate::admin_client::ApiReply;
 use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
 use crate::layout::{Layout, ok_page};
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
+use admin::ReadVersion;
 
 /// Hidden field with the entity tag of the edited object.
 const ETAG_FIELD: &str = "tag";
@@ -27,6 +28,16 @@ const ETAG_FIELD: &str = "tag";
 /// Renders the hidden field with the entity tag.
 fn etag_field(reply: &ApiReply) -> Markup {
     html! { input type="hidden" name=(ETAG_FIELD) value=(reply.etag); }
+}
+
+/// Renders the hidden field with the version of the edited object.
+fn version_field(version: &str) -> Markup {
+    html! { input type="hidden" name=(ETAG_FIELD) value=(version); }
+}
+
+/// Version the user saw, from the hidden field.
+fn read_version(fields: &FormFields) -> ReadVersion<'_> {
+    ReadVersion(Some(fields.get(ETAG_FIELD)).filter(|version| !version.is_empty()))
 }
 
 /// Renders a selection; each option has a value and a label.
@@ -65,14 +76,13 @@ fn text_area((name, label): (&str, &str), value: &str, help: &str, errors: &Fiel
     }
 }
 
-/// Redirects after a change, or first shows the warnings in the reply.
+/// Redirects after a change, or first shows its warnings.
 fn redirect_with_warnings(
     user: &SignedInUser,
     here: &'static str,
-    answer: &Value,
+    warnings: &[String],
     next: &str,
 ) -> Response {
-    let warnings = texts(answer, "warnings");
     if warnings.is_empty() {
         return redirect_to(next);
     }

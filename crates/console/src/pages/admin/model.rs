@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use maud::{Markup, html};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::models::{PAGE_PATH, lane_names, page_of};
+use super::models::{PAGE_PATH, kind_word, page_of};
 use super::providers::source_badge;
-use super::{ETAG_FIELD, etag_field, price_form, redirect_with_warnings, select, text_area};
-use crate::admin_client::{AdminClient, ApiReply, list, text};
+use super::{price_form, read_version, redirect_with_warnings, select, text_area, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
+use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use crate::urls;
+use admin::{EntrySource, ModelView, ReadVersion};
 
 const MAX_ID_BYTES: usize = 512;
 const KIND_CHOICES: [(&str, &str); 4] = [
@@ -28,23 +28,6 @@ const KIND_CHOICES: [(&str, &str); 4] = [
     ("image", "Images"),
     ("embedding", "Embeddings"),
 ];
-
-fn api_path(id: &str) -> String {
-    format!("/models/{}", urls::escape_path(id))
-}
-
-/// Loads the current model.
-async fn load(client: &AdminClient, id: &str) -> Result<ApiReply, PageError> {
-    if id.is_empty() {
-        return Err(PageError::NotFound);
-    }
-    client.get(&api_path(id)).await
-}
-
-/// Stored settings of a model.
-fn stored_settings(model: &Value) -> Option<Map<String, Value>> {
-    model.get("settings").and_then(Value::as_object).cloned()
-}
 
 /// Current prices of a model as JSON.
 fn current_prices(state: &ConsoleState, id: &str) -> Value {
@@ -60,34 +43,39 @@ pub(crate) async fn show(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
-    let model = load(&client, query.get_trimmed("id", MAX_ID_BYTES)?).await?;
-    let fields = model_fields(&state, &model.value);
+    let id = query.get_trimmed("id", MAX_ID_BYTES)?;
+    let model = state.host.admin().model(&user.actor(), id)?;
+    let fields = model_fields(&state, &model);
     Ok(form(&user, StatusCode::OK, Some(&model), &fields, &FieldErrors::default()))
 }
 
 /// Form fields of a model: its stored settings, or its current values.
-fn model_fields(state: &ConsoleState, model: &Value) -> FormFields {
-    let id = text(model, "id");
-    let stored = stored_settings(model).map(Value::Object).unwrap_or_default();
-    let price = stored.get("price").cloned().unwrap_or_else(|| current_prices(state, id));
-    let lanes = if stored.get("lanes").is_some() { &stored } else { model };
-    let lanes: Vec<String> = list(lanes, "lanes").iter().map(lane_line).collect();
+fn model_fields(state: &ConsoleState, model: &ModelView) -> FormFields {
+    let id = model.id();
+    let stored = |name: &str| model.settings.as_ref().and_then(|settings| settings.get(name));
+    let price = stored("price").cloned().unwrap_or_else(|| current_prices(state, id));
+    let lanes: Vec<String> = match stored("lanes").and_then(Value::as_array) {
+        Some(lanes) => lanes.iter().map(lane_line).collect(),
+        None => model.lanes().to_vec(),
+    };
+    let kind = stored("kind").and_then(Value::as_str).unwrap_or_default();
     let mut fields = price_form::price_fields(&price);
     fields.push(("id", id.to_owned()));
-    fields.push(("kind", text(&stored, "kind").to_owned()));
+    fields.push(("kind", kind.to_owned()));
     fields.push(("lanes", lanes.join("\n")));
     FormFields::prefilled(fields)
 }
 
+/// Name of a lane in the settings of a model, where a lane is a text or a table.
+fn lane_name(lane: &Value) -> &str {
+    lane.get("lane").unwrap_or(lane).as_str().unwrap_or_default()
+}
+
 /// A lane as one line: name, and weight if it has one.
 fn lane_line(lane: &Value) -> String {
-    match lane {
-        Value::String(name) => name.clone(),
-        lane => match lane.get("weight").and_then(Value::as_u64) {
-            Some(weight) if weight != 1 => format!("{} {weight}", text(lane, "lane")),
-            _ => text(lane, "lane").to_owned(),
-        },
+    match lane.get("weight").and_then(Value::as_u64) {
+        Some(weight) if weight != 1 => format!("{} {weight}", lane_name(lane)),
+        _ => lane_name(lane).to_owned(),
     }
 }
 
@@ -110,7 +98,7 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
             None => (line, None),
         };
         let known =
-            before.iter().find(|lane| text(lane, "lane") == name).and_then(Value::as_object);
+            before.iter().find(|lane| lane_name(lane) == name).and_then(Value::as_object);
         let mut lane = known.cloned().unwrap_or_default();
         lane.remove("weight");
         lane.insert("lane".to_owned(), Value::from(name));
@@ -129,13 +117,13 @@ fn settings_body(
     id: &str,
     before: Map<String, Value>,
     fields: &FormFields,
-) -> Result<Value, FieldErrors> {
+) -> Result<Map<String, Value>, FieldErrors> {
     let mut settings = before;
-    let own = Value::Object(settings.clone());
-    let lanes = parse_lanes(fields, list(&own, "lanes"))?;
+    let own = settings.get("lanes").and_then(Value::as_array).map(Vec::as_slice);
+    let lanes = parse_lanes(fields, own.unwrap_or_default())?;
     settings.insert("lanes".to_owned(), Value::Array(lanes));
     let price = price_form::parse(fields)?.map(Value::Object);
-    let follows = own.get("price").is_none() && price == Some(current_prices(state, id));
+    let follows = settings.get("price").is_none() && price == Some(current_prices(state, id));
     match price.filter(|_| !follows) {
         Some(price) => drop(settings.insert("price".to_owned(), price)),
         None => drop(settings.remove("price")),
@@ -144,7 +132,7 @@ fn settings_body(
         "" => drop(settings.remove("kind")),
         kind => drop(settings.insert("kind".to_owned(), Value::from(kind))),
     }
-    Ok(Value::Object(settings))
+    Ok(settings)
 }
 
 /// Names of the fields that can show an error of the API.
@@ -158,40 +146,32 @@ pub(crate) async fn change(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
+    let (admin, actor) = (state.host.admin(), user.actor());
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let model = load(&client, id).await?;
-    let (status, errors) =
-        match settings_body(&state, id, stored_settings(&model.value).unwrap_or_default(), &fields)
-        {
-            Ok(body) => {
-                match client
-                    .change(Method::PUT, &api_path(id), fields.get(ETAG_FIELD), &body)
-                    .await?
-                {
-                    Ok(saved) => {
-                        return Ok(redirect_with_warnings(
-                            &user,
-                            PAGE_PATH,
-                            &saved.value,
-                            "/console/models?told=saved",
-                        ));
-                    }
-                    Err(refusal) => (refusal.status, refusal.field_errors(&field_names())),
+    let model = admin.model(&actor, id)?;
+    let before = model.settings.clone().unwrap_or_default();
+    let (status, errors) = match settings_body(&state, id, before, &fields) {
+        Ok(settings) => {
+            match admin.put_model(&actor, id, read_version(&fields), settings).await {
+                Ok(saved) => {
+                    let next = "/console/models?told=saved";
+                    return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.warnings, next));
+                }
+                Err(error) => {
+                    let refusal = FormRefusal::try_from(error)?;
+                    (refusal.status, refusal.field_errors(&field_names()))
                 }
             }
-            Err(errors) => (StatusCode::BAD_REQUEST, errors),
-        };
+        }
+        Err(errors) => (StatusCode::BAD_REQUEST, errors),
+    };
     Ok(form(&user, status, Some(&model), &fields, &errors))
 }
 
 /// `GET /console/models/new`
-pub(crate) async fn new_form(
-    user: SignedInUser,
-    State(state): State<Arc<ConsoleState>>,
-) -> Result<Response, PageError> {
+pub(crate) async fn new_form(user: SignedInUser) -> Result<Response, PageError> {
     // Checks the rights before showing the form.
-    AdminClient::new(&state, &user).get("/settings").await?;
+    user.actor().require_admin()?;
     Ok(form(&user, StatusCode::OK, None, &FormFields::default(), &FieldErrors::default()))
 }
 
@@ -201,31 +181,30 @@ pub(crate) async fn add(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
+    let (admin, actor) = (state.host.admin(), user.actor());
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    let reply = client.get("/models").await?.value;
+    let models = admin.models(&actor)?;
     let mut errors = FieldErrors::default();
     if id.is_empty() {
         errors.add("id", "What callers ask for, please.");
-    } else if list(&reply, "data").iter().any(|one| text(one, "id") == id) {
+    } else if models.iter().any(|one| one.id() == id) {
         errors.add("id", "There is a model of this id already.");
     }
     let mut status = StatusCode::BAD_REQUEST;
     if errors.is_empty() {
         match settings_body(&state, id, Map::new(), &fields) {
-            Ok(body) => match client.change(Method::PUT, &api_path(id), "", &body).await? {
-                Ok(saved) => {
-                    return Ok(redirect_with_warnings(
-                        &user,
-                        PAGE_PATH,
-                        &saved.value,
-                        &page_of(id),
-                    ));
+            Ok(settings) => {
+                match admin.put_model(&actor, id, ReadVersion::default(), settings).await {
+                    Ok(saved) => {
+                        let next = page_of(id);
+                        return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.warnings, &next));
+                    }
+                    Err(error) => {
+                        let refusal = FormRefusal::try_from(error)?;
+                        (status, errors) = (refusal.status, refusal.field_errors(&field_names()));
+                    }
                 }
-                Err(refusal) => {
-                    (status, errors) = (refusal.status, refusal.field_errors(&field_names()))
-                }
-            },
+            }
             Err(more) => errors = more,
         }
     }
@@ -238,46 +217,48 @@ pub(crate) async fn remove(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
+    let (admin, actor) = (state.host.admin(), user.actor());
     let id = fields.get_single("id", MAX_ID_BYTES)?;
-    match client.change(Method::DELETE, &api_path(id), fields.get(ETAG_FIELD), &Value::Null).await?
-    {
-        Ok(_) => Ok(redirect_to("/console/models?told=removed")),
-        Err(refusal) => {
-            let model = load(&client, id).await?;
-            let fields = model_fields(&state, &model.value);
-            Ok(form(&user, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
-        }
-    }
+    let Err(error) = admin.delete_model(&actor, id, read_version(&fields)).await else {
+        return Ok(redirect_to("/console/models?told=removed"));
+    };
+    let refusal = FormRefusal::try_from(error)?;
+    let model = admin.model(&actor, id)?;
+    let fields = model_fields(&state, &model);
+    Ok(form(&user, refusal.status, Some(&model), &fields, &refusal.field_errors(&[])))
 }
 
 fn form(
     user: &SignedInUser,
     status: StatusCode,
-    model: Option<&ApiReply>,
+    model: Option<&ModelView>,
     fields: &FormFields,
     errors: &FieldErrors,
 ) -> Response {
     let id = fields.get("id");
-    let nothing = json!({});
-    let facts = model.map_or(&nothing, |model| &model.value);
-    let from = text(facts, "source");
-    let fixed = matches!(from, "file" | "environment");
+    let fixed = model.filter(|model| match model.source {
+        EntrySource::File | EntrySource::Environment => true,
+        EntrySource::Stored | EntrySource::BuiltIn => false,
+    });
     let title = if model.is_some() { id } else { "Add a model" };
     let action = if model.is_some() { format!("{PAGE_PATH}/edit") } else { PAGE_PATH.to_owned() };
     let body = html! {
         p.crumbs { a href=(PAGE_PATH) { "Models & prices" } @if model.is_none() { " / new" } }
         div.title.close {
-            @if model.is_some() { h1.id { bdi { (id) } } (source_badge(facts)) } @else { h1 { (title) } }
+            @if let Some(model) = model { h1.id { bdi { (id) } } (source_badge(model.source)) }
+            @else { h1 { (title) } }
         }
         (error_summary(errors))
-        @if let Some(why) = facts.get("trouble").and_then(Value::as_str) {
+        @if let Some(why) = model.and_then(|model| model.trouble.as_ref()) {
             p.objection role="alert" { (why) }
         }
-        @if fixed { (read_only_facts(facts, fields)) } @else {
+        @if let Some(model) = fixed { (read_only_facts(model, fields)) } @else {
             form.card.broad method="post" action=(action) {
                 @match model {
-                    Some(model) => { (etag_field(model)) input type="hidden" name="id" value=(id); },
+                    Some(model) => {
+                        (version_field(&model.version()))
+                        input type="hidden" name="id" value=(id);
+                    },
                     None => (FormInput {
                         name: "id",
                         label: "Id",
@@ -302,19 +283,21 @@ fn form(
                     a.button.quiet href=(PAGE_PATH) { "Cancel" }
                 }
             }
-            @if let (Some(model), "stored") = (model, from) { (removal_form(model, id)) }
+            @if let Some(model) = model.filter(|model| model.source == EntrySource::Stored) {
+                (removal_form(model, id))
+            }
         }
     };
     page(status, &Layout::signed_in(title, &user.account).with_nav(PAGE_PATH), &body)
 }
 
-fn removal_form(model: &ApiReply, id: &str) -> Markup {
+fn removal_form(model: &ModelView, id: &str) -> Markup {
     html! {
         section.card.broad {
             details {
                 summary { "Remove these settings" }
                 form method="post" action={ (PAGE_PATH) "/remove" } {
-                    (etag_field(model))
+                    (version_field(&model.version()))
                     input type="hidden" name="id" value=(id);
                     p.help { "A model of the directory is again as the directory has it; any other \
                         is gone. Calls that run go on." }
@@ -326,19 +309,19 @@ fn removal_form(model: &ApiReply, id: &str) -> Markup {
 }
 
 /// Facts of a model that cannot be changed here.
-fn read_only_facts(facts: &Value, fields: &FormFields) -> Markup {
+fn read_only_facts(model: &ModelView, fields: &FormFields) -> Markup {
     html! {
         section.card.broad {
             dl.facts {
-                div { dt { "Kind" } dd { (text(facts, "model_type")) } }
-                div { dt { "Lanes" } dd { @for lane in lane_names(facts) { div { bdi.id { (lane) } } } } }
+                div { dt { "Kind" } dd { (kind_word(model)) } }
+                div { dt { "Lanes" } dd { @for lane in model.lanes() { div { bdi.id { (lane) } } } } }
                 @for (name, label) in price_form::PRICE_FIELDS {
                     @if !fields.get(name).is_empty() {
                         div { dt { (label) } dd.num { "$" (fields.get(name)) } }
                     }
                 }
             }
-            p.muted { "To change it, edit " code { "[models.\"" (text(facts, "id")) "\"]" } " in the \
+            p.muted { "To change it, edit " code { "[models.\"" (model.id()) "\"]" } " in the \
                 configuration file; it is read again by itself." }
         }
     }

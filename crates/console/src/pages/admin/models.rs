@@ -5,10 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::providers::source_badge;
-use crate::admin_client::{AdminClient, list, text};
 use crate::display;
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, ok_page};
@@ -16,6 +14,7 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use admin::ModelView;
 
 pub(super) const PAGE_PATH: &str = "/console/models";
 const PER_PAGE: usize = 50;
@@ -33,13 +32,13 @@ pub(crate) async fn show(
         query.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
         query.get_trimmed("kind", MAX_QUERY_BYTES)?,
     );
-    let reply = AdminClient::new(&state, &user).get("/models").await?.value;
-    let fits = |model: &&Value| {
-        let name = format!("{} {}", text(model, "id"), lane_names(model).join(" ")).to_lowercase();
-        (kind.is_empty() || text(model, "model_type") == kind)
+    let models = state.host.admin().models(&user.actor())?;
+    let fits = |model: &&ModelView| {
+        let name = format!("{} {}", model.id(), model.lanes().join(" ")).to_lowercase();
+        (kind.is_empty() || kind_word(model) == kind)
             && words.split_whitespace().all(|word| name.contains(word))
     };
-    let found: Vec<&Value> = list(&reply, "data").iter().filter(fits).collect();
+    let found: Vec<&ModelView> = models.iter().filter(fits).collect();
     let page: usize = query.get("page").parse().unwrap_or(1).max(1);
     let shown = found.iter().skip((page - 1).saturating_mul(PER_PAGE)).take(PER_PAGE).copied();
     let more = found.len() > page.saturating_mul(PER_PAGE);
@@ -91,16 +90,12 @@ pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/edit?id={}", urls::escape_value(id))
 }
 
-/// Names of a model's lanes; a lane is a string or an object.
-pub(super) fn lane_names<'a>(model: &'a Value) -> Vec<&'a str> {
-    let name = |lane: &'a Value| match lane {
-        Value::String(name) => Some(name.as_str()),
-        lane => lane.get("lane").and_then(Value::as_str),
-    };
-    list(model, "lanes").iter().filter_map(name).collect()
+/// Kind of a model; empty if it is not served.
+pub(super) fn kind_word(model: &ModelView) -> &'static str {
+    model.listing().map_or("", |listing| listing.model_type)
 }
 
-fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
+fn table<'a>(models: impl Iterator<Item = &'a ModelView>) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -114,23 +109,23 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
                 } }
                 tbody {
                     @for model in models {
-                        @let pricing = model.get("pricing").unwrap_or(&Value::Null);
+                        @let pricing = model.listing().map(|listing| &listing.pricing);
                         tr {
                             th scope="row" {
-                                a.id href=(page_of(text(model, "id"))) { bdi { (text(model, "id")) } }
-                                @if let Some(why) = model.get("trouble").and_then(Value::as_str) {
+                                a.id href=(page_of(model.id())) { bdi { (model.id()) } }
+                                @if let Some(why) = &model.trouble {
                                     p.objection.small { (why) }
                                 }
                             }
-                            td data-label="Kind" { (text(model, "model_type")) }
+                            td data-label="Kind" { (kind_word(model)) }
                             td data-label="Lanes" {
-                                span.wrap.small { @for (index, lane) in lane_names(model).iter().enumerate() {
+                                span.wrap.small { @for (index, lane) in model.lanes().iter().enumerate() {
                                     @if index > 0 { ", " } bdi { (lane) }
                                 } }
                             }
-                            td.num data-label="Input" { (dollars(pricing, "input")) }
-                            td.num data-label="Output" { (dollars(pricing, "output")) }
-                            td data-label="Source" { (source_badge(model)) }
+                            td.num data-label="Input" { (dollars(pricing.map(|pricing| pricing.input))) }
+                            td.num data-label="Output" { (dollars(pricing.map(|pricing| pricing.output))) }
+                            td data-label="Source" { (source_badge(model.source)) }
                         }
                     }
                 }
@@ -141,10 +136,6 @@ fn table<'a>(models: impl Iterator<Item = &'a Value>) -> Markup {
 }
 
 /// Formats a price of the list.
-fn dollars(pricing: &Value, name: &str) -> String {
-    match pricing.get(name) {
-        Some(Value::Number(number)) => display::with_cents(&number.to_string()),
-        Some(Value::String(text)) => display::with_cents(text),
-        _ => "–".to_owned(),
-    }
+fn dollars(price: Option<f64>) -> String {
+    price.map_or_else(|| "–".to_owned(), |price| display::with_cents(&price.to_string()))
 }

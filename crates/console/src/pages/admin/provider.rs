@@ -5,54 +5,32 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::provider_form::{self, CREDENTIAL_HELP, FORM_FIELDS};
 use super::providers::{PAGE_PATH, lane_table, page_of, source_badge};
-use super::{ETAG_FIELD, etag_field, redirect_with_warnings};
-use crate::admin_client::{AdminClient, ApiReply, count, list, text, texts};
+use super::{read_version, version_field};
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
+use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::urls;
+use admin::{
+    CredentialCheck, CredentialDraft, CredentialSecret, EntrySource, ProviderDetail, ProviderDraft,
+    ProviderView, ReadVersion,
+};
 
 /// Limits the size of the page.
 const MAX_LANES: usize = 150;
 
 type ProviderPath = Result<Path<String>, PathRejection>;
-
-/// The provider on the page, and the client to change it.
-struct ProviderPage {
-    client: AdminClient,
-    id: String,
-}
-
-impl ProviderPage {
-    fn new(state: &ConsoleState, user: &SignedInUser, id: ProviderPath) -> Result<Self, PageError> {
-        let Path(id) = id.map_err(|_| PageError::NotFound)?;
-        Ok(Self { client: AdminClient::new(state, user), id })
-    }
-
-    fn api_path(&self, behind: &str) -> String {
-        format!("/providers/{}{behind}", urls::escape_value(&self.id))
-    }
-
-    /// Loads the current provider.
-    async fn load(&self) -> Result<ApiReply, PageError> {
-        self.client.get(&self.api_path("")).await
-    }
-
-    fn redirect_with_notice(&self, notice: &str) -> Response {
-        redirect_to(&format!("{}?told={notice}", page_of(&self.id)))
-    }
-}
 
 /// Messages and entered values shown with the provider.
 #[derive(Default)]
@@ -62,7 +40,11 @@ struct ProviderNotices<'a> {
     entered: Option<&'a FormFields>,
     errors: FieldErrors,
     /// Result of the check of each credential.
-    checked: Option<&'a [Value]>,
+    checked: Option<&'a [CredentialCheck]>,
+}
+
+fn redirect_with_notice(id: &str, notice: &str) -> Response {
+    redirect_to(&format!("{}?told={notice}", page_of(id)))
 }
 
 /// `GET /console/providers/{id}`
@@ -72,7 +54,7 @@ pub(crate) async fn show(
     id: ProviderPath,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let page_client = ProviderPage::new(&state, &user, id)?;
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
     let notice = match query.get("told") {
         "added" => Some("The provider is there. Check whether it accepts the credential."),
         "saved" => Some("Saved. It counts at once, for calls from now on."),
@@ -83,13 +65,9 @@ pub(crate) async fn show(
         "removed" => Some("The credential was removed."),
         _ => None,
     };
-    let now = page_client.load().await?;
-    Ok(render_page(
-        &user,
-        &now,
-        StatusCode::OK,
-        &ProviderNotices { notice, ..ProviderNotices::default() },
-    ))
+    let now = state.host.admin().provider(&user.actor(), &id)?;
+    let notices = ProviderNotices { notice, ..ProviderNotices::default() };
+    Ok(render_page(&user, &now, StatusCode::OK, &notices))
 }
 
 /// `POST /console/providers/{id}`
@@ -99,27 +77,22 @@ pub(crate) async fn change(
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let page_client = ProviderPage::new(&state, &user, id)?;
-    let now = page_client.load().await?;
-    let settings = now.value.get("settings").and_then(Value::as_object).cloned();
-    let read = provider_form::settings_body(settings.unwrap_or_default(), &fields);
-    let (status, errors) = match read {
-        Ok(body) => {
-            match page_client
-                .client
-                .change(Method::PUT, &page_client.api_path(""), fields.get(ETAG_FIELD), &body)
-                .await?
-            {
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let (admin, actor) = (state.host.admin(), user.actor());
+    let now = admin.provider(&actor, &id)?;
+    let settings = now.provider.settings.clone().unwrap_or_default();
+    let (status, errors) = match provider_form::settings_body(settings, &fields) {
+        Ok(settings) => {
+            let draft = ProviderDraft { settings, credentials: None };
+            match admin.put_provider(&actor, &id, read_version(&fields), draft).await {
                 Ok(saved) => {
-                    let dropped = count(&saved.value, "dropped_credentials") > Some(0);
-                    let back = format!(
-                        "{}?told={}",
-                        page_of(&page_client.id),
-                        if dropped { "dropped" } else { "saved" }
-                    );
-                    return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.value, &back));
+                    let dropped = saved.dropped_credentials > 0;
+                    return Ok(redirect_with_notice(&id, if dropped { "dropped" } else { "saved" }));
                 }
-                Err(refusal) => (refusal.status, refusal.field_errors(&FORM_FIELDS)),
+                Err(error) => {
+                    let refusal = FormRefusal::try_from(error)?;
+                    (refusal.status, refusal.field_errors(&FORM_FIELDS))
+                }
             }
         }
         Err(errors) => (StatusCode::BAD_REQUEST, errors),
@@ -135,25 +108,24 @@ pub(crate) async fn add_credential(
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let page_client = ProviderPage::new(&state, &user, id)?;
-    let (path, body) = (page_client.api_path("/credentials"), credential_body(&fields));
-    match page_client.client.change(Method::POST, &path, "", &body).await? {
-        Ok(_) => Ok(page_client.redirect_with_notice("credential")),
-        Err(refusal) => {
-            let now = page_client.load().await?;
-            // A rejected credential is not shown again either.
-            let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
-            let errors = refusal.field_errors(&["name", "value", "auth"]);
-            let notices =
-                ProviderNotices { entered: Some(&entered), errors, ..ProviderNotices::default() };
-            Ok(render_page(&user, &now, refusal.status, &notices))
-        }
-    }
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let (admin, actor) = (state.host.admin(), user.actor());
+    let (read, draft) = (ReadVersion::default(), credential_draft(&fields));
+    let Err(error) = admin.add_credential(&actor, &id, read, draft).await else {
+        return Ok(redirect_with_notice(&id, "credential"));
+    };
+    let refusal = FormRefusal::try_from(error)?;
+    let now = admin.provider(&actor, &id)?;
+    // A rejected credential is not shown again either.
+    let entered = FormFields::prefilled(vec![("name", fields.get("name").to_owned())]);
+    let errors = refusal.field_errors(&["name", "value", "auth"]);
+    let notices = ProviderNotices { entered: Some(&entered), errors, ..ProviderNotices::default() };
+    Ok(render_page(&user, &now, refusal.status, &notices))
 }
 
 /// Reads the credential of a form. A JSON object with a known authentication method is passed on as
 /// such.
-pub(super) fn credential_body(fields: &FormFields) -> Value {
+pub(super) fn credential_draft(fields: &FormFields) -> CredentialDraft {
     let name = match fields.get("name").trim() {
         "" => "default",
         name => name,
@@ -162,10 +134,11 @@ pub(super) fn credential_body(fields: &FormFields) -> Value {
     let auth = serde_json::from_str::<Value>(value).ok().filter(|auth| {
         ["bearer", "header", "google", "sigv4"].iter().any(|method| auth.get(method).is_some())
     });
-    match auth {
-        Some(auth) => json!({ "name": name, "auth": auth }),
-        None => json!({ "name": name, "value": value }),
-    }
+    let secret = match auth {
+        Some(auth) => CredentialSecret::Auth(auth),
+        None => CredentialSecret::Value(Value::from(value)),
+    };
+    CredentialDraft { name: name.to_owned(), secret }
 }
 
 /// `POST /console/providers/{id}/credentials/{credential}/remove`
@@ -175,12 +148,9 @@ pub(crate) async fn remove_credential(
     ids: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path((id, credential)) = ids.map_err(|_| PageError::NotFound)?;
-    let page_client = ProviderPage { client: AdminClient::new(&state, &user), id };
-    let path = page_client.api_path(&format!("/credentials/{}", urls::escape_value(&credential)));
-    let removed = page_client.client.change(Method::DELETE, &path, "", &Value::Null).await?;
-    removed
-        .map(|_| page_client.redirect_with_notice("removed"))
-        .map_err(|refusal| refusal.into_page_error())
+    let (admin, read) = (state.host.admin(), ReadVersion::default());
+    admin.delete_credential(&user.actor(), &id, read, &credential).await?;
+    Ok(redirect_with_notice(&id, "removed"))
 }
 
 /// `POST /console/providers/{id}/check`
@@ -189,15 +159,11 @@ pub(crate) async fn check(
     user: SignedInUser,
     id: ProviderPath,
 ) -> Result<Response, PageError> {
-    let page_client = ProviderPage::new(&state, &user, id)?;
-    let checked = page_client
-        .client
-        .change(Method::POST, &page_client.api_path("/check"), "", &json!({}))
-        .await?;
-    let checked = checked.map_err(|refusal| refusal.into_page_error())?.value;
-    let now = page_client.load().await?;
-    let notices =
-        ProviderNotices { checked: Some(list(&checked, "data")), ..ProviderNotices::default() };
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let (admin, actor) = (state.host.admin(), user.actor());
+    let checked = admin.check_provider(&actor, &id).await?;
+    let now = admin.provider(&actor, &id)?;
+    let notices = ProviderNotices { checked: Some(&checked), ..ProviderNotices::default() };
     Ok(render_page(&user, &now, StatusCode::OK, &notices))
 }
 
@@ -208,21 +174,17 @@ pub(crate) async fn remove(
     id: ProviderPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let page_client = ProviderPage::new(&state, &user, id)?;
-    let path = page_client.api_path(if fields.contains("force") { "?force=true" } else { "" });
-    match page_client
-        .client
-        .change(Method::DELETE, &path, fields.get(ETAG_FIELD), &Value::Null)
-        .await?
-    {
-        Ok(gone) => Ok(redirect_with_warnings(&user, PAGE_PATH, &gone.value, PAGE_PATH)),
-        Err(refusal) => {
-            let now = page_client.load().await?;
-            let notices =
-                ProviderNotices { errors: refusal.field_errors(&[]), ..ProviderNotices::default() };
-            Ok(render_page(&user, &now, refusal.status, &notices))
-        }
-    }
+    let Path(id) = id.map_err(|_| PageError::NotFound)?;
+    let (admin, actor) = (state.host.admin(), user.actor());
+    let (read, force) = (read_version(&fields), fields.contains("force"));
+    let Err(error) = admin.delete_provider(&actor, &id, read, force).await else {
+        return Ok(redirect_to(PAGE_PATH));
+    };
+    let refusal = FormRefusal::try_from(error)?;
+    let now = admin.provider(&actor, &id)?;
+    let notices =
+        ProviderNotices { errors: refusal.field_errors(&[]), ..ProviderNotices::default() };
+    Ok(render_page(&user, &now, refusal.status, &notices))
 }
 
 /// `GET` on a path that only accepts forms, for browsers that reload the page.
@@ -236,39 +198,38 @@ pub(crate) async fn redirect_back(
 
 fn render_page(
     user: &SignedInUser,
-    now: &ApiReply,
+    now: &ProviderDetail,
     status: StatusCode,
     notices: &ProviderNotices<'_>,
 ) -> Response {
-    let provider = &now.value;
-    let id = text(provider, "id");
+    let ProviderDetail { provider, lanes } = now;
+    let id = &provider.id;
     let ProviderNotices { notice, entered, errors, checked } = notices;
-    let settings = provider.get("settings").filter(|settings| settings.is_object());
-    let stored = text(provider, "source") == "stored";
+    let stored = provider.source == EntrySource::Stored;
     let at = page_of(id);
     let body = html! {
         p.crumbs { a href=(PAGE_PATH) { "Providers" } " / provider" }
-        div.title.close { h1 { bdi { (id) } } (source_badge(provider)) }
+        div.title.close { h1 { bdi { (id) } } (source_badge(provider.source)) }
         @if let Some(notice) = notice { p.told role="status" { (notice) } }
         (error_summary(errors))
-        @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
+        @if let Some(why) = &provider.trouble {
             p.objection role="alert" { (why) }
         }
         @if let Some(results) = checked { (check_results(results)) }
         section {
             h2 { "Lanes" }
             (super::live_toggle("lanes", "Lane states refresh automatically."))
-            div.sheet #lanes { (lane_table(list(provider, "lanes"), MAX_LANES)) }
+            div.sheet #lanes { (lane_table(lanes, MAX_LANES)) }
         }
         div.columns {
             section.card {
                 h2 { "Settings" }
-                @if stored {
+                @if let (true, Some(settings)) = (stored, &provider.settings) {
                     form method="post" action=(at) {
-                        (etag_field(now))
-                        @let shown = settings.unwrap_or(&Value::Null);
-                        @let filled = provider_form::settings_fields(shown);
-                        (provider_form::render_fields(shown, entered.unwrap_or(&filled), errors))
+                        (version_field(&now.version()))
+                        @let filled = provider_form::settings_fields(settings);
+                        @let shown = entered.unwrap_or(&filled);
+                        (provider_form::render_fields(&[], false, shown, errors))
                         button.button.quiet type="submit" { "Save" }
                     }
                 } @else { (read_only_facts(provider)) }
@@ -282,11 +243,9 @@ fn render_page(
                         button.button.quiet type="submit" { "Add the credential" }
                     }
                 }
-                @if provider.get("credentials").is_some() {
-                    form method="post" action={ (at) "/check" } {
-                        button.button.quiet type="submit" { "Check the credentials" }
-                        p.help { "Asks the provider for its models with each of them; costs nothing." }
-                    }
+                form method="post" action={ (at) "/check" } {
+                    button.button.quiet type="submit" { "Check the credentials" }
+                    p.help { "Asks the provider for its models with each of them; costs nothing." }
                 }
             }
             @if stored {
@@ -295,7 +254,7 @@ fn render_page(
                     details {
                         summary { "Remove this provider" }
                         form method="post" action={ (at) "/remove" } {
-                            (etag_field(now))
+                            (version_field(&now.version()))
                             p.help { "Its credentials are deleted and its lanes end. Running calls \
                                 continue." }
                             label.tick {
@@ -313,36 +272,36 @@ fn render_page(
 }
 
 /// Facts of a provider that cannot be changed here.
-fn read_only_facts(provider: &Value) -> Markup {
-    let id = text(provider, "id");
+fn read_only_facts(provider: &ProviderView) -> Markup {
+    let id = &provider.id;
     html! {
-        @if provider.get("base").is_some() { dl.facts {
-            @if !text(provider, "base").is_empty() {
-                div { dt { "Address" } dd { bdi { (text(provider, "base")) } } }
+        dl.facts {
+            @if let Some(base) = &provider.base {
+                div { dt { "Address" } dd { bdi { (base) } } }
             }
-            @if !texts(provider, "speaks").is_empty() {
-                div { dt { "Formats" } dd { (texts(provider, "speaks").join(", ")) } }
+            @if !provider.speaks.is_empty() {
+                div { dt { "Formats" } dd { (provider.speaks.join(", ")) } }
             }
-            @if let Some(most) = count(provider, "max_in_flight") {
-                div { dt { "Calls at once" } dd { (display::count(most)) } }
+            @if let Some(most) = provider.max_in_flight {
+                div { dt { "Calls at once" } dd { (display::count(most as u64)) } }
             }
-        } }
+        }
         p.muted {
-            @match text(provider, "source") {
-                "file" => { "To change it, edit " code { "[providers." (id) "]" } " in the \
+            @match provider.source {
+                EntrySource::File => { "To change it, edit " code { "[providers." (id) "]" } " in the \
                     configuration file; it is read again by itself." },
-                "environment" => "It is switched on by a variable of the environment. To change it, \
+                EntrySource::Environment => "It is switched on by a variable of the environment. To change it, \
                     start the gateway with another value.",
-                "built-in" => { "It is part of the program. " code { "demo = false" } " under "
+                EntrySource::BuiltIn => { "It is part of the program. " code { "demo = false" } " under "
                     code { "[server]" } " switches the demo models off." },
-                _ => "It is configured in the file or by a variable of the environment.",
+                EntrySource::Stored => "It is configured in the file or by a variable of the environment.",
             }
         }
     }
 }
 
-fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
-    let all = list(provider, "credentials");
+fn credential_list(provider: &ProviderView, at: &str, stored: bool) -> Markup {
+    let all = &provider.credentials;
     html! {
         @if all.is_empty() {
             p.muted { @if stored { "None yet. Without one nothing is sent there that needs one." }
@@ -352,22 +311,22 @@ fn credential_list(provider: &Value, at: &str, stored: bool) -> Markup {
                 @for one in all {
                     li {
                         div {
-                            strong { bdi { (text(one, "name")) } }
+                            strong { bdi { (one.name) } }
                             span.small.muted {
-                                @match text(one, "added").split('T').next() {
-                                    Some("") | None => (source_badge(one)),
-                                    Some(day) => { "added " (day) },
+                                @match one.added {
+                                    None => (source_badge(one.source)),
+                                    Some(at) => { "added " (display::day(at)) },
                                 }
                             }
-                            @if let Some(why) = one.get("trouble").and_then(Value::as_str) {
+                            @if let Some(why) = &one.trouble {
                                 span.objection { (why) }
                             }
                         }
-                        @if stored && matches!(text(one, "source"), "stored" | "") {
+                        @if stored && one.source == EntrySource::Stored {
                             details {
-                                summary { "Remove" span.unseen { " " (text(one, "name")) } }
+                                summary { "Remove" span.unseen { " " (one.name) } }
                                 form method="post" action={
-                                    (at) "/credentials/" (urls::escape_value(text(one, "id"))) "/remove"
+                                    (at) "/credentials/" (urls::escape_value(&one.id)) "/remove"
                                 } {
                                     button.button.harm type="submit" { "Remove it for good" }
                                 }
@@ -404,24 +363,24 @@ fn credential_fields(name: &str, errors: &FieldErrors) -> Markup {
 }
 
 /// Result of the check of each credential.
-fn check_results(results: &[Value]) -> Markup {
+fn check_results(results: &[CredentialCheck]) -> Markup {
     html! {
         section role="status" {
             h2 { "Checked just now" }
             ul.factors {
                 @for result in results {
-                    @let ok = result.get("ok").and_then(Value::as_bool).unwrap_or_default();
+                    @let ok = result.ok;
                     li {
                         div {
-                            strong { bdi { (text(result, "name")) } }
+                            strong { bdi { (result.name.as_deref().unwrap_or_default()) } }
                             span.small.muted {
-                                (text(result, "say"))
-                                @if let Some(ms) = count(result, "took_ms") { " · " (ms) " ms" }
+                                (result.say)
+                                @if let Some(ms) = result.took_ms { " · " (ms) " ms" }
                             }
                         }
                         span.badge.good[ok].bad[!ok] {
                             @if ok { "accepted" } @else { "not accepted" }
-                            @if let Some(status) = count(result, "status") { " · " (status) }
+                            @if let Some(status) = result.status { " · " (status) }
                         }
                     }
                 }

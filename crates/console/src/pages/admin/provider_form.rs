@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::provider::credential_body;
+use super::provider::credential_draft;
 use super::providers::{PAGE_PATH, page_of};
-use crate::admin_client::{AdminClient, list, text, texts};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
+use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
-use crate::urls;
+use admin::{DirectoryProvider, ProviderDraft, ReadVersion};
 
 /// Request formats and their labels.
 const FORMAT_CHOICES: [(&str, &str); 5] = [
@@ -55,7 +55,7 @@ pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Wh
 pub(super) fn settings_body(
     mut settings: Map<String, Value>,
     fields: &FormFields,
-) -> Result<Value, FieldErrors> {
+) -> Result<Map<String, Value>, FieldErrors> {
     let mut errors = FieldErrors::default();
     let mut put = |name: &str, value: Option<Value>| match value {
         Some(value) => drop(settings.insert(name.to_owned(), value)),
@@ -90,12 +90,15 @@ pub(super) fn settings_body(
         }
     }
     put("fill", (!fill.is_empty()).then_some(Value::Object(fill)));
-    if errors.is_empty() { Ok(Value::Object(settings)) } else { Err(errors) }
+    if errors.is_empty() { Ok(settings) } else { Err(errors) }
 }
 
-pub(super) fn settings_fields(settings: &Value) -> FormFields {
+pub(super) fn settings_fields(settings: &Map<String, Value>) -> FormFields {
     let one = |name: &'static str| {
-        let value = name.split('.').try_fold(settings, |value, part| value.get(part));
+        let value = match name.split_once('.') {
+            Some((table, field)) => settings.get(table).and_then(|table| table.get(field)),
+            None => settings.get(name),
+        };
         let text = match value {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
@@ -108,7 +111,8 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
     let mut fields: Vec<(&str, String)> = names.map(one).collect();
     let speaks = match settings.get("speaks") {
         Some(Value::String(one)) => vec![one.as_str()],
-        _ => texts(settings, "speaks"),
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
     };
     fields.extend(speaks.into_iter().map(|format| ("speaks", format.to_owned())));
     let fill = settings.get("fill").and_then(Value::as_object).into_iter().flatten();
@@ -119,10 +123,14 @@ pub(super) fn settings_fields(settings: &Value) -> FormFields {
     FormFields::prefilled(fields)
 }
 
-/// Renders the fields. `known` is the stored provider or its directory entry.
-pub(super) fn render_fields(known: &Value, fields: &FormFields, errors: &FieldErrors) -> Markup {
+/// Renders the fields. `words` are the placeholders of the address in the directory.
+pub(super) fn render_fields(
+    words: &[&str],
+    needs_address: bool,
+    fields: &FormFields,
+    errors: &FieldErrors,
+) -> Markup {
     let like = fields.get("like");
-    let words = texts(known, "fill");
     let further = FORM_FIELDS.iter().skip(3).any(|name| errors.get(name).is_some());
     html! {
         @if !like.is_empty() {
@@ -135,7 +143,7 @@ pub(super) fn render_fields(known: &Value, fields: &FormFields, errors: &FieldEr
             kind: "url",
             value: fields.get("base"),
             help: Some("What comes before /v1/… or /v1beta/…, for example https://api.example.com"),
-            required: like.is_empty() && words.is_empty() && known.is_null(),
+            required: needs_address,
             ..FormInput::default()
         }.render(errors))
         fieldset.plain {
@@ -185,8 +193,7 @@ pub(crate) async fn new_form(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
-    let directory = load_directory(&client).await?;
+    let directory = state.host.admin().provider_directory(&user.actor())?;
     let like = query.get_trimmed("like", MAX_ID_BYTES)?;
     if !query.contains("like") {
         return Ok(choice_page(&user, &directory));
@@ -202,34 +209,33 @@ pub(crate) async fn add(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
-    let directory = load_directory(&client).await?;
+    let (admin, actor) = (state.host.admin(), user.actor());
+    let directory = admin.provider_directory(&actor)?;
     let known = directory_entry(&directory, fields.get_trimmed("like", MAX_ID_BYTES)?)?;
     let id = fields.get_trimmed("id", MAX_ID_BYTES)?;
     let mut errors = FieldErrors::default();
-    let reply = client.get("/providers").await?.value;
     if id.is_empty() {
         errors.add("id", "What it is to be called, please.");
-    } else if list(&reply, "data").iter().any(|one| text(one, "id") == id) {
+    } else if admin.providers(&actor)?.iter().any(|one| one.provider.id == id) {
         errors.add("id", "There is a provider of this name already.");
     }
     let mut settings = settings_body(Map::new(), &fields);
-    if let Ok(Value::Object(settings)) = &mut settings {
-        if text(known, "id") == id {
-            // A directory entry under its own name needs no `like`.
-            settings.remove("like");
-        }
-        if !fields.get("value").trim().is_empty() {
-            settings.insert("credentials".to_owned(), json!([credential_body(&fields)]));
-        }
+    if let Ok(settings) = &mut settings
+        && known.is_some_and(|known| known.id == id)
+    {
+        // A directory entry under its own name needs no `like`.
+        settings.remove("like");
     }
+    let has_credential = !fields.get("value").trim().is_empty();
+    let credentials = has_credential.then(|| vec![credential_draft(&fields)]);
     let mut status = StatusCode::BAD_REQUEST;
     match settings {
         Ok(settings) if errors.is_empty() => {
-            let path = format!("/providers/{}", urls::escape_value(id));
-            match client.change(Method::PUT, &path, "", &settings).await? {
+            let draft = ProviderDraft { settings, credentials };
+            match admin.put_provider(&actor, id, ReadVersion::default(), draft).await {
                 Ok(_) => return Ok(redirect_to(&format!("{}?told=added", page_of(id)))),
-                Err(refusal) => {
+                Err(error) => {
+                    let refusal = FormRefusal::try_from(error)?;
                     let names: Vec<&str> = FORM_FIELDS.into_iter().chain(["id", "value"]).collect();
                     (status, errors) = (refusal.status, refusal.field_errors(&names));
                 }
@@ -242,19 +248,19 @@ pub(crate) async fn add(
     Ok(form_page(&user, status, known, &fields, &errors))
 }
 
-async fn load_directory(client: &AdminClient) -> Result<Vec<Value>, PageError> {
-    Ok(list(&client.get("/directory").await?.value, "data").to_vec())
-}
-
-/// Directory entry, or null for any other compatible server.
-fn directory_entry<'a>(directory: &'a [Value], like: &str) -> Result<&'a Value, PageError> {
+/// Directory entry, or `None` for any other compatible server.
+fn directory_entry<'a>(
+    directory: &'a [DirectoryProvider],
+    like: &str,
+) -> Result<Option<&'a DirectoryProvider>, PageError> {
     if like.is_empty() {
-        return Ok(&Value::Null);
+        return Ok(None);
     }
-    directory.iter().find(|one| text(one, "id") == like).ok_or(PageError::NotFound)
+    let found = directory.iter().find(|one| one.id == like);
+    found.map(Some).ok_or(PageError::NotFound)
 }
 
-fn choice_page(user: &SignedInUser, directory: &[Value]) -> Response {
+fn choice_page(user: &SignedInUser, directory: &[DirectoryProvider]) -> Response {
     let body = html! {
         section.card.broad {
             p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
@@ -264,9 +270,8 @@ fn choice_page(user: &SignedInUser, directory: &[Value]) -> Response {
                     label for="like" { "Which one" }
                     select #like name="like" {
                         @for one in directory {
-                            option value=(text(one, "id")) {
-                                @if text(one, "name").is_empty() { (text(one, "id")) }
-                                @else { (text(one, "name")) }
+                            option value=(one.id) {
+                                @if one.name.is_empty() { (one.id) } @else { (one.name) }
                             }
                         }
                         option value="" { "Any compatible server" }
@@ -291,14 +296,15 @@ fn choice_page(user: &SignedInUser, directory: &[Value]) -> Response {
 fn form_page(
     user: &SignedInUser,
     status: StatusCode,
-    known: &Value,
+    known: Option<&DirectoryProvider>,
     entered: &FormFields,
     errors: &FieldErrors,
 ) -> Response {
-    let what = match text(known, "name") {
-        "" => "Add a provider".to_owned(),
-        name => format!("Add {name}"),
+    let what = match known.map(|known| known.name) {
+        None | Some("") => "Add a provider".to_owned(),
+        Some(name) => format!("Add {name}"),
     };
+    let words = known.map(|known| known.fill.as_slice()).unwrap_or_default();
     let body = html! {
         section.card.broad {
             p.crumbs { a href=(PAGE_PATH) { "Providers" } " / new" }
@@ -313,7 +319,7 @@ fn form_page(
                     help: Some("What it is called in lanes: name/model."),
                     ..FormInput::default()
                 }.render(errors))
-                (render_fields(known, entered, errors))
+                (render_fields(words, known.is_none(), entered, errors))
                 fieldset {
                     legend { "First credential" span.optional { " optional" } }
                     (FormInput {

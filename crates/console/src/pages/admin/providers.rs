@@ -5,15 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
 
-use crate::admin_client::{AdminClient, count, list, text, texts};
 use crate::display;
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use admin::{EntrySource, LaneView, ProviderDetail};
 
 pub(super) const PAGE_PATH: &str = "/console/providers";
 const MAX_LISTED_LANES: usize = 12;
@@ -23,8 +22,7 @@ pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let reply = AdminClient::new(&state, &user).get("/providers").await?.value;
-    let providers = list(&reply, "data");
+    let providers = state.host.admin().providers(&user.actor())?;
     let body = html! {
         div.title {
             h1 { "Providers" }
@@ -38,7 +36,7 @@ pub(crate) async fn show(
                     p { "Add one with a credential of yours, and its models are there." }
                 }
             }
-            @for provider in providers {
+            @for provider in &providers {
                 (card(provider))
             }
         }
@@ -50,26 +48,23 @@ pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
 
-fn card(provider: &Value) -> Markup {
-    let id = text(provider, "id");
-    let credentials = list(provider, "credentials");
+fn card(ProviderDetail { provider, lanes }: &ProviderDetail) -> Markup {
+    let id = &provider.id;
     html! {
         section.sheet.provider-card {
             header {
                 h2 { a href=(page_of(id)) { bdi { (id) } } }
-                (source_badge(provider))
+                (source_badge(provider.source))
                 span.muted.small {
-                    (texts(provider, "speaks").join(", "))
-                    @if provider.get("credentials").is_some() {
-                        " · " (display::plural(credentials.len(), "credential", "credentials"))
-                    }
+                    (provider.speaks.join(", "))
+                    " · " (display::plural(provider.credentials.len(), "credential", "credentials"))
                 }
             }
-            @if let Some(why) = provider.get("trouble").and_then(Value::as_str) {
+            @if let Some(why) = &provider.trouble {
                 p.objection role="alert" { (why) }
             }
-            (lane_table(list(provider, "lanes"), MAX_LISTED_LANES))
-            @let more = list(provider, "lanes").len().saturating_sub(MAX_LISTED_LANES);
+            (lane_table(lanes, MAX_LISTED_LANES))
+            @let more = lanes.len().saturating_sub(MAX_LISTED_LANES);
             @if more > 0 {
                 p.inset.small {
                     a href=(page_of(id)) { (display::plural(more, "more lane", "more lanes")) }
@@ -80,22 +75,20 @@ fn card(provider: &Value) -> Markup {
 }
 
 /// Badge that shows where an object is configured.
-pub(super) fn source_badge(thing: &Value) -> Markup {
-    let word = match text(thing, "source") {
-        "" => return html! {},
-        "file" => "in the file",
-        "environment" => "by a variable",
-        "stored" => "in the console",
-        "built-in" | "directory" => "built in",
-        other => other,
+pub(super) fn source_badge(source: EntrySource) -> Markup {
+    let word = match source {
+        EntrySource::File => "in the file",
+        EntrySource::Environment => "by a variable",
+        EntrySource::Stored => "in the console",
+        EntrySource::BuiltIn => "built in",
     };
     html! { span.badge.off { (word) } }
 }
 
 /// Table of lanes, unhealthy ones first.
-pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
-    let mut shown: Vec<&Value> = lanes.iter().collect();
-    shown.sort_by_key(|lane| text(lane, "standing") == "good");
+pub(super) fn lane_table(lanes: &[LaneView], most: usize) -> Markup {
+    let mut shown: Vec<&LaneView> = lanes.iter().collect();
+    shown.sort_by_key(|lane| lane.standing == "good");
     html! {
         @if lanes.is_empty() {
             p.muted.small.inset { "No model is served by it yet." }
@@ -116,33 +109,27 @@ pub(super) fn lane_table(lanes: &[Value], most: usize) -> Markup {
     }
 }
 
-fn lane_row(lane: &Value) -> Markup {
-    let credential = match lane.get("credential") {
-        Some(Value::String(name)) => Some(name.clone()),
-        // Credentials are counted from zero; a single one needs no number.
-        Some(Value::Number(n)) if n.as_u64() > Some(0) => {
-            n.as_u64().map(|n| format!("no. {}", n + 1))
-        }
-        _ => None,
-    };
+fn lane_row(lane: &LaneView) -> Markup {
+    // Credentials are counted from zero; a single one needs no number.
+    let credential = (lane.credential > 0).then(|| format!("no. {}", lane.credential + 1));
     html! {
         tr {
             th scope="row" {
-                bdi.id { (text(lane, "lane")) }
+                bdi.id { (lane.lane) }
                 @if let Some(credential) = credential { span.muted.small { " · " (credential) } }
             }
-            td data-label="State" { (health_badge(text(lane, "standing"))) }
+            td data-label="State" { (health_badge(lane.standing)) }
             td.num data-label="Latency" {
-                @match count(lane, "latency_ms") { Some(ms) => { (ms) " ms" }, None => "–" }
+                @match lane.latency_ms { Some(ms) => { (ms) " ms" }, None => "–" }
             }
-            td.num data-label="Running" { (count(lane, "pending").unwrap_or_default()) }
+            td.num data-label="Running" { (lane.pending) }
             td data-label="Last failure" {
-                @match text(lane, "last_failure") {
-                    "" => span.muted { "none" },
-                    why => {
+                @match lane.last_failure {
+                    None => span.muted { "none" },
+                    Some(why) => {
                         (why)
-                        @if let Some(row @ 2..) = count(lane, "failures") {
-                            span.muted.small { " · " (row) " in a row" }
+                        @if lane.failures > 1 {
+                            span.muted.small { " · " (lane.failures) " in a row" }
                         }
                     }
                 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use maud::{Markup, html};
-use serde_json::{Value, json};
 
-use super::{ETAG_FIELD, etag_field, select, text_or_null};
-use crate::admin_client::{AdminClient, ApiReply, count, text, texts};
+use super::{read_version, select, version_field};
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
+use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
+use admin::{GatewaySettings, SettingsChange, VaultStatus};
 
 const PAGE_PATH: &str = "/console/settings";
 /// Fields of the form, named as in the API.
@@ -35,16 +35,16 @@ pub(crate) async fn show(
         "rekeyed" => Some("Everything in the vault is sealed with the newest key now."),
         _ => None,
     };
-    let client = AdminClient::new(&state, &user);
-    let now = client.get("/settings").await?;
-    let fields = FORM_FIELDS.map(|name| (name, text(&now.value, name).to_owned()));
+    let now = state.host.admin().settings(&user.actor()).await?;
+    let GatewaySettings { signup, signup_role, signup_cap_usd, name } = now.clone();
+    let values = [signup, signup_role, signup_cap_usd, name].map(Option::unwrap_or_default);
     let form = SettingsForm {
         current: now,
-        fields: FormFields::prefilled(fields.to_vec()),
+        fields: FormFields::prefilled(FORM_FIELDS.into_iter().zip(values).collect()),
         errors: FieldErrors::default(),
         notice,
     };
-    form.page(&state, &user, &client, StatusCode::OK).await
+    form.page(&state, &user, StatusCode::OK).await
 }
 
 /// `POST /console/settings`
@@ -53,23 +53,22 @@ pub(crate) async fn change(
     user: SignedInUser,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
-    let body: Value =
-        FORM_FIELDS.map(|name| (name, text_or_null(&fields, name))).into_iter().collect();
-    match client.change(Method::PATCH, "/settings", fields.get(ETAG_FIELD), &body).await? {
-        Ok(_) => Ok(redirect_to("/console/settings?told=saved")),
-        Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(PageError::Forbidden),
-        Err(refusal) => {
-            let now = client.get("/settings").await?;
-            let form = SettingsForm {
-                current: now,
-                fields,
-                errors: refusal.field_errors(&FORM_FIELDS),
-                notice: None,
-            };
-            form.page(&state, &user, &client, refusal.status).await
-        }
-    }
+    let (admin, actor) = (state.host.admin(), user.actor());
+    // An empty field resets the setting.
+    let value = |name| Some(Some(fields.get(name).trim().to_owned()).filter(|t| !t.is_empty()));
+    let [signup, signup_role, signup_cap_usd, name] = FORM_FIELDS.map(value);
+    let change = SettingsChange { signup, signup_role, signup_cap_usd, name };
+    let Err(error) = admin.change_settings(&actor, read_version(&fields), change).await else {
+        return Ok(redirect_to("/console/settings?told=saved"));
+    };
+    let refusal = FormRefusal::try_from(error)?;
+    let form = SettingsForm {
+        current: admin.settings(&actor).await?,
+        fields,
+        errors: refusal.field_errors(&FORM_FIELDS),
+        notice: None,
+    };
+    form.page(&state, &user, refusal.status).await
 }
 
 /// `POST /console/settings/rekey`
@@ -77,10 +76,8 @@ pub(crate) async fn rekey(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let client = AdminClient::new(&state, &user);
-    let done = client.change(Method::POST, "/vault/rekey", "", &json!({})).await?;
-    done.map(|_| redirect_to("/console/settings?told=rekeyed"))
-        .map_err(|refusal| refusal.into_page_error())
+    state.host.admin().rekey_vault(&user.actor()).await?;
+    Ok(redirect_to("/console/settings?told=rekeyed"))
 }
 
 /// `GET` on a path that only accepts forms, for browsers that reload the page.
@@ -89,7 +86,7 @@ pub(crate) async fn redirect_back(_: SignedInUser) -> Response {
 }
 
 struct SettingsForm {
-    current: ApiReply,
+    current: GatewaySettings,
     fields: FormFields,
     errors: FieldErrors,
     notice: Option<&'static str>,
@@ -100,18 +97,17 @@ impl SettingsForm {
         &self,
         state: &ConsoleState,
         user: &SignedInUser,
-        client: &AdminClient,
         status: StatusCode,
     ) -> Result<Response, PageError> {
         let Self { current, fields, errors, notice } = self;
-        let vault = client.find("/vault").await?;
+        let vault = state.host.admin().vault_status(&user.actor()).await?;
         let mode = SignUpMode::parse(fields.get("signup")).unwrap_or(SignUpMode::Invited);
         let body = html! {
             div.title { h1 { "Settings" } }
             @if let Some(notice) = notice { p.told role="status" { (notice) } }
             (error_summary(errors))
             form method="post" action=(PAGE_PATH) {
-                (etag_field(current))
+                (version_field(&current.version()))
                 div.columns {
                     section.card { (sign_up_fields(mode, state.host.can_mail(), fields, errors)) }
                     section.card {
@@ -128,7 +124,7 @@ impl SettingsForm {
                 }
                 div.actions { button.button type="submit" { "Save" } }
             }
-            @if let Some(vault) = &vault { section { (vault_section(&vault.value)) } }
+            section { (vault_section(&vault)) }
         };
         let layout = Layout::signed_in("Settings", &user.account).with_nav(PAGE_PATH);
         Ok(page(status, &layout, &body))
@@ -176,23 +172,24 @@ fn sign_up_fields(
 }
 
 /// Vault keys, and the number of secrets sealed with each.
-fn vault_section(vault: &Value) -> Markup {
-    let current = text(vault, "current");
-    let none = Value::Null;
-    let counts = vault.get("sealed").unwrap_or(&none);
-    let of = |key: &str| count(counts, key).unwrap_or_default();
-    let old: u64 = texts(vault, "keys").into_iter().filter(|key| *key != current).map(of).sum();
+fn vault_section(vault: &VaultStatus) -> Markup {
+    let in_use = |key: &String| vault.current.as_ref() == Some(key);
+    let of = |key: &String| {
+        let sealed = vault.sealed.get(key).copied().unwrap_or_default();
+        u64::try_from(sealed).unwrap_or_default()
+    };
+    let old: u64 = vault.keys.iter().filter(|key| !in_use(key)).map(of).sum();
     html! {
         h2 { "Vault" }
         p.muted { "Credentials of providers are stored sealed. After you added a newer key to the "
             "configuration, re-seal all secrets, then remove the old key." }
-        @if let Some(why) = vault.get("trouble").and_then(Value::as_str) {
+        @if let Some(why) = &vault.trouble {
             p.objection role="alert" { (why) }
         }
         dl.facts {
-            @for key in texts(vault, "keys") {
+            @for key in &vault.keys {
                 div {
-                    dt { code { (key) } @if key == current { " · in use" } }
+                    dt { code { (key) } @if in_use(key) { " · in use" } }
                     dd { (display::count(of(key))) " sealed with it" }
                 }
             }

@@ -1,0 +1,171 @@
+//! State of this node and of the parts it depends on.
+
+use serde::Serialize;
+use std::path::Path;
+use transport::ShutdownPhase;
+
+use crate::Admin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+use crate::stored_config::EntryIssue;
+
+/// Time without a heartbeat after which a node counts as dead.
+const DEAD_NODE_US: i64 = ledger::LEASE_DURATION.get();
+/// Time without contact to the store after which a node of a cluster is not ready.
+const MAX_STORE_SILENCE_US: i64 = 4_000_000;
+
+/// State of this node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeHealth {
+    /// Version of the program.
+    pub version: &'static str,
+    /// True if it accepts new work.
+    pub ready: bool,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// A plain boolean that monitoring can check first. `database` has the details.
+    pub store: bool,
+    /// The database.
+    pub database: DatabaseHealth,
+    /// Name of this node.
+    pub node: String,
+    /// Every node the store remembers; empty if the store does not answer.
+    pub nodes: Vec<ClusterNode>,
+    /// The shared limits; `None` if they are not configured.
+    pub valkey: Option<ValkeyHealth>,
+    /// The journal.
+    pub journal: JournalHealth,
+    /// Resident memory of the process.
+    pub memory_bytes: Option<u64>,
+    /// Open connections.
+    pub connections: usize,
+    /// Running calls.
+    pub running: usize,
+    /// True if mail is configured.
+    pub mail: bool,
+    /// Kind of the file store: the scheme of its address.
+    pub files: String,
+    /// Number of lanes.
+    pub lanes: LaneCounts,
+    /// Stored entries that cannot be used.
+    pub troubles: Vec<EntryIssue>,
+}
+
+/// State of the database.
+#[derive(Clone, Debug, Serialize)]
+pub struct DatabaseHealth {
+    /// Name of the product.
+    pub kind: &'static str,
+    /// Time since the last heartbeat it answered.
+    pub silent_ms: i64,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterNode {
+    /// True for the node that answers.
+    pub this: bool,
+    /// Name of the node.
+    pub id: String,
+    /// Time since its last heartbeat.
+    pub silent_ms: i64,
+    /// True if its leases are still valid.
+    pub alive: bool,
+}
+
+/// State of the shared limits.
+#[derive(Clone, Debug, Serialize)]
+pub struct ValkeyHealth {
+    /// True if the server answers.
+    pub reachable: bool,
+}
+
+/// State of the journal.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalHealth {
+    /// Size on the disk.
+    pub bytes: Option<u64>,
+    /// Settled calls that are not in the store yet.
+    pub unposted: usize,
+}
+
+/// Number of lanes.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaneCounts {
+    /// All lanes.
+    pub all: usize,
+    /// Lanes in good state.
+    pub good: usize,
+}
+
+impl Admin {
+    /// Returns true if the gateway accepts new work.
+    pub fn is_ready(&self) -> bool {
+        let leases = &self.engine.funds.lease_client;
+        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;
+        !cut_off && self.engine.connections.phase() == ShutdownPhase::Serve
+    }
+
+    /// Returns the state of this node. It answers while the store does not.
+    pub async fn node_health(&self, actor: &Actor) -> Result<NodeHealth, AdminError> {
+        actor.require_admin()?;
+        let (engine, config) = (&self.engine, self.engine.config());
+        let uptime_us = engine.monotonic_micros();
+        let lanes = config.lane_health(uptime_us);
+        let good = lanes.iter().filter(|lane| lane.health.state.as_str() == "good").count();
+        let leases = &engine.funds.lease_client;
+        let shared = self.limiter.shared();
+        Ok(NodeHealth {
+            version: env!("CARGO_PKG_VERSION"),
+            ready: self.is_ready(),
+            uptime_s: u64::try_from(uptime_us / 1_000_000).unwrap_or_default(),
+            store: self.store.ping().await.is_ok(),
+            database: DatabaseHealth {
+                kind: self.store.kind(),
+                silent_ms: leases.time_since_contact() / 1_000,
+            },
+            node: leases.node_name(),
+            nodes: self.cluster_nodes().await,
+            valkey: shared.map(|shared| ValkeyHealth { reachable: !shared.is_unreachable() }),
+            journal: JournalHealth {
+                bytes: folder_bytes(&config.data_folder.join("journal")),
+                unposted: engine.funds.open_calls.unposted_count(),
+            },
+            memory_bytes: resident_bytes(),
+            connections: engine.connections.count(),
+            running: engine.funds.open_calls.running_count(),
+            mail: config.mailer.is_some(),
+            files: config.files.url.split(':').next().unwrap_or_default().to_owned(),
+            lanes: LaneCounts { all: lanes.len(), good },
+            troubles: self.issues(),
+        })
+    }
+
+    async fn cluster_nodes(&self) -> Vec<ClusterNode> {
+        let nodes = self.store.nodes().await.unwrap_or_default();
+        let own = self.engine.funds.lease_client.node_name();
+        let node = |(id, silence): (String, i64)| ClusterNode {
+            this: id == own,
+            id,
+            silent_ms: silence.max(0) / 1_000,
+            alive: silence < DEAD_NODE_US,
+        };
+        nodes.into_iter().map(node).collect()
+    }
+}
+
+/// Returns the size of the files in a folder; `None` if it cannot be read.
+fn folder_bytes(folder: &Path) -> Option<u64> {
+    let files = std::fs::read_dir(folder).ok()?;
+    let sizes = files.flatten().filter_map(|file| file.metadata().ok()).map(|meta| meta.len());
+    Some(sizes.sum())
+}
+
+/// Returns the resident memory of this process, from `VmRSS`
+/// (<https://man7.org/linux/man-pages/man5/proc_pid_status.5.html>).
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1_024)
+}

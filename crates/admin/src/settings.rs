@@ -1,0 +1,114 @@
+//! Settings that can be changed at run time: sign-up and the name of the gateway.
+
+use serde::Serialize;
+
+use crate::Admin;
+use crate::actor::Actor;
+use crate::amount::parse_amount;
+use crate::error::AdminError;
+use crate::version::{ReadVersion, version_of};
+
+const SIGNUP: &str = "signup";
+const SIGNUP_ROLE: &str = "signup_role";
+const SIGNUP_CAP: &str = "signup_cap_usd";
+const NAME: &str = "name";
+
+/// Settings of the gateway. `None` is the default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GatewaySettings {
+    /// Sign-up mode: `open`, `invited` or `closed`.
+    pub signup: Option<String>,
+    /// Role of accounts that sign up without an invitation.
+    pub signup_role: Option<String>,
+    /// Spending cap of such accounts.
+    pub signup_cap_usd: Option<String>,
+    /// Name of the gateway.
+    pub name: Option<String>,
+}
+
+/// A change of settings. A field that is `None` stays as it is; `Some(None)` resets it.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are those of `GatewaySettings`")]
+pub struct SettingsChange {
+    pub signup: Option<Option<String>>,
+    pub signup_role: Option<Option<String>>,
+    pub signup_cap_usd: Option<Option<String>>,
+    pub name: Option<Option<String>>,
+}
+
+impl GatewaySettings {
+    /// Version of the settings, for a change of what was read.
+    pub fn version(&self) -> String {
+        version_of(self)
+    }
+}
+
+impl Admin {
+    /// Returns the settings.
+    pub async fn settings(&self, actor: &Actor) -> Result<GatewaySettings, AdminError> {
+        actor.require_admin()?;
+        Ok(GatewaySettings {
+            signup: self.store.setting(SIGNUP).await?,
+            signup_role: self.store.setting(SIGNUP_ROLE).await?,
+            signup_cap_usd: self.store.setting(SIGNUP_CAP).await?,
+            name: self.store.setting(NAME).await?,
+        })
+    }
+
+    /// Changes settings. All values are checked before the first one is stored.
+    pub async fn change_settings(
+        &self,
+        actor: &Actor,
+        read: ReadVersion<'_>,
+        change: SettingsChange,
+    ) -> Result<GatewaySettings, AdminError> {
+        let before = self.settings(actor).await?;
+        read.check(&before)?;
+        let SettingsChange { signup, signup_role, signup_cap_usd, name } = change;
+        let wanted = [
+            (SIGNUP, before.signup, signup),
+            (SIGNUP_ROLE, before.signup_role, signup_role),
+            (SIGNUP_CAP, before.signup_cap_usd, signup_cap_usd),
+            (NAME, before.name, name),
+        ];
+        let mut changes = Vec::new();
+        for (setting, old, new) in wanted {
+            let Some(new) = new else { continue };
+            let new = new.map(|text| validate_setting(setting, text)).transpose()?;
+            if old != new {
+                changes.push((setting, new));
+            }
+        }
+        for (setting, value) in changes {
+            match &value {
+                Some(value) => self.store.put_setting(setting, value).await?,
+                None => drop(self.store.take_setting(setting).await?),
+            }
+            let detail = value.as_deref().unwrap_or("default");
+            self.accounts.audit(actor, "setting.change", setting, detail).await;
+        }
+        self.settings(actor).await
+    }
+}
+
+/// Checks the value of a setting and returns the text to store.
+fn validate_setting(setting: &'static str, text: String) -> Result<String, AdminError> {
+    let one_of = |words: &[&str]| {
+        let wrong =
+            || AdminError::invalid(setting, format!("write one of {}", words.join(", ")));
+        if words.contains(&text.as_str()) { Ok(()) } else { Err(wrong()) }
+    };
+    match setting {
+        SIGNUP => one_of(&["open", "invited", "closed"])?,
+        SIGNUP_ROLE => one_of(&["member", "viewer"])?,
+        SIGNUP_CAP => return Ok(parse_amount(setting, &text)?.to_string()),
+        _ => {
+            let long = text.chars().count();
+            let plain = !text.chars().any(char::is_control) && text.trim() == text;
+            if !plain || !(1..=40).contains(&long) {
+                return Err(AdminError::invalid(setting, "write 1 to 40 characters on one line"));
+            }
+        }
+    }
+    Ok(text)
+}
