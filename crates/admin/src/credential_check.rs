@@ -118,12 +118,7 @@ async fn check_credential(
                 404 | 405 => (false, "it answers, but has no model list; try a call".to_owned()),
                 _ => (false, format!("it answers with status {status}")),
             };
-            CredentialCheck {
-                ok,
-                status: Some(status),
-                took_ms,
-                ..CredentialCheck::failed(say)
-            }
+            CredentialCheck { ok, status: Some(status), took_ms, ..CredentialCheck::failed(say) }
         }
         Err(error) => {
             CredentialCheck { took_ms, ..CredentialCheck::failed(error.message().to_owned()) }

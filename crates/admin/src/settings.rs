@@ -94,8 +94,7 @@ impl Admin {
 /// Checks the value of a setting and returns the text to store.
 fn validate_setting(setting: &'static str, text: String) -> Result<String, AdminError> {
     let one_of = |words: &[&str]| {
-        let wrong =
-            || AdminError::invalid(setting, format!("write one of {}", words.join(", ")));
+        let wrong = || AdminError::invalid(setting, format!("write one of {}", words.join(", ")));
         if words.contains(&text.as_str()) { Ok(()) } else { Err(wrong()) }
     };
     match setting {

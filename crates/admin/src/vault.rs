@@ -59,7 +59,8 @@ impl Admin {
         let done = rekeying.await.map_err(|e| AdminError::Internal(e.to_string()))?;
         let RekeyCounts { sealed, left } = done.map_err(|why| match why {
             VaultError::Store(error) => AdminError::Store(error),
-            why @ (VaultError::Unavailable(_) | VaultError::UnknownKey(_) | VaultError::Corrupt) => {
+            why
+            @ (VaultError::Unavailable(_) | VaultError::UnknownKey(_) | VaultError::Corrupt) => {
                 AdminError::invalid("", why.to_string())
             }
         })?;

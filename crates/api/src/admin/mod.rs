@@ -43,8 +43,8 @@ use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{HeaderMap, Request, StatusCode};
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{Account, AccountRole, StoreError};
 

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access::keys::KeyCache;
-use admin::AccountAdmin;
+use admin::{AccountAdmin, Admin};
 use argon2::password_hash::PasswordHasher;
 use axum::Router;
 use axum::body::Body;
@@ -21,10 +20,9 @@ use ledger::{CallOutcome, Clock, LedgerEntry, Micros, TestClock};
 use parking_lot::Mutex;
 use store::{Account, AccountRole, KeyRecord, KeyScope, RateLimits, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::fake_admin_api::FakeAdminApi;
+use crate::admin_parts::open_admin;
 use crate::fake_identity_provider::FakeIdentityProvider;
 
 pub(crate) const PASSWORD: &str = "three harbour lights";
@@ -37,22 +35,19 @@ pub(crate) struct FakeHost {
     catalog: Catalog,
     url: &'static str,
     pub(crate) clock: Arc<TestClock>,
-    accounts: AccountAdmin,
+    pub(crate) admin: Arc<Admin>,
     /// Mail switch, and the channel mails go through.
     pub(crate) mail: AtomicBool,
     outgoing: UnboundedSender<MailMessage>,
     incoming: tokio::sync::Mutex<UnboundedReceiver<MailMessage>>,
-    /// Fake of `/api/admin`.
-    pub(crate) admin_api: FakeAdminApi,
     /// Fake identity provider, if configured.
     pub(crate) provider: Mutex<Option<Arc<FakeIdentityProvider>>>,
-    pub(crate) vault: Vault,
 }
 
 impl FakeHost {
     /// A key in the key cache.
     pub(crate) async fn known(&self, id: &str) -> Option<KeyRecord> {
-        self.accounts.keys.by_id(id).await.ok().map(|key| key.record.clone())
+        self.admin.accounts.keys.by_id(id).await.ok().map(|key| key.record.clone())
     }
 
     /// Waits for the next mail.
@@ -101,24 +96,24 @@ impl ConsoleHost for FakeHost {
         Box::pin(async move { Response::new(Body::from(said)) })
     }
 
-    fn call_admin_api(
-        self: Arc<Self>,
-        account: Account,
-        request: Request<Body>,
-    ) -> HostFuture<Response> {
-        Box::pin(async move { self.admin_api.answer(&account, request).await })
+    fn call_admin_api(self: Arc<Self>, _: Account, _: Request<Body>) -> HostFuture<Response> {
+        Box::pin(async { Response::new(Body::empty()) })
     }
 
     fn now(&self) -> Micros {
         self.clock.now()
     }
 
+    fn admin(&self) -> &Arc<Admin> {
+        &self.admin
+    }
+
     fn accounts(&self) -> &AccountAdmin {
-        &self.accounts
+        &self.admin.accounts
     }
 
     fn vault(&self) -> &Vault {
-        &self.vault
+        &self.admin.vault
     }
 
     fn can_mail(&self) -> bool {
@@ -282,6 +277,15 @@ impl ConsoleGateway {
     }
 
     pub(crate) async fn at(url: &'static str) -> Self {
+        Self::start(url, "").await
+    }
+
+    /// A gateway with that configuration file.
+    pub(crate) async fn with_config(config: &str) -> Self {
+        Self::start("http://gw.example:8080", config).await
+    }
+
+    async fn start(url: &'static str, config: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("console-{}", uuid::Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
         let store = Store::open(&format!("sqlite:{}/t.db", folder.display())).await.unwrap();
@@ -307,25 +311,16 @@ impl ConsoleGateway {
         });
         let (outgoing, incoming) = unbounded_channel();
         let clock = Arc::new(TestClock::at(START));
-        let keys = KeyCache::load(store.clone(), Arc::clone(&clock) as Arc<dyn Clock>, "pepper");
-        let accounts = AccountAdmin {
-            store: store.clone(),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            keys: Arc::new(keys.await.unwrap()),
-            shared: None,
-            tasks: TaskTracker::new(),
-        };
+        let admin = open_admin(store.clone(), Arc::clone(&clock) as _, &folder, config).await;
         let host = Arc::new(FakeHost {
             catalog: Catalog::new(models),
             url,
             clock,
-            accounts,
+            admin,
             mail: AtomicBool::new(false),
             outgoing,
             incoming: tokio::sync::Mutex::new(incoming),
-            admin_api: FakeAdminApi::default(),
             provider: Mutex::default(),
-            vault: Vault::new(folder.join("vault.key"), None, false),
         });
         let router = console::router(store.clone(), Arc::clone(&host) as Arc<dyn ConsoleHost>)
             .fallback(|| async { console::not_found() });

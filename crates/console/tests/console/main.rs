@@ -11,18 +11,20 @@
 
 mod account;
 mod admin_pages;
+mod admin_parts;
 mod attacks;
 mod factors;
-mod fake_admin_api;
 mod fake_identity_provider;
 mod fake_passkey;
 mod gateway;
 mod guards;
 mod identity;
 mod keys;
+mod model_pages;
 mod pages;
 mod people;
 mod playground;
+mod provider_server;
 mod recovery;
 mod rights;
 mod setup;

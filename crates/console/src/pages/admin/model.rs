@@ -97,8 +97,7 @@ fn parse_lanes(fields: &FormFields, before: &[Value]) -> Result<Vec<Value>, Fiel
             },
             None => (line, None),
         };
-        let known =
-            before.iter().find(|lane| lane_name(lane) == name).and_then(Value::as_object);
+        let known = before.iter().find(|lane| lane_name(lane) == name).and_then(Value::as_object);
         let mut lane = known.cloned().unwrap_or_default();
         lane.remove("weight");
         lane.insert("lane".to_owned(), Value::from(name));
@@ -151,18 +150,16 @@ pub(crate) async fn change(
     let model = admin.model(&actor, id)?;
     let before = model.settings.clone().unwrap_or_default();
     let (status, errors) = match settings_body(&state, id, before, &fields) {
-        Ok(settings) => {
-            match admin.put_model(&actor, id, read_version(&fields), settings).await {
-                Ok(saved) => {
-                    let next = "/console/models?told=saved";
-                    return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.warnings, next));
-                }
-                Err(error) => {
-                    let refusal = FormRefusal::try_from(error)?;
-                    (refusal.status, refusal.field_errors(&field_names()))
-                }
+        Ok(settings) => match admin.put_model(&actor, id, read_version(&fields), settings).await {
+            Ok(saved) => {
+                let next = "/console/models?told=saved";
+                return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.warnings, next));
             }
-        }
+            Err(error) => {
+                let refusal = FormRefusal::try_from(error)?;
+                (refusal.status, refusal.field_errors(&field_names()))
+            }
+        },
         Err(errors) => (StatusCode::BAD_REQUEST, errors),
     };
     Ok(form(&user, status, Some(&model), &fields, &errors))
@@ -197,7 +194,12 @@ pub(crate) async fn add(
                 match admin.put_model(&actor, id, ReadVersion::default(), settings).await {
                     Ok(saved) => {
                         let next = page_of(id);
-                        return Ok(redirect_with_warnings(&user, PAGE_PATH, &saved.warnings, &next));
+                        return Ok(redirect_with_warnings(
+                            &user,
+                            PAGE_PATH,
+                            &saved.warnings,
+                            &next,
+                        ));
                     }
                     Err(error) => {
                         let refusal = FormRefusal::try_from(error)?;

@@ -87,7 +87,10 @@ pub(crate) async fn change(
             match admin.put_provider(&actor, &id, read_version(&fields), draft).await {
                 Ok(saved) => {
                     let dropped = saved.dropped_credentials > 0;
-                    return Ok(redirect_with_notice(&id, if dropped { "dropped" } else { "saved" }));
+                    return Ok(redirect_with_notice(
+                        &id,
+                        if dropped { "dropped" } else { "saved" },
+                    ));
                 }
                 Err(error) => {
                     let refusal = FormRefusal::try_from(error)?;

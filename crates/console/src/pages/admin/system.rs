@@ -134,3 +134,56 @@ fn nodes(nodes: &[ClusterNode]) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use admin::{DatabaseHealth, JournalHealth, LaneCounts, ValkeyHealth};
+
+    fn node(id: &str, this: bool, silent_ms: i64, alive: bool) -> ClusterNode {
+        ClusterNode { this, id: id.to_owned(), silent_ms, alive }
+    }
+
+    #[test]
+    fn unhealthy_parts_are_shown() {
+        let health = NodeHealth {
+            version: "9.9",
+            ready: false,
+            uptime_s: 7_300,
+            store: false,
+            database: DatabaseHealth { kind: "PostgreSQL", silent_ms: 4 },
+            node: "node-a".to_owned(),
+            nodes: vec![node("node-a", true, 2, true), node("node-b", false, 90_000, false)],
+            valkey: Some(ValkeyHealth { reachable: false }),
+            journal: JournalHealth { bytes: Some(2_048), unposted: 12 },
+            memory_bytes: None,
+            connections: 3,
+            running: 2,
+            mail: false,
+            files: "s3".to_owned(),
+            lanes: LaneCounts { all: 5, good: 4 },
+            troubles: Vec::new(),
+        };
+        let parts = parts(&health, Some("its <key> is missing")).into_string();
+        for seen in [
+            "<span class=\"badge bad\">no</span>",
+            "PostgreSQL <span class=\"badge bad\">does not answer</span>",
+            "<dt>Valkey</dt><dd><span class=\"badge bad\">does not answer</span>",
+            "2.0 KiB, 12 settled calls not in the store yet",
+            "<dt>Mail</dt><dd><span class=\"muted\">not configured</span>",
+            "a bucket",
+            "<span class=\"badge bad\">shut</span> its &lt;key&gt; is missing",
+        ] {
+            assert!(parts.contains(seen), "{seen}: {parts}");
+        }
+        let figures = figures(&health).into_string();
+        for seen in ["9.9", "2 h 1 min", "4 of 5", "<dt>Memory</dt><dd>–</dd>"] {
+            assert!(figures.contains(seen), "{seen}: {figures}");
+        }
+        let shown = nodes(&health.nodes).into_string();
+        for seen in ["node-a", "this one", "no heartbeat for 90 s", "gone"] {
+            assert!(shown.contains(seen), "{seen}: {shown}");
+        }
+        assert!(nodes(&[]).into_string().contains("The store does not answer at the moment."));
+    }
+}
