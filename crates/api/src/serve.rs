@@ -3,7 +3,6 @@
 use access::idempotency;
 use access::keys::ApiKey;
 use access::{authentication, limits};
-use admin::NewKey;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -89,14 +88,11 @@ async fn dispatch(
     outcome.unwrap_or_else(|error| format.to_response(&error, &id.0))
 }
 
-/// Returns the handler of a request if its path starts with `prefix`.
-fn find_handler(request: &Request<Body>, prefix: &str) -> Option<RouteHandler> {
+/// Returns the handler of a request.
+fn find_handler(request: &Request<Body>) -> Option<RouteHandler> {
     let path = request.uri().path();
-    let fits = |route: &ApiRoute| {
-        route.path.starts_with(prefix)
-            && route.method == *request.method()
-            && path_matches(route.path, path)
-    };
+    let fits =
+        |route: &ApiRoute| route.method == *request.method() && path_matches(route.path, path);
     route_list().into_iter().find(fits).map(|route| route.handler)
 }
 
@@ -109,7 +105,7 @@ pub async fn serve_with_key(
 ) -> Response {
     let format = ErrorFormat::for_path(request.uri().path(), request.headers());
     let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
-    let route = find_handler(&request, "/");
+    let route = find_handler(&request);
     let key =
         state.engine.keys.by_id(key).await.ok().filter(|key| key.is_live(state.clock().now()));
     let Some(route) = route.and_then(RouteHandler::keyed) else {
@@ -122,32 +118,6 @@ pub async fn serve_with_key(
             &id.0,
         ),
     }
-}
-
-/// Answers an administration request of the console for a signed-in account. Handlers, rights and
-/// audit log are the same as for an admin key of that account.
-///
-/// The handlers get a temporary key that exists for this request only. Its text is dropped here,
-/// and it is neither stored nor cached, so no request from outside can use it.
-pub async fn serve_admin_request(
-    state: Arc<ApiState>,
-    account: &store::Account,
-    request: Request<Body>,
-) -> Response {
-    let route = find_handler(&request, "/api/admin/").and_then(RouteHandler::keyed);
-    let Some(route) = route else { return path_not_found(request).await };
-    let id = RequestId(state.engine.request_ids.next_id(state.clock().now()));
-    let key = NewKey { name: "console".to_owned(), cap: None, models: vec![], expires: None };
-    let answered = match key.into_record(&account.id, &state.engine.keys, state.clock().now()) {
-        Ok((mut record, _)) => {
-            record.scope = KeyScope::Admin;
-            let key = state.engine.keys.session_key(record);
-            let allowed = check_scope(&key, route);
-            run_keyed((&state, &key, &id), allowed, route, request).await
-        }
-        Err(error) => Err(ApiError::internal(error.to_string())),
-    };
-    answered.unwrap_or_else(|error| ErrorFormat::Plain.to_response(&error, &id.0))
 }
 
 /// Answers a request with a valid key, and adds the rate limit headers.

@@ -10,7 +10,7 @@ use axum::response::Response;
 use catalog::Catalog;
 use http::Request;
 use ledger::Micros;
-use store::{Account, Vault};
+use store::Vault;
 
 pub use config::{IdentityProvider, MailMessage};
 
@@ -37,13 +37,6 @@ pub trait ConsoleHost: Send + Sync + 'static {
         self: Arc<Self>,
         key: String,
         peer: SocketAddr,
-        request: Request<Body>,
-    ) -> HostFuture<Response>;
-
-    /// Serves a request to `/api/admin/…` with the rights of an account.
-    fn call_admin_api(
-        self: Arc<Self>,
-        account: Account,
         request: Request<Body>,
     ) -> HostFuture<Response>;
 

@@ -6,7 +6,6 @@
 //! header; URLs come from [`ConsoleHost::public_url`].
 
 mod acting_for;
-mod admin_client;
 mod assets;
 mod catalog_view;
 mod chart;

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Account, Vault};
+use store::Vault;
 use transport::{HttpClient, RequestBody};
 
 use crate::app::App;
@@ -48,16 +48,6 @@ impl ConsoleHost for App {
     ) -> HostFuture<Response> {
         Box::pin(
             async move { api::serve_with_key(Arc::clone(&self.api), &key, peer, request).await },
-        )
-    }
-
-    fn call_admin_api(
-        self: Arc<Self>,
-        account: Account,
-        request: Request<Body>,
-    ) -> HostFuture<Response> {
-        Box::pin(
-            async move { api::serve_admin_request(Arc::clone(&self.api), &account, request).await },
         )
     }
 

@@ -276,19 +276,6 @@ impl KeyCache {
         key
     }
 
-    /// Returns a key that represents a signed-in user in API handlers. It belongs to the user's
-    /// account, is not in the cache and has no money, so that no request can use it.
-    pub fn session_key(&self, record: KeyRecord) -> Arc<ApiKey> {
-        Arc::new(ApiKey {
-            balance: KeyBalance::new(&record.id, Some(Money::ZERO), Money::ZERO),
-            budget: None,
-            account: Arc::default(),
-            rate_window: Arc::new(RateWindow::new(record.limits)),
-            allowed_networks: Vec::new(),
-            record,
-        })
-    }
-
     async fn look_up(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
         let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
         let _alone = match self.lookup_locks.get(letter) {

@@ -42,10 +42,9 @@ use axum::body::{Body, to_bytes};
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
 use http::header::{ETAG, HeaderValue, IF_MATCH};
-use http::{HeaderMap, Request, StatusCode};
+use http::{Request, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use store::{Account, AccountRole, StoreError};
 
 use crate::request::ApiRequest;
@@ -114,12 +113,6 @@ async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Api
         let message = wrong.into_inner().to_string();
         if path == "." { ApiError::invalid("", message) } else { invalid_field(path, message) }
     })
-}
-
-/// Refuses a change whose `If-Match` names an older version of the object.
-fn check_if_match(headers: &HeaderMap, now: &Value) -> Result<(), ApiError> {
-    let read = headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default());
-    ReadVersion(read).check(now).map_err(admin_error)
 }
 
 /// Value of `If-Match`, owned, for use after the request was consumed.
@@ -208,21 +201,6 @@ fn list_response(data: Vec<impl Serialize>) -> Response {
         data: Vec<T>,
     }
     success_response(ListBody { total: data.len(), data })
-}
-
-/// Writes a line of the audit log. A failure is logged and does not undo the change.
-async fn write_audit(
-    state: &ApiState,
-    caller: &Account,
-    action: &str,
-    subject: &str,
-    detail: &str,
-) {
-    let noted =
-        state.store.add_audit(state.clock().now(), &caller.id, action, subject, detail).await;
-    if let Err(error) = noted {
-        tracing::error!(action, subject, "the audit log could not be written: {error}");
-    }
 }
 
 /// Returns the id in the request path between `before` and `behind`.

@@ -96,10 +96,6 @@ impl ConsoleHost for FakeHost {
         Box::pin(async move { Response::new(Body::from(said)) })
     }
 
-    fn call_admin_api(self: Arc<Self>, _: Account, _: Request<Body>) -> HostFuture<Response> {
-        Box::pin(async { Response::new(Body::empty()) })
-    }
-
     fn now(&self) -> Micros {
         self.clock.now()
     }

@@ -80,6 +80,8 @@ pub(super) fn without_field(error: AdminError) -> anyhow::Error {
         AdminError::Forbidden(_)
         | AdminError::NotFound(_)
         | AdminError::Stale
+        | AdminError::Concurrent
+        | AdminError::Conflict(_)
         | AdminError::Store(_)
         | AdminError::Internal(_) => error.into(),
     }

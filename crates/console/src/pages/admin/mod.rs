@@ -13,31 +13,24 @@ pub(crate) mod system;
 
 use axum::response::Response;
 use maud::{Markup, html};
-use serde_json::Value;
 
-use crate::admin_client::ApiReply;
 use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
 use crate::layout::{Layout, ok_page};
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use admin::ReadVersion;
 
-/// Hidden field with the entity tag of the edited object.
-const ETAG_FIELD: &str = "tag";
-
-/// Renders the hidden field with the entity tag.
-fn etag_field(reply: &ApiReply) -> Markup {
-    html! { input type="hidden" name=(ETAG_FIELD) value=(reply.etag); }
-}
+/// Hidden field with the version of the edited object.
+const VERSION_FIELD: &str = "tag";
 
 /// Renders the hidden field with the version of the edited object.
 fn version_field(version: &str) -> Markup {
-    html! { input type="hidden" name=(ETAG_FIELD) value=(version); }
+    html! { input type="hidden" name=(VERSION_FIELD) value=(version); }
 }
 
 /// Version the user saw, from the hidden field.
 fn read_version(fields: &FormFields) -> ReadVersion<'_> {
-    ReadVersion(Some(fields.get(ETAG_FIELD)).filter(|version| !version.is_empty()))
+    ReadVersion(Some(fields.get(VERSION_FIELD)).filter(|version| !version.is_empty()))
 }
 
 /// Renders a selection; each option has a value and a label.
@@ -94,14 +87,6 @@ fn redirect_with_warnings(
         }
     };
     ok_page(&Layout::signed_in("Saved, but", &user.account).with_nav(here), &body)
-}
-
-/// Returns the field's text as JSON, or null if it is empty.
-fn text_or_null(fields: &FormFields, name: &str) -> Value {
-    match fields.get(name).trim() {
-        "" => Value::Null,
-        text => Value::from(text),
-    }
 }
 
 /// Checkbox that makes the script refresh a part of the page; checked from the start.

@@ -11,27 +11,34 @@ use ledger::BudgetPeriod;
 use maud::{Markup, html};
 use store::{Account, AccountRole, AccountTerms, BudgetTerms, RateLimits};
 
-use super::{ETAG_FIELD, select};
+use super::{read_version, select, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
 use crate::pages::copy_block;
 use crate::pages::people::role_description;
 use crate::redirect::redirect_to;
+use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::{display, links, urls};
 use admin::{
-    AccountAdmin, AccountChange, Actor, AdminError, ReadVersion, TermsView, may_grant_role,
-    user_json, version_of,
+    AccountAdmin, AccountChange, Actor, AdminError, TermsView, may_grant_role, user_json,
+    version_of,
 };
 
 const PEOPLE_PATH: &str = "/console/people";
-/// Message for a change that was based on an outdated version.
-const STALE_MESSAGE: &str =
-    "Somebody changed this meanwhile. What you see now is theirs; make your change again.";
-
+/// Fields of the forms, named as in the API.
+const FORM_FIELDS: [&str; 7] = [
+    "role",
+    "cap_usd",
+    "budget.most_usd",
+    "budget.per",
+    "limits.rpm",
+    "limits.tpm",
+    "limits.concurrency",
+];
 type AccountPath = Result<Path<String>, PathRejection>;
 
 /// The account on the page, and the person who changes it.
@@ -81,30 +88,17 @@ impl<'a> AccountPage<'a> {
         fields: Option<FormFields>,
     ) -> Result<Response, PageError> {
         let mut content = PageContent { fields, ..PageContent::default() };
-        let status = match error {
-            AdminError::Invalid { field, message } => {
-                content.errors.add(&field, message);
-                StatusCode::BAD_REQUEST
-            }
-            AdminError::Forbidden(message) => {
-                content.errors.add("", message);
-                StatusCode::FORBIDDEN
-            }
-            AdminError::Stale => {
-                content.errors.add("", STALE_MESSAGE);
-                StatusCode::PRECONDITION_FAILED
-            }
-            AdminError::NotFound(_) | AdminError::Store(_) | AdminError::Internal(_) => {
-                return Err(error.into());
-            }
+        let status = if let AdminError::Forbidden(message) = error {
+            // The user may see the page, so the page shows the reason.
+            content.errors.add("", message);
+            StatusCode::FORBIDDEN
+        } else {
+            let refusal = FormRefusal::try_from(error)?;
+            content.errors = refusal.field_errors(&FORM_FIELDS);
+            refusal.status
         };
         self.render(status, content).await
     }
-}
-
-/// Version of the object that the form was made from.
-fn read_version(fields: &FormFields) -> ReadVersion<'_> {
-    ReadVersion(Some(fields.get(ETAG_FIELD)).filter(|tag| !tag.is_empty()))
 }
 
 /// `GET /console/people/{id}`
@@ -341,11 +335,6 @@ impl AccountPage<'_> {
         let layout = Layout::signed_in(&account.username, &user.account).with_nav(PEOPLE_PATH);
         Ok(page(status, &layout, &body))
     }
-}
-
-/// Hidden field with the version of the object on the page.
-fn version_field(version: &str) -> Markup {
-    html! { input type="hidden" name=(ETAG_FIELD) value=(version); }
 }
 
 fn role_form(user: &SignedInUser, account: &Account, at: &str, errors: &FieldErrors) -> Markup {
