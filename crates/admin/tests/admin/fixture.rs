@@ -127,7 +127,8 @@ pub(crate) fn outcome<T>(result: &Result<T, AdminError>) -> &'static str {
         Err(AdminError::Forbidden(_)) => "forbidden",
         Err(AdminError::Invalid { .. }) => "invalid",
         Err(AdminError::NotFound(_)) => "not found",
-        Err(AdminError::Stale) => "stale",
+        Err(AdminError::Stale | AdminError::Concurrent) => "stale",
+        Err(AdminError::Conflict(_)) => "conflict",
         Err(AdminError::Store(_)) => "store",
         Err(AdminError::Internal(_)) => "internal",
     }

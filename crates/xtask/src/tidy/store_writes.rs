@@ -1,5 +1,5 @@
-//! Writes of the store that need rights, checks and a line in the audit log: `admin` alone calls
-//! them.
+//! Writes of the store and uses of the vault that need rights, checks and a line in the audit log:
+//! `admin` alone calls them.
 //!
 //! A second caller would be a second place for the rules of the same change.
 
@@ -13,8 +13,18 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/testkit/", "tests put a state into the store without asking for rights"),
 ];
 
+/// Methods that only use cases call, by the name of the value they are called on.
+const METHODS: [(&str, &[&str]); 3] =
+    [("store", &ACCOUNT_WRITES), ("store", &CONFIG_WRITES), ("vault", &VAULT_WRITES)];
+
+/// Methods of the store that change providers, models, credentials and settings.
+const CONFIG_WRITES: [&str; 3] = ["configure", "put_setting", "take_setting"];
+
+/// Methods of the vault that seal secrets.
+const VAULT_WRITES: [&str; 2] = ["sealer", "rekey"];
+
 /// Methods of the store that change accounts, terms, teams, keys and ways to sign in.
-const METHODS: [&str; 22] = [
+const ACCOUNT_WRITES: [&str; 22] = [
     "add_account",
     "add_account_with_identity",
     "add_account_with_terms",
@@ -39,29 +49,36 @@ const METHODS: [&str; 22] = [
     "drop_sessions_of",
 ];
 
-/// Reports calls of these methods on a `store` outside the allowed crates.
+/// Reports calls of these methods outside the allowed crates.
 pub(super) fn check(files: &[Source]) -> Vec<Finding> {
     let is_allowed = |file: &Source| ALLOWED.iter().any(|(path, _)| file.path.starts_with(path));
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| !is_allowed(file)) {
-        for method in METHODS {
-            for line in calls(&file.text, method) {
-                let rule = format!("`store.{method}` outside `admin`: call the use case instead");
-                findings.push(Finding::new(&file.path, line, rule));
+        for (receiver, methods) in METHODS {
+            for method in methods {
+                let rule =
+                    format!("`{receiver}.{method}` outside `admin`: call the use case instead");
+                for line in calls(&file.text, receiver, method) {
+                    findings.push(Finding::new(&file.path, line, rule.clone()));
+                }
             }
         }
     }
     findings
 }
 
-/// Line of every `store.method(`, also where the call is spread over lines.
-fn calls<'a>(text: &'a str, method: &'a str) -> impl Iterator<Item = usize> + 'a {
+/// Line of every `receiver.method(`, also where the call is spread over lines.
+fn calls<'a>(
+    text: &'a str,
+    receiver: &'a str,
+    method: &'a str,
+) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(method).filter_map(move |(at, _)| {
         let (before, after) = (text.get(..at)?, text.get(at + method.len()..)?);
-        let receiver = before.strip_suffix('.')?.trim_end();
-        let receiver = receiver.strip_suffix("()").unwrap_or(receiver);
-        let is_store = receiver.ends_with("store") && after.starts_with('(');
-        is_store.then(|| before.lines().count())
+        let value = before.strip_suffix('.')?.trim_end();
+        let value = value.strip_suffix("()").unwrap_or(value);
+        let is_call = value.ends_with(receiver) && after.starts_with('(');
+        is_call.then(|| before.lines().count())
     })
 }
 
@@ -81,6 +98,8 @@ mod tests {
         assert_eq!(lines(path, "fn a() {\n    state.store.set_role(a);\n}"), [2]);
         assert_eq!(lines(path, "state\n    .store\n    .add_team(a);"), [3]);
         assert_eq!(lines(path, "app.store().add_key(a); store.add_key(b);"), [1, 1]);
+        assert_eq!(lines(path, "store.configure(1, a);\nstore.put_setting(a, b);"), [1, 2]);
+        assert_eq!(lines(path, "store.take_setting(a);\nhost.vault().sealer();"), [1, 2]);
     }
 
     #[test]
@@ -89,6 +108,7 @@ mod tests {
         assert_eq!(lines(path, "accounts.set_member(a);"), [0; 0]);
         assert_eq!(lines(path, "store.add_accounts(a); store.account(b);"), [0; 0]);
         assert_eq!(lines(path, "// store.set_role(a)"), [0; 0]);
+        assert_eq!(lines(path, "store.setting(a); app.reconfigure(b); vault.open(c);"), [0; 0]);
         assert_eq!(lines("crates/admin/src/keys.rs", "self.store.add_key(a);"), [0; 0]);
         assert_eq!(lines("crates/console/tests/console/a.rs", "store.add_key(a);"), [0; 0]);
     }
