@@ -10,12 +10,13 @@ use upstream::AttemptFailure;
 
 use super::admit::AdmittedCall;
 use super::media_refs::MediaRefs;
-use super::prepare::{PreparedRequest, choose_dialect, prepare};
+use super::prepare::{PreparedRequest, prepare};
+use super::reply::relay_reply;
 use super::retry_plan::RetryPlan;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, route, streamed_reply, whole_reply};
+use super::{Call, route};
 use config::Route;
 
 /// Answers a chat call through one of its lanes. On failure the account is closed as failed.
@@ -37,8 +38,9 @@ pub(super) async fn attempt(
             candidate.lane.served_model.id == route.model.id || facts.max_output_tokens.is_some();
         let limit = if own { limit } else { limit.or(Some(requested_output)) };
         let ready = async {
-            let inlined = media.inline(call, lane, choose_dialect(lane, origin)?.origin()).await?;
-            call.run_blocking(|| prepare(call, facts, lane, limit, &inlined))
+            let dialect = route::choose_dialect(lane, origin)?;
+            let inlined = media.inline(call, lane, dialect.origin()).await?;
+            call.run_blocking(|| prepare(call, facts, lane, dialect, limit, inlined))
         };
         let prepared = match ready.await {
             Ok(prepared) => prepared,
@@ -227,18 +229,5 @@ async fn send_to_lane(
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),
     };
-    let lane = &candidate.lane;
-    match translation {
-        translation if facts.stream => {
-            streamed_reply::relay_stream(call, facts, lane, dialect, translation, answer, account)
-                .await
-        }
-        Some(translation) if translation.stop_enforcer.is_some() => {
-            Box::pin(whole_reply::gather_stream(call, lane, dialect, translation, answer, account))
-                .await
-        }
-        translation => {
-            whole_reply::relay_whole(call, lane, dialect, translation, answer, account).await
-        }
-    }
+    relay_reply(call, facts, &candidate.lane, dialect, translation, answer, account).await
 }

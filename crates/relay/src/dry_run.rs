@@ -32,9 +32,9 @@ pub(super) fn dry_run(
 ) -> Result<Response, ApiError> {
     let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
-    let lane_format = prepare::choose_dialect(lane, call.dialect.origin())?.origin();
-    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, lane_format)?;
-    let prepared = prepare::prepare(call, facts, lane, None, &inlined)?;
+    let dialect = route::choose_dialect(lane, call.dialect.origin())?;
+    let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect.origin())?;
+    let prepared = prepare::prepare(call, facts, lane, dialect, None, inlined)?;
     let output =
         facts.max_output_tokens.or(lane.served_model.max_output_tokens).unwrap_or_default();
     let output = output.saturating_mul(u64::from(facts.candidates.max(1)));
@@ -42,7 +42,7 @@ pub(super) fn dry_run(
     let max_cost = lane.prices.max_cost_with(input, output, &admit::max_units(facts, route));
     let result = DryRun {
         lane,
-        dialect: prepared.dialect.origin(),
+        dialect: dialect.origin(),
         outgoing: vec![prepared.outgoing],
         losses: prepared.losses,
         max_cost,

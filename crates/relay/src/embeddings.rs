@@ -14,7 +14,7 @@ use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
 use super::settle::BoxedAccount;
-use super::{Call, adapt, attempt, prepare, route, whole_reply};
+use super::{Call, adapt, attempt, prepare, reply, route};
 use config::{LiveLane, Route};
 
 /// Serves one embeddings call for this endpoint.
@@ -131,7 +131,8 @@ async fn try_lane(
         Ok(EmbeddingOutcome { body, usage, losses }) => {
             account.add_losses(losses);
             let meter = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
-            Ok(whole_reply::settled_response(body, &meter, account))
+            account.record_reply(meter);
+            Ok(reply::settled_response(body, account))
         }
         Err(error) => Err((error, account)),
     }
@@ -190,7 +191,7 @@ async fn request_lane(
         ApiError::internal(format!("no dialect for the format {}", endpoint.origin()))
     })?;
     let answer = send(call, candidate, dialect, outgoing).await?;
-    whole_reply::read_body(answer, &candidate.lane, call).await
+    reply::read_body(answer, &candidate.lane, call).await
 }
 
 fn dry_run(

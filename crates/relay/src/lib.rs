@@ -1,7 +1,7 @@
 //! One call from request to settlement. The modules are the steps.
 //!
-//! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → whole_reply or
-//! streamed_reply → settle`
+//! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → reply (stream_pipeline,
+//! streamed_reply) → settle`
 
 mod adapt;
 mod admit;
@@ -18,6 +18,7 @@ mod images;
 mod json_response;
 mod media_refs;
 mod prepare;
+mod reply;
 mod request_id;
 mod retry_plan;
 mod route;
@@ -27,7 +28,6 @@ mod signature_cache;
 mod stream_pipeline;
 mod streamed_reply;
 pub mod token_estimate;
-mod whole_reply;
 
 pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
@@ -37,11 +37,11 @@ pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use json_response::json_response;
+pub use reply::event_stream;
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
 pub use stream_pipeline::reply_stamp;
-pub use streamed_reply::event_stream;
 
 use axum::response::Response;
 use canon::ApiError;

@@ -1,5 +1,7 @@
-//! Media that a request names by URL. Every URL is checked, and media that a lane cannot fetch
-//! itself are inlined.
+//! Media that a request names by URL: a step before preparation.
+//!
+//! Every URL is checked once per call. For each lane the step has one result: the parsed request
+//! with the media inlined that the lane cannot fetch itself, or nothing if every URL can stay.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -62,9 +64,9 @@ struct InlineData {
     data: String,
 }
 
-/// Inlined media of one lane by URL.
-#[derive(Default)]
-pub(super) struct InlinedMedia(Vec<(String, Arc<InlineData>)>);
+/// Request with its media inlined for one lane; `None` if every URL can stay. Boxed because most
+/// calls have none.
+pub(super) type InlinedRequest = Option<Box<ChatRequest>>;
 
 impl MediaRefs {
     /// Finds the media URLs of a request and checks every one, even those that a provider would
@@ -74,12 +76,11 @@ impl MediaRefs {
         // Base64 encodes three bytes as four.
         let allowance = FetchAllowance::new(room / 4 * 3);
         let mut refs = Self { items: Vec::new(), index: HashMap::new(), allowance };
+        if only_text {
+            return Ok(refs);
+        }
         let guard = call.config.media.fetcher.guard();
-        let urls = match only_text {
-            true => Vec::new(),
-            false => dialects::media_urls(call.dialect.origin(), &call.body)?,
-        };
-        for media_url in urls {
+        for media_url in dialects::media_urls(call.dialect.origin(), &call.body)? {
             if let Some(item) = refs.item(&media_url.url) {
                 item.paths.push(media_url.path);
                 continue;
@@ -127,45 +128,47 @@ impl MediaRefs {
         tokens.fold(0, u64::saturating_add)
     }
 
-    /// Fetches the media that the lane cannot fetch itself.
+    /// Fetches and inlines the media that the lane cannot fetch itself.
     pub(super) async fn inline(
         &self,
         call: &Call,
         lane: &LiveLane,
         lane_format: WireFormat,
-    ) -> Result<InlinedMedia, ApiError> {
+    ) -> Result<InlinedRequest, ApiError> {
         let wanted = self.refs_to_inline(call, lane, lane_format)?;
+        if wanted.is_empty() {
+            return Ok(None);
+        }
         let fetcher = &call.config.media.fetcher;
         let mut fetches: Vec<BoxFuture<'_, _>> = Vec::with_capacity(wanted.len());
         for (item, hint) in wanted {
             fetches.push(Box::pin(self.inline_one(fetcher, item, hint)));
         }
-        if fetches.is_empty() {
-            return Ok(InlinedMedia::default());
-        }
-        let all = iter(fetches).buffer_unordered(MAX_CONCURRENT_FETCHES).try_collect();
+        let all = iter(fetches).buffer_unordered(MAX_CONCURRENT_FETCHES);
         // Boxed because most calls fetch nothing: the future of every call would grow by its size.
-        Box::pin(all).await.map(InlinedMedia)
+        let inlined: Vec<_> = Box::pin(all.try_collect()).await?;
+        call.run_blocking(|| inlined_request(call, &inlined))
     }
 
-    async fn inline_one(
+    async fn inline_one<'a>(
         &self,
         fetcher: &MediaFetcher,
-        item: &MediaRef,
+        item: &'a MediaRef,
         hint: MediaHint,
-    ) -> Result<(String, Arc<InlineData>), ApiError> {
+    ) -> Result<(&'a str, Arc<InlineData>), ApiError> {
         let got = item.inlined.get_or_try_init(|| self.fetch(fetcher, item, hint)).await?;
-        Ok((item.url.clone(), Arc::clone(got)))
+        Ok((&item.url, Arc::clone(got)))
     }
 
-    /// Returns empty media for a dry run, with the JSON paths of the URLs that would be fetched.
+    /// Inlines empty media for a dry run. Returns the JSON paths of the URLs that would be fetched
+    /// as well.
     pub(super) fn inline_placeholders(
         &self,
         call: &Call,
         lane: &LiveLane,
         lane_format: WireFormat,
-    ) -> Result<(InlinedMedia, Vec<String>), ApiError> {
-        let (mut inlined, mut paths) = (InlinedMedia::default(), Vec::new());
+    ) -> Result<(InlinedRequest, Vec<String>), ApiError> {
+        let (mut inlined, mut paths) = (Vec::new(), Vec::new());
         for (item, hint) in self.refs_to_inline(call, lane, lane_format)? {
             let mime = match hint.kind {
                 MediaKind::Image => "image/png",
@@ -174,10 +177,11 @@ impl MediaRefs {
                 MediaKind::Document => "application/pdf",
             };
             let placeholder = InlineData { mime: mime.to_owned(), data: String::new() };
-            inlined.0.push((item.url.clone(), Arc::new(placeholder)));
+            inlined.push((&*item.url, Arc::new(placeholder)));
             paths.extend(item.paths.iter().cloned());
         }
-        Ok((inlined, paths))
+        let request = if inlined.is_empty() { None } else { inlined_request(call, &inlined)? };
+        Ok((request, paths))
     }
 
     fn refs_to_inline(
@@ -186,6 +190,9 @@ impl MediaRefs {
         lane: &LiveLane,
         lane_format: WireFormat,
     ) -> Result<Vec<(&MediaRef, MediaHint)>, ApiError> {
+        if self.items.is_empty() {
+            return Ok(Vec::new());
+        }
         let own = call.dialect.origin();
         let media = &call.config.media;
         let fetches = media.provider_fetch(&lane.provider.name);
@@ -313,24 +320,23 @@ fn format_size(bytes: usize) -> String {
     }
 }
 
-impl InlinedMedia {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Replaces URLs by their inlined media.
-    pub(super) fn replace_urls(&self, chat: &mut ChatRequest, own: WireFormat) {
-        for_each_media(chat, &mut |media| {
-            let MediaSource::Url { url, mime: declared } = &media.source else { return };
-            let Some((_, inline)) = self.0.iter().find(|(own, _)| own == url) else { return };
-            let InlineData { mime, data } = &**inline;
-            // The native format accepts a file of any kind without a MIME type.
-            if own == WireFormat::Native && declared.is_none() {
-                media.kind = MediaKind::from_mime(mime);
-            }
-            media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };
-        });
-    }
+/// Parses the request and replaces URLs by their inlined media.
+fn inlined_request(
+    call: &Call,
+    inlined: &[(&str, Arc<InlineData>)],
+) -> Result<InlinedRequest, ApiError> {
+    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
+    for_each_media(&mut chat, &mut |media| {
+        let MediaSource::Url { url, mime: declared } = &media.source else { return };
+        let Some((_, inline)) = inlined.iter().find(|(known, _)| known == url) else { return };
+        let InlineData { mime, data } = &**inline;
+        // The native format accepts a file of any kind without a MIME type.
+        if call.dialect.origin() == WireFormat::Native && declared.is_none() {
+            media.kind = MediaKind::from_mime(mime);
+        }
+        media.source = MediaSource::Inline { mime: mime.clone(), data: data.clone() };
+    });
+    Ok(Some(Box::new(chat)))
 }
 
 /// Visits all media of a request, including those in tool results.

@@ -7,7 +7,7 @@ use dialects::{
 
 use super::Call;
 use super::adapt::adapt;
-use super::media_refs::InlinedMedia;
+use super::media_refs::InlinedRequest;
 use crate::token_estimate;
 use config::LiveLane;
 
@@ -28,15 +28,15 @@ pub(super) struct LaneTranslation {
     pub(super) stop_enforcer: Option<StopEnforcer>,
 }
 
-/// Prepares the request for a lane, with its inlined media.
+/// Prepares the request for a lane and its format. `inlined` is the result of the media step.
 pub(super) fn prepare(
     call: &Call,
     facts: &RequestFacts,
     lane: &LiveLane,
+    dialect: &'static dyn Dialect,
     limit: Option<u64>,
-    inlined: &InlinedMedia,
+    inlined: InlinedRequest,
 ) -> Result<PreparedRequest, ApiError> {
-    let dialect = choose_dialect(lane, call.dialect.origin())?;
     let settings = LaneSettings {
         model: &lane.model,
         max_payable_output: limit,
@@ -44,10 +44,14 @@ pub(super) fn prepare(
         thinking_controls: lane.thinking_controls.as_ref(),
     };
     let same = dialect.origin() == call.dialect.origin();
-    let written = match same {
-        true if inlined.is_empty() => patch_body(call, facts, &settings)?,
-        true => rewrite_body(call, &settings, inlined)?,
-        false => translate_request(call, dialect, &settings, inlined)?,
+    let written = match (same, inlined) {
+        (true, None) => patch_body(call, facts, &settings)?,
+        (true, Some(chat)) => rewrite_body(call, &settings, *chat)?,
+        (false, None) => {
+            let chat = call.dialect.read_request(&call.target, &call.body)?;
+            translate_request(call, dialect, &settings, chat)?
+        }
+        (false, Some(chat)) => translate_request(call, dialect, &settings, *chat)?,
     };
     let WrittenRequest { outgoing, stream, translation, losses } = written;
     let forwarded = same.then_some(&call.forwarded_headers);
@@ -91,15 +95,13 @@ fn patch_body(
     Ok(WrittenRequest { outgoing, stream: facts.stream, translation, losses })
 }
 
-/// Parses and rewrites a request in the caller's own format, because inlined media do not fit into
-/// the caller's bytes.
+/// Writes a parsed request in the caller's own format, because inlined media do not fit into the
+/// caller's bytes.
 fn rewrite_body(
     call: &Call,
     settings: &LaneSettings<'_>,
-    inlined: &InlinedMedia,
+    mut chat: ChatRequest,
 ) -> Result<WrittenRequest, ApiError> {
-    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
-    inlined.replace_urls(&mut chat, call.dialect.origin());
     let state = std::mem::take(&mut chat.state);
     let (outgoing, losses) = call.dialect.write_request(&chat, settings)?;
     chat.state = state;
@@ -110,16 +112,14 @@ fn rewrite_body(
     Ok(WrittenRequest { outgoing, stream, translation, losses })
 }
 
-/// Translates a request to the lane's format.
+/// Translates a parsed request to the lane's format.
 fn translate_request(
     call: &Call,
     dialect: &'static dyn Dialect,
     settings: &LaneSettings<'_>,
-    inlined: &InlinedMedia,
+    mut chat: ChatRequest,
 ) -> Result<WrittenRequest, ApiError> {
     let own = call.dialect.origin();
-    let mut chat = call.dialect.read_request(&call.target, &call.body)?;
-    inlined.replace_urls(&mut chat, own);
     if matches!(own, WireFormat::Chat | WireFormat::Messages) {
         call.engine.signatures.restore(&call.key.record.account_id, dialect.origin(), &mut chat);
     }
@@ -164,17 +164,4 @@ pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError
     let list: Vec<String> = losses.iter().map(ToString::to_string).collect();
     let message = format!("this model does not support: {}", list.join("; "));
     Err(ApiError::invalid("", message).with_code("translation_loss"))
-}
-
-/// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred
-/// one.
-pub(super) fn choose_dialect(
-    lane: &LiveLane,
-    own: WireFormat,
-) -> Result<&'static dyn Dialect, ApiError> {
-    let mut preferred = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
-    let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
-    same.or_else(|| preferred.next()).ok_or_else(|| {
-        ApiError::internal(format!("lane {} has no format known to this gateway", lane.name))
-    })
 }

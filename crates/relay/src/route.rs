@@ -2,7 +2,7 @@
 
 use canon::{ApiError, ErrorKind, WireFormat};
 use catalog::ModelKind;
-use dialects::RequestFacts;
+use dialects::{Dialect, RequestFacts};
 use memchr::memmem;
 use std::sync::Arc;
 use upstream::{HealthTracker, LaneCandidate, LaneState};
@@ -155,6 +155,19 @@ fn conversation_hash(call: &Call) -> Option<u64> {
     let begin = names.iter().filter_map(|name| memmem::find(head, name)).min()?;
     let prefix = call.body.get(begin..begin.checked_add(AFFINITY_PREFIX_BYTES)?)?;
     Some(u64::from(crc32fast::hash(prefix)))
+}
+
+/// Returns the format for a lane: the caller's own if the lane has it, else the lane's preferred
+/// one.
+pub(super) fn choose_dialect(
+    lane: &LiveLane,
+    own: WireFormat,
+) -> Result<&'static dyn Dialect, ApiError> {
+    let mut preferred = lane.formats.iter().filter_map(|origin| dialects::get(*origin));
+    let same = if lane.formats.contains(&own) { dialects::get(own) } else { None };
+    same.or_else(|| preferred.next()).ok_or_else(|| {
+        ApiError::internal(format!("lane {} has no format known to this gateway", lane.name))
+    })
 }
 
 /// Error for an unknown model. Repeats a short form of the requested id.

@@ -302,6 +302,12 @@ impl CallAccount {
         self.entry.first_byte_us.get_or_insert(micros);
     }
 
+    /// Records a reply that is complete.
+    pub(super) fn record_reply(&mut self, meter: ReplyMeter) {
+        self.first_byte();
+        self.meter = meter;
+    }
+
     /// Records usage and output so far.
     pub(super) fn record_usage(&mut self, meter: &ReplyMeter) {
         self.meter.clone_from(meter);

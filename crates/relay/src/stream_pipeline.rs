@@ -1,4 +1,5 @@
-//! Pipeline of a stream: frames are passed through, or translated as events between two formats.
+//! Pipeline of a reply: frames are passed through, or translated as events between two formats. A
+//! whole reply is one piece, passed through or translated at once.
 
 use bytes::Bytes;
 use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, PartDelta, ReplyBuilder, Usage};
@@ -9,6 +10,7 @@ use dialects::{
 
 use super::Call;
 use super::prepare::LaneTranslation;
+use super::settle::CallAccount;
 use super::signature_cache::SignatureCollector;
 
 /// Converts the provider's bytes to the caller's.
@@ -24,6 +26,16 @@ enum StreamMode {
     PassThrough(Box<dyn StreamMeter>),
     /// Caller and provider use different formats.
     Translated(Box<TranslatedStream>),
+}
+
+/// End of every pipeline: what the account records of a complete reply.
+pub(super) struct FinishedReply {
+    meter: ReplyMeter,
+    losses: Vec<Loss>,
+    /// Signatures that a caller of this format may not send back.
+    signatures: Option<SignatureCollector>,
+    /// True if the gateway ended the reply.
+    was_stopped: bool,
 }
 
 struct TranslatedStream {
@@ -59,7 +71,17 @@ fn signature_collector(call: &Call, chat: &ChatRequest) -> Option<SignatureColle
 }
 
 impl StreamPipeline {
-    /// Creates a pipeline for a stream, passed through or translated.
+    /// Returns true if the provider is asked for a stream: for the caller, or because the gateway
+    /// may have to end the reply early.
+    pub(super) fn reads_stream(
+        facts: &RequestFacts,
+        translation: Option<&LaneTranslation>,
+    ) -> bool {
+        facts.stream || translation.is_some_and(|translation| translation.stop_enforcer.is_some())
+    }
+
+    /// Creates a pipeline for a provider's stream: passed through, translated, or gathered for a
+    /// caller that asked for a whole reply.
     pub(super) fn new(
         call: &Call,
         facts: &RequestFacts,
@@ -68,18 +90,12 @@ impl StreamPipeline {
     ) -> Self {
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
-            Some(translation) => {
-                let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
-                let writer = call.dialect.stream_writer(&chat, &reply_stamp(call));
-                let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
-                StreamMode::translated(
-                    dialect,
-                    CustomToolCalls::for_request(&chat),
-                    signature_collector(call, &chat),
-                    enforcer,
-                    writer,
-                )
-            }
+            Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(
+                call,
+                facts,
+                dialect,
+                *translation,
+            ))),
         };
         let route = call.config.routes.get(&*facts.model);
         let is_image = route.is_some_and(|route| route.model.kind == catalog::ModelKind::Image);
@@ -104,39 +120,13 @@ impl StreamPipeline {
         }
     }
 
-    /// Creates a pipeline that gathers a stream into one whole reply.
-    pub(super) fn gathering(
-        call: &Call,
-        dialect: &'static dyn Dialect,
-        translation: Box<LaneTranslation>,
-    ) -> Self {
-        let LaneTranslation { request: chat, stop_enforcer: enforcer } = *translation;
-        let (custom_calls, signatures) =
-            (CustomToolCalls::for_request(&chat), signature_collector(call, &chat));
-        let enforcer = StreamMode::stop_enforcer(&chat, enforcer, dialect);
-        let gather = ReplyGatherer {
-            builder: ReplyBuilder::default(),
-            dialect: call.dialect,
-            request: chat,
-            stamp: reply_stamp(call),
-        };
-        let mode =
-            StreamMode::translated(dialect, custom_calls, signatures, enforcer, Box::new(gather));
-        Self { decoder: SseDecoder::default(), mode, is_truncated: false }
-    }
-
     /// Feeds a whole reply of a provider that was asked for a stream.
-    pub(super) fn push_whole(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
-        match &mut self.mode {
-            // Pass-through has no events to split a reply into.
-            StreamMode::PassThrough(_) => StreamProgress::Broken(cut_short_error(
-                "a whole reply was returned instead of a stream",
-            )),
-            StreamMode::Translated(translated) => {
-                translated.events.extend(canon::into_events(reply));
-                translated.write(out);
-                translated.complete(out)
-            }
+    fn push_reply(&mut self, reply: ChatReply, out: &mut Vec<u8>) {
+        // Pass-through has no events to split a reply into.
+        if let StreamMode::Translated(translated) = &mut self.mode {
+            translated.events.extend(canon::into_events(reply));
+            translated.write(out);
+            translated.complete(out);
         }
     }
 
@@ -204,13 +194,16 @@ impl StreamPipeline {
         }
     }
 
-    /// Stores the signatures that a caller of this format may not send back.
-    pub(super) fn keep_signatures(&mut self, call: &Call) {
-        if let StreamMode::Translated(translated) = &mut self.mode
-            && let Some(signatures) = translated.signatures.take()
-        {
-            signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
-        }
+    /// Ends the pipeline of a complete reply.
+    pub(super) fn finished(&mut self) -> FinishedReply {
+        let (meter, was_stopped) = (self.meter().clone(), self.was_stopped());
+        let (losses, signatures) = match &mut self.mode {
+            StreamMode::PassThrough(_) => (Vec::new(), None),
+            StreamMode::Translated(translated) => {
+                (std::mem::take(&mut translated.losses), translated.signatures.take())
+            }
+        };
+        FinishedReply { meter, losses, signatures, was_stopped }
     }
 
     /// Returns true if the gateway ended the reply, so that the provider's stream must be dropped.
@@ -220,46 +213,78 @@ impl StreamPipeline {
             StreamMode::Translated(translated) => self.is_truncated || translated.was_stopped(),
         }
     }
+}
 
-    /// Takes the losses of the translation.
-    pub(super) fn losses(&mut self) -> Vec<Loss> {
-        match &mut self.mode {
-            StreamMode::PassThrough(_) => Vec::new(),
-            StreamMode::Translated(translated) => std::mem::take(&mut translated.losses),
+impl FinishedReply {
+    /// Runs a body that arrived as one piece through its pipeline. Returns the caller's bytes as
+    /// well.
+    ///
+    /// The first byte shows what a provider sent that was asked for a stream: an object is a whole
+    /// reply, anything else a stream with a wrong content type.
+    pub(super) fn from_piece(
+        call: &Call,
+        facts: &RequestFacts,
+        dialect: &'static dyn Dialect,
+        translation: Option<Box<LaneTranslation>>,
+        body: Bytes,
+    ) -> Result<(Self, Bytes), ApiError> {
+        let reads_stream = StreamPipeline::reads_stream(facts, translation.as_deref());
+        let mut out = Vec::new();
+        if reads_stream && !body.trim_ascii_start().starts_with(b"{") {
+            let mut pipeline = StreamPipeline::new(call, facts, dialect, translation);
+            let progress = match pipeline.push_bytes(body, &mut out) {
+                StreamProgress::Ongoing => pipeline.finish(&mut out),
+                end => end,
+            };
+            return match progress {
+                StreamProgress::Broken(error) => Err(error),
+                StreamProgress::Ongoing | StreamProgress::Complete => {
+                    Ok((pipeline.finished(), Bytes::from(out)))
+                }
+            };
+        }
+        let meter = dialect.meter_reply(&body)?;
+        let translation = match translation {
+            Some(translation) => translation,
+            None if reads_stream => {
+                let request = call.dialect.read_request(&call.target, &call.body)?;
+                Box::new(LaneTranslation { request, stop_enforcer: None })
+            }
+            None => {
+                let (losses, signatures) = (Vec::new(), None);
+                return Ok((Self { meter, losses, signatures, was_stopped: false }, body));
+            }
+        };
+        let mut reply = dialect.read_reply(&body)?;
+        if reads_stream {
+            let mut pipeline = StreamPipeline::new(call, facts, dialect, Some(translation));
+            pipeline.push_reply(reply, &mut out);
+            return Ok((pipeline.finished(), Bytes::from(out)));
+        }
+        // Not split into events, because a whole reply would only be joined from them again.
+        let chat = &translation.request;
+        CustomToolCalls::for_request(chat).convert_reply(&mut reply);
+        let account_id = &call.key.record.account_id;
+        call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
+        let (body, losses) = call.dialect.write_reply(reply, chat, &reply_stamp(call));
+        Ok((Self { meter, losses, signatures: None, was_stopped: false }, Bytes::from(body)))
+    }
+
+    /// Records usage, losses and end in the account, and stores the signatures.
+    pub(super) fn record(self, call: &Call, account: &mut CallAccount) {
+        let Self { meter, losses, signatures, was_stopped } = self;
+        account.record_reply(meter);
+        account.add_losses(losses);
+        if was_stopped {
+            account.note_gateway_stop();
+        }
+        if let Some(signatures) = signatures {
+            signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
         }
     }
 }
 
 impl StreamMode {
-    /// Returns the enforcer of the request, or one that forwards everything.
-    fn stop_enforcer(
-        chat: &ChatRequest,
-        enforcer: Option<StopEnforcer>,
-        dialect: &'static dyn Dialect,
-    ) -> StopEnforcer {
-        let candidates = chat.sampling.candidates.unwrap_or(1);
-        enforcer.unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin()))
-    }
-
-    fn translated(
-        dialect: &'static dyn Dialect,
-        custom_calls: CustomToolCalls,
-        signatures: Option<SignatureCollector>,
-        enforcer: StopEnforcer,
-        writer: Box<dyn StreamWriter>,
-    ) -> Self {
-        Self::Translated(Box::new(TranslatedStream {
-            reader: dialect.stream_reader(),
-            writer,
-            stop_enforcer: enforcer,
-            custom_calls,
-            signatures,
-            events: Vec::new(),
-            meter: ReplyMeter::default(),
-            losses: Vec::new(),
-        }))
-    }
-
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
         match self {
             Self::PassThrough(meter) => match meter.observe(frame) {
@@ -299,6 +324,35 @@ impl StreamMode {
 }
 
 impl TranslatedStream {
+    fn new(
+        call: &Call,
+        facts: &RequestFacts,
+        dialect: &'static dyn Dialect,
+        translation: LaneTranslation,
+    ) -> Self {
+        let LaneTranslation { request: chat, stop_enforcer } = translation;
+        let candidates = chat.sampling.candidates.unwrap_or(1);
+        Self {
+            reader: dialect.stream_reader(),
+            stop_enforcer: stop_enforcer
+                .unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin())),
+            custom_calls: CustomToolCalls::for_request(&chat),
+            signatures: signature_collector(call, &chat),
+            writer: match facts.stream {
+                true => call.dialect.stream_writer(&chat, &reply_stamp(call)),
+                false => Box::new(ReplyGatherer {
+                    builder: ReplyBuilder::default(),
+                    dialect: call.dialect,
+                    request: chat,
+                    stamp: reply_stamp(call),
+                }),
+            },
+            events: Vec::new(),
+            meter: ReplyMeter::default(),
+            losses: Vec::new(),
+        }
+    }
+
     fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
         if let Err(error) = self.reader.push(frame, &mut self.events) {
             return StreamProgress::Broken(error);

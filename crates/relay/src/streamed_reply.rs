@@ -7,8 +7,6 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, Blame, ErrorKind, WireFormat};
-use dialects::{Dialect, RequestFacts};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use std::future::Future as _;
@@ -20,10 +18,10 @@ use tokio::time::Sleep;
 use tokio_util::task::TaskTracker;
 use transport::ClientResponse;
 
-use super::prepare::LaneTranslation;
+use super::Call;
+use super::reply::{add_call_headers, before_first_byte, event_stream, unusable_answer};
 use super::settle::BoxedAccount;
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
-use super::{Call, whole_reply};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
@@ -41,24 +39,6 @@ const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
 const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 
 /// Starts a stream. An error before the first byte lets the next lane try.
-pub(super) async fn relay_stream(
-    call: &Arc<Call>,
-    facts: &RequestFacts,
-    lane: &Arc<LiveLane>,
-    dialect: &'static dyn Dialect,
-    translation: Option<Box<LaneTranslation>>,
-    answer: ClientResponse,
-    account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
-    if !whole_reply::is_stream(&answer.headers) {
-        return whole_reply::stream_whole(call, facts, lane, dialect, translation, answer, account)
-            .await;
-    }
-    let pipeline = StreamPipeline::new(call, facts, dialect, translation);
-    begin_stream(call, lane, pipeline, facts.json_array, answer, account).await
-}
-
-/// Starts a stream with this pipeline.
 pub(super) async fn begin_stream(
     call: &Arc<Call>,
     lane: &Arc<LiveLane>,
@@ -70,7 +50,7 @@ pub(super) async fn begin_stream(
     // The headers are written first, because a stream that is complete in its first chunk is
     // settled there.
     let mut response = event_stream(Body::empty(), array);
-    whole_reply::add_call_headers(&mut response, &account);
+    add_call_headers(&mut response, &account);
     let mut reply = StreamedReply {
         call: Arc::clone(call),
         lane: Arc::clone(lane),
@@ -96,22 +76,6 @@ pub(super) async fn begin_stream(
     }
     *response.body_mut() = Body::new(reply);
     Ok(response)
-}
-
-/// Returns a streaming response: server-sent events
-/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), or the items of one JSON
-/// array.
-///
-/// `x-accel-buffering: no` turns off the buffering of nginx
-/// (<https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering>).
-pub fn event_stream(body: Body, array: bool) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
 }
 
 /// Body of a streamed reply.
@@ -164,7 +128,7 @@ impl StreamedReply {
                     Err(_) => continue,
                 },
                 Ok(Some(Err(e))) => self.pipeline.fail(broken_error(&e), &mut self.out),
-                Ok(None) if empty => StreamProgress::Broken(whole_reply::unusable_answer(
+                Ok(None) if empty => StreamProgress::Broken(unusable_answer(
                     "an empty body was returned instead of a stream",
                 )),
                 Ok(None) => self.pipeline.finish(&mut self.out),
@@ -194,15 +158,8 @@ impl StreamedReply {
 
     /// Settles the call before the caller receives the last byte.
     fn complete(&mut self) {
-        let losses = self.pipeline.losses();
-        self.pipeline.keep_signatures(&self.call);
         if let Some(mut account) = self.account.take() {
-            account.first_byte();
-            account.record_usage(self.pipeline.meter());
-            account.add_losses(losses);
-            if self.pipeline.was_stopped() {
-                account.note_gateway_stop();
-            }
+            self.pipeline.finished().record(&self.call, &mut account);
             account.close_done();
         }
         match self.upstream.take() {
@@ -400,15 +357,6 @@ fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
         let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
     });
-}
-
-/// Converts a stream error before the first byte: for the caller no reply has begun.
-pub(super) fn before_first_byte(error: ApiError) -> ApiError {
-    if error.kind() != ErrorKind::Interrupted {
-        return error;
-    }
-    let note = error.log_note().unwrap_or_default().to_owned();
-    ApiError::new(ErrorKind::Unavailable, error.message().to_owned()).with_log_note(note)
 }
 
 fn stalled_error() -> ApiError {

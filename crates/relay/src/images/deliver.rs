@@ -5,8 +5,9 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind, GeneratedImage, ImageDelivery, MediaKind, MediaSource};
 use upstream::FetchAllowance;
 
+use super::super::reply::read_body;
 use super::super::route::Candidate;
-use super::super::{Call, send, whole_reply};
+use super::super::{Call, send};
 use super::DeliveredImages;
 use super::image_call::{self, ImageCall};
 use super::lane_requests::{self, LaneImages};
@@ -71,7 +72,7 @@ async fn fetch_image(
     let bytes = if candidate.lane.provider.owns(url) {
         let dialect = lane_requests::error_dialect(image_call::image_protocol(&candidate.lane)?);
         let answer = send::get_from_lane(call, candidate, dialect, url).await?;
-        whole_reply::read_body(answer, &candidate.lane, call).await?
+        read_body(answer, &candidate.lane, call).await?
     } else {
         let fetcher = &call.config.media.fetcher;
         let fetched = fetcher.fetch(url, MediaKind::Image, allowance).await;

@@ -10,9 +10,10 @@ use http::header::CONTENT_TYPE;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::Call;
+use super::super::reply::read_body;
 use super::super::route::Candidate;
 use super::super::send as lane;
-use super::super::{Call, whole_reply};
 use super::image_call::PreparedImages;
 
 /// Limit per call.
@@ -128,7 +129,7 @@ async fn request_one(
     written: ImageProviderRequest,
 ) -> Result<(ImageReply, Bytes), ApiError> {
     let answer = send(call, candidate, protocol, written).await?;
-    let mut body = whole_reply::read_body(answer, &candidate.lane, call).await?;
+    let mut body = read_body(answer, &candidate.lane, call).await?;
     let (mut pause, mut failed_polls, mut task_url) = (FIRST_POLL_PAUSE, 0, None);
     loop {
         // The first task URL counts, because later replies may omit it.
@@ -150,7 +151,7 @@ async fn request_one(
         pause = (pause * 3 / 2).min(MAX_POLL_PAUSE);
         let poll = async {
             let answer = lane::get_from_lane(call, candidate, error_dialect(protocol), at).await?;
-            whole_reply::read_body(answer, &candidate.lane, call).await
+            read_body(answer, &candidate.lane, call).await
         };
         match poll.await {
             Ok(polled) => (body, failed_polls) = (polled, 0),

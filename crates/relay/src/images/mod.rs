@@ -8,19 +8,17 @@ mod lane_requests;
 mod stream;
 mod validate;
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind, ImageReply, Money};
 use dialects::ReplyMeter;
 use dialects::images::ImageRequestForm;
-use http::HeaderValue;
 use std::sync::Arc;
 
+use super::reply::settled_response;
 use super::route::Candidate;
 use super::settle::BoxedAccount;
 use super::{Call, admit, attempt};
-use crate::json_response::json_response;
 use image_call::ImageCall;
 
 /// Generated images that are not settled yet. Dropping them settles the call as one whose caller
@@ -45,22 +43,23 @@ impl ImageResult {
 
     /// Settles the call and returns the reply as an HTTP response.
     pub fn into_response(self) -> Response {
-        let Self { body, account } = self;
-        let (lane, losses) = (account.lane().to_owned(), account.loss_header());
-        let cost = account.close_done();
-        let mut response = json_response(Body::from(body));
-        let headers = response.headers_mut();
-        let mut insert = |name: &'static str, value: &str| {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                headers.insert(name, value);
-            }
-        };
-        insert("x-portunus-cost", &cost.to_string());
-        insert("x-portunus-lane", &lane);
-        if let Some(losses) = losses {
-            headers.insert("x-portunus-loss", losses);
+        settled_response(self.body, self.account)
+    }
+}
+
+/// Answer of a lane after which no other lane is tried.
+enum FinalAnswer<T> {
+    Delivered(T),
+    /// The provider withheld every image.
+    Withheld(ApiError),
+}
+
+impl<T> FinalAnswer<T> {
+    fn into_result(self) -> Result<T, ApiError> {
+        match self {
+            Self::Delivered(delivered) => Ok(delivered),
+            Self::Withheld(error) => Err(error),
         }
-        response
     }
 }
 
@@ -113,7 +112,7 @@ pub async fn serve_images(
     };
     let streamed =
         attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?;
-    streamed.map(ImageOutcome::Response)
+    streamed.into_result().map(ImageOutcome::Response)
 }
 
 /// Validates a request for the queue without asking a provider.
@@ -142,8 +141,9 @@ async fn generate(call: Call, image_call: ImageCall) -> Result<ImageResult, ApiE
     let send_one = |candidate: Candidate, account: BoxedAccount| async move {
         try_lane(call, image_call, &candidate, account).await
     };
-    // A reply with withheld images is final, so no other lane is tried.
-    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one).await?
+    attempt::try_lanes(call, image_call.model(), image_call.route(), account, send_one)
+        .await?
+        .into_result()
 }
 
 /// Sends the request to one lane. An error returns the account for the next lane.
@@ -152,7 +152,7 @@ async fn try_lane(
     image_call: &ImageCall,
     candidate: &Candidate,
     mut account: BoxedAccount,
-) -> Result<Result<ImageResult, ApiError>, (ApiError, BoxedAccount)> {
+) -> Result<FinalAnswer<ImageResult>, (ApiError, BoxedAccount)> {
     let delivered = match request_and_deliver(call, image_call, candidate, &mut account).await {
         Ok(delivered) => delivered,
         Err(error) => return Err((error, account)),
@@ -160,7 +160,8 @@ async fn try_lane(
     let DeliveredImages { reply, pass_through_body } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
-        return Ok(Err(settle_withheld(call, error, &meter, account)));
+        let error = settle_withheld(call, error, &meter, account);
+        return Ok(FinalAnswer::Withheld(error));
     }
     let body = match pass_through_body {
         Some(body) => body,
@@ -169,10 +170,9 @@ async fn try_lane(
             Bytes::from(dialects::images::write_reply(&reply, image_call.request(), now))
         }
     };
-    account.first_byte();
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
-    account.record_usage(&meter);
-    Ok(Ok(ImageResult { body, account }))
+    account.record_reply(meter);
+    Ok(FinalAnswer::Delivered(ImageResult { body, account }))
 }
 
 /// Images of a lane in the delivery the caller requested.

@@ -1,19 +1,22 @@
 //! Image streams: the lane's own stream if it has one, else a single event with the finished
 //! images.
 
-use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use canon::ApiError;
 use dialects::images::{self, ImageAnswer, ImageProtocol};
 use std::sync::Arc;
 
+use super::super::reply::{is_stream, read_body, settled_events};
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
 use super::super::stream_pipeline::StreamPipeline;
-use super::super::{Call, streamed_reply, whole_reply};
+use super::super::{Call, streamed_reply};
 use super::image_call::{self, ImageCall};
 use super::lane_requests::{self, LaneImages};
-use super::{DeliveredImages, deliver, request_and_deliver, settle_withheld, withheld_error};
+use super::{
+    DeliveredImages, FinalAnswer, deliver, request_and_deliver, settle_withheld, withheld_error,
+};
 
 /// Sends the request to one lane. An error returns the account for the next lane.
 pub(super) async fn try_lane(
@@ -21,7 +24,7 @@ pub(super) async fn try_lane(
     image_call: &ImageCall,
     candidate: &Candidate,
     mut account: BoxedAccount,
-) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
+) -> Result<FinalAnswer<Response>, (ApiError, BoxedAccount)> {
     let protocol = match image_call::image_protocol(&candidate.lane) {
         Ok(protocol) => protocol,
         Err(error) => return Err((error, account)),
@@ -48,7 +51,7 @@ pub(super) async fn try_lane(
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),
     };
-    if whole_reply::is_stream(&answer.headers) {
+    if is_stream(&answer.headers) {
         let now = call.engine.clock.now() / 1_000_000;
         let pipeline = StreamPipeline::passing_through(images::stream_meter(
             family,
@@ -64,11 +67,11 @@ pub(super) async fn try_lane(
             account,
         )
         .await
-        .map(Ok);
+        .map(FinalAnswer::Delivered);
     }
     // The lane ignored the request for a stream.
     let delivered = async {
-        let body = whole_reply::read_body(answer, &candidate.lane, call).await?;
+        let body = read_body(answer, &candidate.lane, call).await?;
         match protocol.read(&body)? {
             ImageAnswer::Finished(reply) => {
                 deliver::deliver(call, image_call, candidate, LaneImages { reply, body: None })
@@ -93,7 +96,7 @@ async fn try_whole(
     image_call: &ImageCall,
     candidate: &Candidate,
     mut account: BoxedAccount,
-) -> Result<Result<Response, ApiError>, (ApiError, BoxedAccount)> {
+) -> Result<FinalAnswer<Response>, (ApiError, BoxedAccount)> {
     match request_and_deliver(call, image_call, candidate, &mut account).await {
         Ok(delivered) => Ok(stream_response(call, image_call, candidate, delivered, account)),
         Err(error) => Err((error, account)),
@@ -107,19 +110,15 @@ fn stream_response(
     candidate: &Candidate,
     delivered: DeliveredImages,
     mut account: BoxedAccount,
-) -> Result<Response, ApiError> {
+) -> FinalAnswer<Response> {
     let DeliveredImages { reply, pass_through_body: _ } = delivered;
     let meter = image_call.meter(&reply, &candidate.lane);
     if let Some(error) = withheld_error(&reply) {
-        return Err(settle_withheld(call, error, &meter, account));
+        return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account));
     }
     let now = call.engine.clock.now() / 1_000_000;
     let body = images::write_stream(&reply, image_call.request(), now);
-    account.first_byte();
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
-    account.record_usage(&meter);
-    let mut response = streamed_reply::event_stream(Body::from(body), false);
-    whole_reply::add_call_headers(&mut response, &account);
-    account.close_done();
-    Ok(response)
+    account.record_reply(meter);
+    FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account))
 }

@@ -1,0 +1,253 @@
+//! A reply on its way to the caller, whole or streamed. A whole reply is a stream of one piece: both
+//! take the pipeline and end in one settlement.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
+use dialects::{Dialect, RequestFacts};
+use http::HeaderMap;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use std::sync::Arc;
+use transport::ClientResponse;
+
+use super::prepare::LaneTranslation;
+use super::settle::BoxedAccount;
+use super::stream_pipeline::{FinishedReply, StreamPipeline, StreamProgress};
+use super::{Call, streamed_reply};
+use crate::json_response::json_response;
+use config::LiveLane;
+
+/// Larger replies of providers are refused.
+const MAX_REPLY_BYTES: usize = 64 << 20;
+
+/// Returns the reply of a lane in the caller's format. An error returns the account for the next
+/// lane.
+pub(super) async fn relay_reply(
+    call: &Arc<Call>,
+    facts: &RequestFacts,
+    lane: &Arc<LiveLane>,
+    dialect: &'static dyn Dialect,
+    translation: Option<Box<LaneTranslation>>,
+    answer: ClientResponse,
+    mut account: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    let is_streamed =
+        StreamPipeline::reads_stream(facts, translation.as_deref()) && is_stream(&answer.headers);
+    if is_streamed && facts.stream {
+        let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+        return streamed_reply::begin_stream(
+            call,
+            lane,
+            pipeline,
+            facts.json_array,
+            answer,
+            account,
+        )
+        .await;
+    }
+    let finished = if is_streamed {
+        let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+        // Boxed because it is rare: the future of every call would grow by its size.
+        Box::pin(gather_stream(call, lane, pipeline, answer)).await
+    } else {
+        match read_body(answer, lane, call).await {
+            Ok(body) => FinishedReply::from_piece(call, facts, dialect, translation, body),
+            Err(error) => Err(error),
+        }
+    };
+    let (finished, body) = match finished {
+        Ok(finished) => finished,
+        Err(error) => return Err((before_first_byte(error), account)),
+    };
+    finished.record(call, &mut account);
+    Ok(match facts.stream {
+        true => settled_events(body, facts.json_array, account),
+        false => settled_response(body, account),
+    })
+}
+
+/// Gathers a stream into a whole reply. The stream is needed because the gateway may have to end it
+/// early.
+async fn gather_stream(
+    call: &Call,
+    lane: &LiveLane,
+    mut pipeline: StreamPipeline,
+    mut answer: ClientResponse,
+) -> Result<(FinishedReply, Bytes), ApiError> {
+    let mut out = Vec::new();
+    let mut received = 0;
+    loop {
+        let progress = match next_chunk(&mut answer.body, lane, call).await? {
+            Some(data) if received + data.len() > MAX_REPLY_BYTES => return Err(too_large_error()),
+            Some(data) => {
+                received += data.len();
+                pipeline.push_bytes(data, &mut out)
+            }
+            None => pipeline.finish(&mut out),
+        };
+        match progress {
+            StreamProgress::Ongoing => {}
+            StreamProgress::Complete => return Ok((pipeline.finished(), Bytes::from(out))),
+            StreamProgress::Broken(error) => return Err(error),
+        }
+    }
+}
+
+/// Settles a call whose reply is recorded, and returns the reply with its cost.
+pub(super) fn settled_response(body: Bytes, account: BoxedAccount) -> Response {
+    let mut response = json_response(Body::from(body));
+    add_call_headers(&mut response, &account);
+    let cost = account.close_done();
+    if let Ok(cost) = HeaderValue::from_str(&cost.to_string()) {
+        response.headers_mut().insert("x-portunus-cost", cost);
+    }
+    response
+}
+
+/// Settles a call whose reply is recorded, and returns the reply as the events of a stream.
+pub(super) fn settled_events(body: Bytes, array: bool, account: BoxedAccount) -> Response {
+    let mut response = event_stream(Body::from(body), array);
+    add_call_headers(&mut response, &account);
+    account.close_done();
+    response
+}
+
+/// Returns a streaming response: server-sent events
+/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), or the items of one JSON
+/// array.
+///
+/// `x-accel-buffering: no` turns off the buffering of nginx
+/// (<https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering>).
+pub fn event_stream(body: Body, array: bool) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    let kind = if array { "application/json" } else { "text/event-stream; charset=utf-8" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// Converts a stream error before the first byte: for the caller no reply has begun.
+pub(super) fn before_first_byte(error: ApiError) -> ApiError {
+    if error.kind() != ErrorKind::Interrupted {
+        return error;
+    }
+    let note = error.log_note().unwrap_or_default().to_owned();
+    ApiError::new(ErrorKind::Unavailable, error.message().to_owned()).with_log_note(note)
+}
+
+/// Returns true if the content type is that of an event stream, or missing.
+pub(super) fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
+}
+
+/// Adds the headers that name the lane and the losses.
+pub(super) fn add_call_headers(response: &mut Response, account: &BoxedAccount) {
+    let headers = response.headers_mut();
+    if let Ok(lane) = HeaderValue::from_str(account.lane()) {
+        headers.insert("x-portunus-lane", lane);
+    }
+    if let Some(losses) = account.loss_header() {
+        headers.insert("x-portunus-loss", losses);
+    }
+}
+
+/// Reads a whole body within the limits of size and time.
+pub(super) async fn read_body(
+    answer: ClientResponse,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Bytes, ApiError> {
+    let kind = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if kind.is_some_and(|kind| kind.starts_with("text/html")) {
+        return Err(unusable_answer("a web page was returned instead of a reply"));
+    }
+    let mut body = answer.body;
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    while let Some(data) = next_chunk(&mut body, lane, call).await? {
+        if all.len() + data.len() > MAX_REPLY_BYTES {
+            return Err(too_large_error());
+        }
+        match &first {
+            None => first = Some(data),
+            Some(chunk) => {
+                if all.is_empty() {
+                    all.extend_from_slice(chunk);
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    match first {
+        None => Err(unusable_answer("an empty body was returned instead of a reply")),
+        Some(only) if all.is_empty() => Ok(only),
+        Some(_) => Ok(all.freeze()),
+    }
+}
+
+fn too_large_error() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider's answer is too large")
+}
+
+/// Error for a 200 response without a reply. No model can have worked for it.
+pub(super) fn unusable_answer(why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the provider gave no usable answer, retry later")
+        .with_progress(UpstreamProgress::Answered(200))
+        .with_log_note(why)
+}
+
+/// Returns true if the trailers report a failure, as services behind gRPC do
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
+fn reports_failure(trailers: &HeaderMap) -> bool {
+    trailers.get("grpc-status").is_some_and(|status| status != "0")
+}
+
+/// Returns the next chunk of a body within the time limits; `None` at its end.
+async fn next_chunk(
+    body: &mut transport::ClientBody,
+    lane: &LiveLane,
+    call: &Call,
+) -> Result<Option<Bytes>, ApiError> {
+    while !body.is_end_stream() {
+        let left = call.time_left(&lane.timeouts);
+        // `timeout` prefers a ready frame to an expired deadline.
+        if left.is_zero() {
+            return Err(ApiError::new(
+                ErrorKind::Timeout,
+                "the answer took longer than is allowed",
+            ));
+        }
+        match tokio::time::timeout(lane.timeouts.gap.min(left), body.frame()).await {
+            Err(_) => {
+                return Err(ApiError::new(ErrorKind::Timeout, "the provider's answer stalled")
+                    .with_log_note("silence in the middle of a whole reply"));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(e))) => {
+                return Err(ApiError::new(
+                    ErrorKind::Unavailable,
+                    "the provider's answer broke off",
+                )
+                .with_log_note(e.to_string()));
+            }
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) if frame.trailers_ref().is_some_and(reports_failure) => {
+                    return Err(ApiError::new(
+                        ErrorKind::Unavailable,
+                        "the provider's answer failed",
+                    )
+                    .with_log_note("the trailers of a whole reply report a failure"));
+                }
+                Err(_) => {}
+            },
+        }
+    }
+    Ok(None)
+}
