@@ -1,7 +1,7 @@
 //! One call from request to settlement. The modules are the steps.
 //!
 //! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → reply (stream_pipeline,
-//! streamed_reply) → settle`
+//! translated_stream, streamed_reply) → settle`
 
 mod adapt;
 mod admit;
@@ -28,6 +28,7 @@ mod signature_cache;
 mod stream_pipeline;
 mod streamed_reply;
 pub mod token_estimate;
+mod translated_stream;
 
 pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
@@ -41,7 +42,7 @@ pub use reply::event_stream;
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
-pub use stream_pipeline::reply_stamp;
+pub use translated_stream::reply_stamp;
 
 use axum::response::Response;
 use canon::ApiError;

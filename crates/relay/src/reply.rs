@@ -15,7 +15,8 @@ use transport::ClientResponse;
 
 use super::prepare::LaneTranslation;
 use super::settle::BoxedAccount;
-use super::stream_pipeline::{FinishedReply, StreamPipeline, StreamProgress};
+use super::stream_pipeline::{FinishedReply, StreamPipeline};
+use super::translated_stream::StreamProgress;
 use super::{Call, streamed_reply};
 use crate::json_response::json_response;
 use config::LiveLane;

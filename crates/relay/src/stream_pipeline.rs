@@ -2,16 +2,16 @@
 //! whole reply is one piece, passed through or translated at once.
 
 use bytes::Bytes;
-use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, PartDelta, ReplyBuilder, Usage};
+use canon::{ApiError, Loss, Usage};
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
-    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter, event_tier,
+    Dialect, FrameAction, ReplyMeter, RequestFacts, SseDecoder, StreamFrame, StreamMeter,
 };
 
 use super::Call;
 use super::prepare::LaneTranslation;
 use super::settle::CallAccount;
 use super::signature_cache::SignatureCollector;
+use super::translated_stream::{StreamProgress, TranslatedStream, translate_reply};
 
 /// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
@@ -36,38 +36,6 @@ pub(super) struct FinishedReply {
     signatures: Option<SignatureCollector>,
     /// True if the gateway ended the reply.
     was_stopped: bool,
-}
-
-struct TranslatedStream {
-    reader: Box<dyn StreamReader>,
-    writer: Box<dyn StreamWriter>,
-    /// Ends the reply where the gateway itself must.
-    stop_enforcer: StopEnforcer,
-    custom_calls: CustomToolCalls,
-    signatures: Option<SignatureCollector>,
-    events: Vec<Event>,
-    meter: ReplyMeter,
-    losses: Vec<Loss>,
-}
-
-/// Progress of a stream.
-pub(super) enum StreamProgress {
-    /// More data is expected.
-    Ongoing,
-    /// The reply is complete.
-    Complete,
-    /// The stream failed.
-    Broken(ApiError),
-}
-
-/// Returns id and time for replies that the gateway writes.
-pub fn reply_stamp(call: &Call) -> ReplyStamp {
-    let id = call.id.trim_start_matches("req_").to_owned();
-    ReplyStamp { id, created: call.engine.clock.now() / 1_000_000 }
-}
-
-fn signature_collector(call: &Call, chat: &ChatRequest) -> Option<SignatureCollector> {
-    SignatureCollector::for_request(&call.engine.signatures, call.dialect.origin(), chat)
 }
 
 impl StreamPipeline {
@@ -120,16 +88,6 @@ impl StreamPipeline {
         }
     }
 
-    /// Feeds a whole reply of a provider that was asked for a stream.
-    fn push_reply(&mut self, reply: ChatReply, out: &mut Vec<u8>) {
-        // Pass-through has no events to split a reply into.
-        if let StreamMode::Translated(translated) = &mut self.mode {
-            translated.events.extend(canon::into_events(reply));
-            translated.write(out);
-            translated.complete(out);
-        }
-    }
-
     /// Feeds bytes of the provider and appends the caller's bytes to `out`.
     pub(super) fn push_bytes(&mut self, bytes: Bytes, out: &mut Vec<u8>) -> StreamProgress {
         // Output is about as long as input.
@@ -178,10 +136,7 @@ impl StreamPipeline {
     pub(super) fn truncate(&mut self, usage: &Usage, out: &mut Vec<u8>) {
         match &mut self.mode {
             StreamMode::PassThrough(meter) => meter.write_truncated(usage, out),
-            StreamMode::Translated(translated) => {
-                translated.truncate(*usage, out);
-                translated.complete(out);
-            }
+            StreamMode::Translated(translated) => translated.truncate(*usage, out),
         }
         self.is_truncated = true;
     }
@@ -190,7 +145,7 @@ impl StreamPipeline {
     pub(super) fn meter(&self) -> &ReplyMeter {
         match &self.mode {
             StreamMode::PassThrough(meter) => meter.totals(),
-            StreamMode::Translated(translated) => &translated.meter,
+            StreamMode::Translated(translated) => translated.meter(),
         }
     }
 
@@ -199,9 +154,7 @@ impl StreamPipeline {
         let (meter, was_stopped) = (self.meter().clone(), self.was_stopped());
         let (losses, signatures) = match &mut self.mode {
             StreamMode::PassThrough(_) => (Vec::new(), None),
-            StreamMode::Translated(translated) => {
-                (std::mem::take(&mut translated.losses), translated.signatures.take())
-            }
+            StreamMode::Translated(translated) => translated.take_results(),
         };
         FinishedReply { meter, losses, signatures, was_stopped }
     }
@@ -255,19 +208,17 @@ impl FinishedReply {
                 return Ok((Self { meter, losses, signatures, was_stopped: false }, body));
             }
         };
-        let mut reply = dialect.read_reply(&body)?;
-        if reads_stream {
-            let mut pipeline = StreamPipeline::new(call, facts, dialect, Some(translation));
-            pipeline.push_reply(reply, &mut out);
-            return Ok((pipeline.finished(), Bytes::from(out)));
+        let reply = dialect.read_reply(&body)?;
+        if !reads_stream {
+            let (body, losses) = translate_reply(call, &translation.request, reply);
+            let finished = Self { meter, losses, signatures: None, was_stopped: false };
+            return Ok((finished, Bytes::from(body)));
         }
-        // Not split into events, because a whole reply would only be joined from them again.
-        let chat = &translation.request;
-        CustomToolCalls::for_request(chat).convert_reply(&mut reply);
-        let account_id = &call.key.record.account_id;
-        call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
-        let (body, losses) = call.dialect.write_reply(reply, chat, &reply_stamp(call));
-        Ok((Self { meter, losses, signatures: None, was_stopped: false }, Bytes::from(body)))
+        let mut stream = TranslatedStream::new(call, facts, dialect, *translation);
+        stream.push_reply(reply, &mut out);
+        let (losses, signatures) = stream.take_results();
+        let (meter, was_stopped) = (stream.meter().clone(), stream.was_stopped());
+        Ok((Self { meter, losses, signatures, was_stopped }, Bytes::from(out)))
     }
 
     /// Records usage, losses and end in the account, and stores the signatures.
@@ -320,154 +271,6 @@ impl StreamMode {
             }
             Self::Translated(translated) => translated.finish(out),
         }
-    }
-}
-
-impl TranslatedStream {
-    fn new(
-        call: &Call,
-        facts: &RequestFacts,
-        dialect: &'static dyn Dialect,
-        translation: LaneTranslation,
-    ) -> Self {
-        let LaneTranslation { request: chat, stop_enforcer } = translation;
-        let candidates = chat.sampling.candidates.unwrap_or(1);
-        Self {
-            reader: dialect.stream_reader(),
-            stop_enforcer: stop_enforcer
-                .unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin())),
-            custom_calls: CustomToolCalls::for_request(&chat),
-            signatures: signature_collector(call, &chat),
-            writer: match facts.stream {
-                true => call.dialect.stream_writer(&chat, &reply_stamp(call)),
-                false => Box::new(ReplyGatherer {
-                    builder: ReplyBuilder::default(),
-                    dialect: call.dialect,
-                    request: chat,
-                    stamp: reply_stamp(call),
-                }),
-            },
-            events: Vec::new(),
-            meter: ReplyMeter::default(),
-            losses: Vec::new(),
-        }
-    }
-
-    fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(error) = self.reader.push(frame, &mut self.events) {
-            return StreamProgress::Broken(error);
-        }
-        self.meter.is_finished |=
-            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
-        self.write(out);
-        if self.was_stopped() {
-            self.complete(out)
-        } else if self.reader.is_done() {
-            self.finish(out)
-        } else {
-            StreamProgress::Ongoing
-        }
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
-        if let Err(error) = self.reader.finish(&mut self.events) {
-            return StreamProgress::Broken(error);
-        }
-        self.write(out);
-        self.complete(out)
-    }
-
-    fn complete(&mut self, out: &mut Vec<u8>) -> StreamProgress {
-        self.meter.is_finished = true;
-        self.losses.extend(self.writer.finish(out));
-        StreamProgress::Complete
-    }
-
-    fn was_stopped(&self) -> bool {
-        self.stop_enforcer.is_finished()
-    }
-
-    fn truncate(&mut self, usage: Usage, out: &mut Vec<u8>) {
-        let events = &mut self.events;
-        self.stop_enforcer.cut(usage, &mut |event| events.push(event));
-        self.write_events(out, false);
-    }
-
-    fn write(&mut self, out: &mut Vec<u8>) {
-        self.write_events(out, true);
-    }
-
-    /// Writes the pending events, through the stop enforcer if `braked`.
-    fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
-        let Self {
-            reader: _,
-            writer,
-            stop_enforcer: enforcer,
-            custom_calls,
-            signatures,
-            events,
-            meter,
-            losses: _,
-        } = self;
-        let mut write = |event: Event| {
-            meter_event(&event, meter);
-            if let Some(signatures) = signatures {
-                signatures.observe(&event);
-            }
-            if custom_calls.is_idle() {
-                writer.push(event, out);
-            } else {
-                custom_calls.push(event, |event| writer.push(event, out));
-            }
-        };
-        for event in events.drain(..) {
-            match enforce {
-                false => write(event),
-                true if enforcer.is_finished() => {}
-                true => enforcer.push(event, &mut write),
-            }
-        }
-        meter.is_estimated = enforcer.is_usage_estimated();
-    }
-}
-
-/// Writes the whole reply at the end.
-struct ReplyGatherer {
-    builder: ReplyBuilder,
-    dialect: &'static dyn Dialect,
-    request: ChatRequest,
-    stamp: ReplyStamp,
-}
-
-impl StreamWriter for ReplyGatherer {
-    fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
-        // Stream readers return errors, so no event here is one.
-        let _ = self.builder.push(event);
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
-        let reply = std::mem::take(&mut self.builder).finish();
-        let (body, losses) = self.dialect.write_reply(reply, &self.request, &self.stamp);
-        out.extend_from_slice(&body);
-        losses
-    }
-}
-
-/// Adds an event to the meter.
-fn meter_event(event: &Event, meter: &mut ReplyMeter) {
-    match event {
-        Event::Usage(usage) => {
-            meter.usage = Some(meter.usage.unwrap_or_default().merged(*usage));
-        }
-        Event::PartDelta(_, PartDelta::Text(text)) => meter.output_bytes += text.len() as u64,
-        Event::PartStart(..) => meter.output_bytes += 1,
-        Event::Extra { .. } => meter.service_tier = event_tier(event).or(meter.service_tier.take()),
-        Event::Start { .. }
-        | Event::PartDelta(..)
-        | Event::PartSignature(..)
-        | Event::PartEnd(_)
-        | Event::Finish { .. }
-        | Event::Error(_) => {}
     }
 }
 

@@ -21,7 +21,8 @@ use transport::ClientResponse;
 use super::Call;
 use super::reply::{add_call_headers, before_first_byte, event_stream, unusable_answer};
 use super::settle::BoxedAccount;
-use super::stream_pipeline::{StreamPipeline, StreamProgress};
+use super::stream_pipeline::StreamPipeline;
+use super::translated_stream::StreamProgress;
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
