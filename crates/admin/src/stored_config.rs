@@ -139,7 +139,8 @@ impl Admin {
         for (name, provider) in &stored.providers {
             for one in &provider.credentials {
                 if let Err(why) = &one.auth {
-                    all.push(issue(format!("providers.{name}: credential {}", one.id), why));
+                    let what = format!("providers.{name}: credential {}", one.id);
+                    all.push(issue(what, &why.to_string()));
                 }
             }
         }

@@ -8,8 +8,8 @@ use catalog::AuthScheme;
 use serde_json::Value;
 
 use crate::default_auth;
+use crate::error::FieldError;
 use crate::raw::RawAuth;
-use crate::stored::FieldError;
 
 /// Longest accepted secret. The JSON of a Google service account is the longest known one.
 const MAX_SECRET_BYTES: usize = 8 << 10;

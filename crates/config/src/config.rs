@@ -11,7 +11,7 @@ use store::VaultKeys;
 use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, FieldError};
 use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
 use crate::ip_range::IpRange;
@@ -131,7 +131,7 @@ impl Config {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let mut raw = parse(text, name)?;
-        overrides::apply(&mut raw, env).map_err(ConfigError)?;
+        overrides::apply(&mut raw, env)?;
         check(raw, options, env).map_err(|why| ConfigError(format!("{}: {why}", name.display())))
     }
 
@@ -153,7 +153,7 @@ impl Config {
         mode: CheckMode,
     ) -> Result<MergedConfig, ConfigError> {
         let env = |name: &str| self.file_layer.recorded_env.get(name).cloned();
-        overlay::merge(&self.file_layer, &env, stored, mode).map_err(ConfigError)
+        Ok(overlay::merge(&self.file_layer, &env, stored, mode)?)
     }
 }
 
@@ -181,7 +181,7 @@ fn check(
     raw: RawConfig,
     options: &LoadOptions,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Config, String> {
+) -> Result<Config, FieldError> {
     let RawConfig {
         server,
         store,
@@ -222,56 +222,64 @@ fn check(
     let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen_address}"));
     let public_url = public_url.trim_end_matches('/').to_owned();
     if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
-        return Err(format!("server.public_url: `{public_url}` is not an http or https address"));
+        return Err(FieldError::new(
+            "server.public_url",
+            format_args!("`{public_url}` is not an http or https address"),
+        ));
     }
     let key_hash_secret = match server.secret {
-        Some(key_hash_secret) => {
-            Some(key_hash_secret.resolve(env).map_err(|why| format!("server.secret: {why}"))?)
-        }
+        Some(key_hash_secret) => Some(
+            key_hash_secret.resolve(env).map_err(|why| FieldError::new("server.secret", why))?,
+        ),
         None => None,
     };
     let vault_keys = match server.vault {
         Some(keys) => {
-            let text = keys.resolve(env).map_err(|why| format!("server.vault: {why}"))?;
-            Some(VaultKeys::read(&text).map_err(|why| format!("server.vault: {why}"))?)
+            let text = keys.resolve(env).map_err(|why| FieldError::new("server.vault", why))?;
+            Some(VaultKeys::read(&text).map_err(|why| FieldError::new("server.vault", why))?)
         }
         None => None,
     };
     let trusted_proxies = server
         .trusted_proxies
         .iter()
-        .map(|text| IpRange::parse(text).map_err(|why| format!("server.trusted_proxies: {why}")))
+        .map(|text| {
+            IpRange::parse(text).map_err(|why| FieldError::new("server.trusted_proxies", why))
+        })
         .collect::<Result<_, _>>()?;
     let valkey = shared.map(valkey::check).transpose()?;
     let sync_every_write = match server.durability.as_deref() {
         None | Some("process") => false,
         Some("power") => true,
         Some(other) => {
-            return Err(format!(
-                "server.durability: `{other}` is not known; write \"process\" or \"power\""
+            return Err(FieldError::new(
+                "server.durability",
+                format_args!("`{other}` is not known; write \"process\" or \"power\""),
             ));
         }
     };
     let store_outage_grace =
         store.away.as_deref().map_or(Ok(Duration::from_secs(60)), parse_duration);
-    let store_outage_grace = store_outage_grace.map_err(|why| format!("store.away: {why}"))?;
+    let store_outage_grace =
+        store_outage_grace.map_err(|why| FieldError::new("store.away", why))?;
     let store_url = store
         .url
         .unwrap_or_else(|| format!("sqlite:{}", options.data_folder.join("portunus.db").display()));
     let max_body_bytes = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
-    let max_body_bytes = max_body_bytes.map_err(|why| format!("limits.body: {why}"))?;
+    let max_body_bytes = max_body_bytes.map_err(|why| FieldError::new("limits.body", why))?;
     let http_limits = listener::http_limits(&limits)?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
     let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
-    let answer_retention = answer_retention.map_err(|why| format!("limits.keep_answers: {why}"))?;
+    let answer_retention =
+        answer_retention.map_err(|why| FieldError::new("limits.keep_answers", why))?;
     let max_running_calls = limits.running.unwrap_or(DEFAULT_MAX_RUNNING_CALLS);
     if max_running_calls == 0 {
-        return Err("limits.running: must be at least one call".to_owned());
+        return Err(FieldError::new("limits.running", "must be at least one call"));
     }
     let drain_timeout =
         timeouts.drain.as_deref().map_or(Ok(Duration::from_secs(600)), parse_duration);
-    let drain_timeout = drain_timeout.map_err(|why| format!("timeouts.drain: {why}"))?;
+    let drain_timeout = drain_timeout.map_err(|why| FieldError::new("timeouts.drain", why))?;
     let timeouts = timeouts_over(DEFAULT_TIMEOUTS, &timeouts, "timeouts")?;
 
     let telemetry = telemetry::check(telemetry, env)?;
@@ -333,8 +341,11 @@ fn check(
 
 /// More calls than one machine serves well.
 const DEFAULT_MAX_RUNNING_CALLS: usize = 20_000;
-fn parse_address(path: &str, text: &str) -> Result<SocketAddr, String> {
+fn parse_address(path: &str, text: &str) -> Result<SocketAddr, FieldError> {
     text.replace("localhost", "127.0.0.1").parse().map_err(|_| {
-        format!("{path}: `{text}` is not an address; write for instance \"127.0.0.1:8080\"")
+        FieldError::new(
+            path,
+            format_args!("`{text}` is not an address; write for instance \"127.0.0.1:8080\""),
+        )
     })
 }

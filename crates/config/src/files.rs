@@ -10,6 +10,7 @@ use std::time::Duration;
 use transport::Outbound;
 
 use crate::bucket_client::BucketConnector;
+use crate::error::FieldError;
 use crate::raw::RawFiles;
 use crate::units::{self, parse_duration};
 
@@ -71,19 +72,19 @@ pub(super) fn check(
     data: &Path,
     outbound: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<FileStorage, String> {
+) -> Result<FileStorage, FieldError> {
     let retention = raw.keep.as_deref().map_or(Ok(Duration::from_secs(86_400)), parse_duration);
-    let retention = retention.map_err(|why| format!("files.keep: {why}"))?;
+    let retention = retention.map_err(|why| FieldError::new("files.keep", why))?;
     if retention < Duration::from_secs(1) {
-        return Err("files.keep: must be at least a second".to_owned());
+        return Err(FieldError::new("files.keep", "must be at least a second"));
     }
     let max_file_bytes = raw.size.as_deref().map_or(Ok(64 << 20), units::parse_size);
-    let max_file_bytes = max_file_bytes.map_err(|why| format!("files.size: {why}"))?;
+    let max_file_bytes = max_file_bytes.map_err(|why| FieldError::new("files.size", why))?;
     let url = raw.url.clone().unwrap_or_else(|| format!("file:{}", data.join("files").display()));
     let store = if let Some(folder) = url.strip_prefix("file:") {
         let folder = folder.strip_prefix("//").unwrap_or(folder);
         if folder.is_empty() {
-            return Err("files.url: a folder must follow `file:`".to_owned());
+            return Err(FieldError::new("files.url", "a folder must follow `file:`"));
         }
         let set = [
             ("endpoint", raw.endpoint.is_some()),
@@ -92,14 +93,20 @@ pub(super) fn check(
             ("secret_key", raw.secret_key.is_some()),
         ];
         if let Some((name, _)) = set.iter().find(|(_, set)| *set) {
-            return Err(format!("files.{name}: only a bucket (s3://…) has one"));
+            return Err(FieldError::new(
+                format_args!("files.{name}"),
+                "only a bucket (s3://…) has one",
+            ));
         }
         BlobStore::Folder(folder.into())
     } else if let Some(location) = url.strip_prefix("s3://") {
         BlobStore::Bucket(open_bucket(&raw, location, outbound, env)?)
     } else {
-        return Err(format!(
-            "files.url: `{url}` is not a storage location; write \"file:data/files\" or \"s3://bucket/prefix\""
+        return Err(FieldError::new(
+            "files.url",
+            format_args!(
+                "`{url}` is not a storage location; write \"file:data/files\" or \"s3://bucket/prefix\""
+            ),
         ));
     };
     Ok(FileStorage { store, url, retention, max_file_bytes })
@@ -110,13 +117,16 @@ fn open_bucket(
     location: &str,
     outbound: &Outbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Arc<dyn ObjectStore>, String> {
+) -> Result<Arc<dyn ObjectStore>, FieldError> {
     let (name, prefix) = location.split_once('/').unwrap_or((location, ""));
     if name.len() < 3 {
-        return Err("files.url: the name of a bucket has at least three letters".to_owned());
+        return Err(FieldError::new(
+            "files.url",
+            "the name of a bucket has at least three letters",
+        ));
     }
     let prefix =
-        path::Path::parse(prefix.trim_matches('/')).map_err(|e| format!("files.url: {e}"))?;
+        path::Path::parse(prefix.trim_matches('/')).map_err(|e| FieldError::new("files.url", e))?;
     let mut builder = AmazonS3Builder::new();
     for variable in AWS_VARIABLES {
         let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
@@ -131,11 +141,11 @@ fn open_bucket(
         builder = builder.with_region(region);
     }
     if let Some(secret) = &raw.access_key {
-        let id = secret.resolve(env).map_err(|why| format!("files.access_key: {why}"))?;
+        let id = secret.resolve(env).map_err(|why| FieldError::new("files.access_key", why))?;
         builder = builder.with_access_key_id(id);
     }
     if let Some(secret) = &raw.secret_key {
-        let key = secret.resolve(env).map_err(|why| format!("files.secret_key: {why}"))?;
+        let key = secret.resolve(env).map_err(|why| FieldError::new("files.secret_key", why))?;
         builder = builder.with_secret_access_key(key);
     }
     let bucket = builder
@@ -149,6 +159,6 @@ fn open_bucket(
             ..RetryConfig::default()
         })
         .build()
-        .map_err(|e| format!("files: {e}"))?;
+        .map_err(|e| FieldError::new("files", e))?;
     Ok(Arc::new(PrefixStore::new(bucket, prefix)))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::AccountRole;
 
+use crate::error::FieldError;
 use crate::mail::Mailer;
 use crate::raw::{RawIdentity, RawMail};
 
@@ -39,15 +40,18 @@ impl std::fmt::Debug for IdentityProvider {
 const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Checks `[mail]`. The URL may hold a password, so no error repeats it.
-pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
+pub(super) fn mailer(raw: RawMail) -> Result<Mailer, FieldError> {
     let RawMail { url, from } = raw;
     let smtp = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
-        "mail.url: not an address; write for instance \"smtp://127.0.0.1:25\" or \
-         \"smtps://user:password@mail.example.com\""
-            .to_owned()
+        let why = "not an address; write for instance \"smtp://127.0.0.1:25\" or \
+                   \"smtps://user:password@mail.example.com\"";
+        FieldError::new("mail.url", why)
     })?;
     let from: Mailbox = from.parse().map_err(|_| {
-        format!("mail.from: `{from}` is not a sender; write \"Portunus <no-reply@example.com>\"")
+        FieldError::new(
+            "mail.from",
+            format_args!("`{from}` is not a sender; write \"Portunus <no-reply@example.com>\""),
+        )
     })?;
     Ok(Mailer { smtp: smtp.timeout(Some(SMTP_TIMEOUT)).build(), from })
 }
@@ -56,14 +60,17 @@ pub(super) fn mailer(raw: RawMail) -> Result<Mailer, String> {
 pub(super) fn identity_providers(
     raw: BTreeMap<String, RawIdentity>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<IdentityProvider>, String> {
+) -> Result<Vec<IdentityProvider>, FieldError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     raw.into_iter()
         .map(|(name, raw)| {
-            let field_error = |field: &str, why: &str| format!("identity.{name}.{field}: {why}");
+            let field_error = |field: &str, why: &str| {
+                FieldError::new(format_args!("identity.{name}.{field}"), why)
+            };
             if name.is_empty() || !name.chars().all(plain) || name == "remove" {
-                return Err(format!(
-                    "identity.{name}: a name may have lower-case letters, digits and dashes"
+                return Err(FieldError::new(
+                    format_args!("identity.{name}"),
+                    "a name may have lower-case letters, digits and dashes",
                 ));
             }
             let RawIdentity { issuer, client_id, client_secret, admits } = raw;
@@ -76,8 +83,9 @@ pub(super) fn identity_providers(
             if client_id.is_empty() {
                 return Err(field_error("client_id", "must not be empty"));
             }
-            let client_secret =
-                client_secret.resolve(env).map_err(|why| field_error("client_secret", &why))?;
+            let client_secret = client_secret
+                .resolve(env)
+                .map_err(|why| field_error("client_secret", &why.to_string()))?;
             let role = |word: String| match AccountRole::by_word(&word) {
                 Some(role @ (AccountRole::Admin | AccountRole::Member | AccountRole::Viewer)) => {
                     Ok(role)

@@ -7,14 +7,21 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpRange(IpNet);
 
+/// Text that is not an IP address or network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an IP address or network; write for instance 192.0.2.7 or 10.0.0.0/8")]
+pub struct IpRangeError(String);
+
+impl From<IpRangeError> for String {
+    fn from(error: IpRangeError) -> Self {
+        error.to_string()
+    }
+}
+
 impl IpRange {
     /// Parses `192.0.2.7`, `10.0.0.0/8` or `2001:db8::/32`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let invalid = || {
-            format!(
-                "`{text}` is not an IP address or network; write for instance 192.0.2.7 or 10.0.0.0/8"
-            )
-        };
+    pub fn parse(text: &str) -> Result<Self, IpRangeError> {
+        let invalid = || IpRangeError(text.to_owned());
         let text = text.trim();
         let alone = || text.parse::<IpAddr>().map(IpNet::from);
         let net: IpNet = text.parse().or_else(|_| alone()).map_err(|_| invalid())?;

@@ -32,19 +32,33 @@ impl std::fmt::Debug for Mailer {
     }
 }
 
+/// Reason why a mail was not sent, for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum MailError {
+    /// The recipient is not a mail address.
+    #[error("the recipient is not a mail address")]
+    Recipient,
+    /// The mail cannot be written.
+    #[error(transparent)]
+    Message(#[from] lettre::error::Error),
+    /// The mail server failed.
+    #[error(transparent)]
+    Smtp(#[from] lettre::transport::smtp::Error),
+}
+
 impl Mailer {
     /// Sends a mail as text and HTML. The error is for the log.
-    pub async fn send(&self, mail: MailMessage) -> Result<(), String> {
+    pub async fn send(&self, mail: MailMessage) -> Result<(), MailError> {
         let MailMessage { to, subject, text, html } = mail;
         // Parses the bare address, so that the text cannot add a recipient or a header.
-        let to = to.parse().map_err(|_| "the recipient is not a mail address".to_owned())?;
+        let to = to.parse().map_err(|_| MailError::Recipient)?;
         let message = Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
             .subject(subject)
             .message_id(None)
-            .multipart(MultiPart::alternative_plain_html(text, html))
-            .map_err(|error| error.to_string())?;
-        self.smtp.send(message).await.map(|_| ()).map_err(|error| error.to_string())
+            .multipart(MultiPart::alternative_plain_html(text, html))?;
+        self.smtp.send(message).await?;
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
+use crate::error::FieldError;
 use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
@@ -19,9 +20,10 @@ pub(super) fn check(
 ) -> Result<Catalog, EntryError> {
     let mut models = Vec::new();
     for (id, raw) in raw {
-        let entry_error = |why: String| EntryError::for_entry(EntryName::Model(id.clone()), why);
+        let entry_error =
+            |why: FieldError| EntryError::for_entry(EntryName::Model(id.clone()), why);
         if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
-            return Err(entry_error(": this id cannot be used".to_owned()));
+            return Err(entry_error(FieldError::new("", "this id cannot be used")));
         }
         models.push(build_model(id, raw, providers, endpoints, warnings).map_err(entry_error)?);
     }
@@ -43,7 +45,7 @@ fn check_aliases(models: &mut [Model], raw: &BTreeMap<String, RawModel>) -> Resu
     for (id, raw) in raw {
         for alias in &raw.aliases {
             if alias.is_empty() || !taken.insert(alias.clone()) {
-                let why = format!(".aliases: `{alias}` is already taken");
+                let why = FieldError::new("aliases", format_args!("`{alias}` is already taken"));
                 return Err(EntryError::for_entry(EntryName::Model(id.clone()), why));
             }
         }
@@ -63,7 +65,7 @@ fn build_model(
     providers: &[Arc<Provider>],
     endpoints: &EndpointsByProvider,
     warnings: &mut Vec<String>,
-) -> Result<Model, String> {
+) -> Result<Model, FieldError> {
     let RawModel {
         lanes,
         price,
@@ -79,7 +81,10 @@ fn build_model(
         order: _,
     } = raw;
     if lanes.is_empty() {
-        return Err(".lanes: is missing; write for instance [\"provider/model\"]".to_owned());
+        return Err(FieldError::new(
+            "lanes",
+            "is missing; write for instance [\"provider/model\"]",
+        ));
     }
     let price =
         price.as_ref().or_else(|| lanes.iter().find_map(|lane| lane.table()?.price.as_ref()));
@@ -93,20 +98,24 @@ fn build_model(
     });
     let kind = match kind.as_deref() {
         Some(word) => ModelKind::parse(word).ok_or_else(|| {
-            format!(".kind: `{word}` is not known; write \"chat\", \"image\" or \"embedding\"")
+            FieldError::new(
+                "kind",
+                format_args!("`{word}` is not known; write \"chat\", \"image\" or \"embedding\""),
+            )
         })?,
         None => known.map_or(ModelKind::Chat, |known| known.kind),
     };
     let prices = match (price, known) {
         (Some(list), _) => {
-            let named =
-                |PriceListError { key, text, why }| format!(".price.{key}: \"{text}\" is {why}");
+            let named = |PriceListError { key, text, why }| {
+                FieldError::new(format_args!("price.{key}"), format_args!("\"{text}\" is {why}"))
+            };
             Arc::new(list.prices().map_err(named)?)
         }
         (None, Some(known)) => Arc::clone(&known.prices),
         (None, None) => {
             warnings.push(format!("models.\"{id}\" has no price, so its calls cost nothing"));
-            Arc::new(PriceList::default().prices().map_err(|e| format!(".price: {e}"))?)
+            Arc::new(PriceList::default().prices().map_err(|e| FieldError::new("price", e))?)
         }
     };
     let fallback = lanes.first().map(|lane| lane.provider.clone()).unwrap_or_default();
@@ -152,17 +161,20 @@ fn build_model(
     Ok(model)
 }
 
-fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String> {
+fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, FieldError> {
     let (text, weight) = match raw {
         RawLane::Name(text) => (text, 1),
         RawLane::Table(table) => (&table.lane, table.weight.unwrap_or(1)),
     };
     if weight == 0 {
-        return Err(format!(
-            ".lanes: `{text}`: a weight is at least 1; leave the lane out instead"
+        return Err(FieldError::new(
+            "lanes",
+            format_args!("`{text}`: a weight is at least 1; leave the lane out instead"),
         ));
     }
-    let lane = Lane::parse(text).map_err(|e| format!(".lanes: `{text}`: {e}"))?.with_weight(weight);
+    let lane = Lane::parse(text)
+        .map_err(|e| FieldError::new("lanes", format_args!("`{text}`: {e}")))?
+        .with_weight(weight);
     if providers.iter().any(|provider| provider.name == lane.provider) {
         return Ok(lane);
     }
@@ -172,5 +184,5 @@ fn parse_lane(raw: &RawLane, providers: &[Arc<Provider>]) -> Result<Lane, String
         || format!("; add [providers.{}]", lane.provider),
         |near| format!("; did you mean `{near}`?"),
     );
-    Err(format!(".lanes: there is no provider `{}`{near}", lane.provider))
+    Err(FieldError::new("lanes", format_args!("there is no provider `{}`{near}", lane.provider)))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use transport::{AddressGuard, Outbound, ProxySettings};
 use upstream::{FetchLimits, MediaFetcher};
 
+use crate::error::FieldError;
 use crate::overlay::{EntryError, EntryName};
 use crate::raw::{RawMedia, RawOutbound, RawProvider, StringOrList};
 use crate::units::{self, parse_duration};
@@ -34,10 +35,10 @@ impl MediaSettings {
 pub(super) fn check(
     raw: RawOutbound,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Outbound, AddressGuard), String> {
+) -> Result<(Outbound, AddressGuard), FieldError> {
     let RawOutbound { proxy, no_proxy, allow, ca } = raw;
     let guard = AddressGuard::new(allow.iter().map(String::as_str));
-    let guard = guard.map_err(|why| format!("outbound.allow: {why}"))?;
+    let guard = guard.map_err(|why| FieldError::new("outbound.allow", why))?;
     let from_env = |names: [&str; 2]| {
         names.iter().find_map(|name| env(name)).filter(|value| !value.trim().is_empty())
     };
@@ -60,14 +61,15 @@ pub(super) fn check(
     let own = ca.map(StringOrList::into_vec).unwrap_or_default();
     let own = own.into_iter().map(|file| ("outbound.ca", file));
     for (name, file) in own.chain(env("SSL_CERT_FILE").map(|file| ("SSL_CERT_FILE", file))) {
-        let pem = std::fs::read(&file)
-            .map_err(|e| format!("{name}: the file {file} cannot be read: {e}"))?;
+        let pem = std::fs::read(&file).map_err(|e| {
+            FieldError::new(name, format_args!("the file {file} cannot be read: {e}"))
+        })?;
         // Parsed alone first, so that the error can name the file.
         Outbound::new(&ProxySettings::default(), std::slice::from_ref(&pem))
-            .map_err(|e| format!("{name}: {file}: {e}"))?;
+            .map_err(|e| FieldError::new(name, format_args!("{file}: {e}")))?;
         trusted.push(pem);
     }
-    let outbound = Outbound::new(&proxies, &trusted).map_err(|e| format!("{setting}: {e}"))?;
+    let outbound = Outbound::new(&proxies, &trusted).map_err(|e| FieldError::new(setting, e))?;
     Ok((outbound, guard))
 }
 
@@ -77,18 +79,19 @@ pub(super) fn media_settings(
     fetches: HashMap<String, MediaFetch>,
     public_url: &str,
     outbound: &Outbound,
-) -> Result<MediaSettings, String> {
+) -> Result<MediaSettings, FieldError> {
     let RawMedia { fetch, allow, ports, size, time } = raw;
     let guard = AddressGuard::new(allow.iter().map(String::as_str));
-    let guard = guard.map_err(|why| format!("media.allow: {why}"))?.refusing_own_host(public_url);
+    let guard =
+        guard.map_err(|why| FieldError::new("media.allow", why))?.refusing_own_host(public_url);
     let guard = match ports {
         Some(ports) => guard.with_ports(ports),
         None => guard,
     };
     let size = size.as_deref().map_or(Ok(20 << 20), units::parse_size);
-    let size = size.map_err(|why| format!("media.size: {why}"))?;
+    let size = size.map_err(|why| FieldError::new("media.size", why))?;
     let time = time.as_deref().map_or(Ok(Duration::from_secs(10)), parse_duration);
-    let time = time.map_err(|why| format!("media.time: {why}"))?;
+    let time = time.map_err(|why| FieldError::new("media.time", why))?;
     let fetcher =
         MediaFetcher::new(guard, outbound, FetchLimits { max_bytes: size, timeout: time });
     Ok(MediaSettings { is_fetch_enabled: fetch.unwrap_or(true), fetcher, provider_fetch: fetches })
@@ -107,8 +110,9 @@ pub(super) fn provider_fetches(
         }
         if let Some(word) = &raw.fetches {
             let known = MediaFetch::parse(word).ok_or_else(|| {
-                let why = format!(
-                    ".fetches: `{word}` is not known; write \"all\", \"typed\" or \"nothing\""
+                let why = FieldError::new(
+                    "fetches",
+                    format_args!("`{word}` is not known; write \"all\", \"typed\" or \"nothing\""),
                 );
                 EntryError::for_entry(EntryName::Provider(name.clone()), why)
             })?;

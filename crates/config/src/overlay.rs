@@ -9,6 +9,7 @@ use std::sync::Arc;
 use transport::{AddressGuard, Outbound};
 use upstream::{Provider, Timeouts};
 
+use crate::error::FieldError;
 use crate::providers::{self, EndpointsByProvider, EnvLookup};
 use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
 use crate::routes::{self, Route};
@@ -93,27 +94,27 @@ pub type ConfigIssues = BTreeMap<EntryName, String>;
 /// An error that names the entry it belongs to, if there is one.
 pub(super) struct EntryError {
     entry: Option<EntryName>,
-    /// Begins with the field below the entry.
-    reason: String,
+    /// Names the field below the entry.
+    error: FieldError,
 }
 
 impl EntryError {
-    pub(super) fn for_entry(entry: EntryName, reason: impl Into<String>) -> Self {
-        Self { entry: Some(entry), reason: reason.into() }
+    pub(super) const fn for_entry(entry: EntryName, error: FieldError) -> Self {
+        Self { entry: Some(entry), error }
     }
 }
 
-impl From<String> for EntryError {
-    fn from(reason: String) -> Self {
-        Self { entry: None, reason }
+impl From<FieldError> for EntryError {
+    fn from(error: FieldError) -> Self {
+        Self { entry: None, error }
     }
 }
 
-impl std::fmt::Display for EntryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.entry {
-            Some(entry) => write!(f, "{entry}{}", self.reason),
-            None => f.write_str(&self.reason),
+impl From<EntryError> for FieldError {
+    fn from(EntryError { entry, error }: EntryError) -> Self {
+        match entry {
+            Some(entry) => error.below(entry),
+            None => error,
         }
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn merge(
     env: EnvLookup<'_>,
     stored: &StoredEntries,
     mode: CheckMode,
-) -> Result<MergedConfig, String> {
+) -> Result<MergedConfig, FieldError> {
     let mut issues = ConfigIssues::new();
     loop {
         let (providers, models) = overlay((file_layer, env), stored, mode, &mut issues);
@@ -144,12 +145,12 @@ pub(super) fn merge(
                 return Ok(merged);
             }
             // Each round leaves out one more entry, so the loop ends.
-            Err(EntryError { entry: Some(entry), reason })
+            Err(EntryError { entry: Some(entry), error })
                 if !file_layer.contains(&entry) && !issues.contains_key(&entry) =>
             {
-                issues.insert(entry, reason.trim_start_matches(['.', ':', ' ']).to_owned());
+                issues.insert(entry, error.to_string());
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -173,13 +174,13 @@ fn overlay(
             continue;
         }
         let built = if providers.contains_key(name) {
-            Err(DEFINED_IN_FILE.to_owned())
+            Err(FieldError::new("", DEFINED_IN_FILE))
         } else {
             raw_provider(name, own, env, mode)
         };
         match built {
             Ok(raw) => drop(providers.insert(name.clone(), raw)),
-            Err(reason) => drop(issues.insert(entry, reason)),
+            Err(error) => drop(issues.insert(entry, error.to_string())),
         }
     }
     for (id, own) in &stored.models {
@@ -188,13 +189,13 @@ fn overlay(
             continue;
         }
         let built = if models.contains_key(id) {
-            Err(DEFINED_IN_FILE.to_owned())
+            Err(FieldError::new("", DEFINED_IN_FILE))
         } else {
-            own.raw.clone().map_err(|error| error.to_string())
+            own.raw.clone()
         };
         match built {
             Ok(raw) => drop(models.insert(id.clone(), raw)),
-            Err(reason) => drop(issues.insert(entry, reason)),
+            Err(error) => drop(issues.insert(entry, error.to_string())),
         }
     }
     (providers, models)
@@ -206,8 +207,8 @@ fn raw_provider(
     own: &StoredProvider,
     env: EnvLookup<'_>,
     mode: CheckMode,
-) -> Result<RawProvider, String> {
-    let mut raw = own.raw.clone().map_err(|error| error.to_string())?;
+) -> Result<RawProvider, FieldError> {
+    let mut raw = own.raw.clone()?;
     let credentials: Vec<toml::Value> =
         own.usable_credentials().map(|auth| auth.0.clone()).collect();
     let none = || Some(RawAuth(toml::Value::String("none".to_owned())));
@@ -220,13 +221,13 @@ fn raw_provider(
     } else if mode == CheckMode::Validate {
         none()
     } else if !own.credentials.is_empty() {
-        return Err("none of its credentials can be used; add another one".to_owned());
+        return Err(FieldError::new("", "none of its credentials can be used; add another one"));
     } else if !needs_auth {
         none()
     } else if has_variable() {
         None
     } else {
-        return Err("it has no credential yet".to_owned());
+        return Err(FieldError::new("", "it has no credential yet"));
     };
     Ok(raw)
 }
@@ -261,10 +262,10 @@ fn build(
         let address = provider.address();
         if file_layer.guard.check(&address).is_err() {
             let reason = format!(
-                ".base: `{address}` is not a public HTTPS address; others are for the operator \
-                 to allow, with `allow` of `[outbound]`"
+                "`{address}` is not a public HTTPS address; others are for the operator to allow, \
+                 with `allow` of `[outbound]`"
             );
-            return Err(EntryError::for_entry(entry, reason));
+            return Err(EntryError::for_entry(entry, FieldError::new("base", reason)));
         }
         all.push(Arc::new(provider.with_outbound(&guarded)));
     }
@@ -301,8 +302,11 @@ fn drop_missing_lanes(
             .map(|lane| lane.name().into())
             .collect();
         if !missing.is_empty() {
-            let reason = format!("lanes: there is no provider for `{}`", missing.join("`, `"));
-            issues.insert(entry, reason);
+            let reason = FieldError::new(
+                "lanes",
+                format_args!("there is no provider for `{}`", missing.join("`, `")),
+            );
+            issues.insert(entry, reason.to_string());
             raw.lanes.retain(has_provider);
         }
     }

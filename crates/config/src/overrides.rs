@@ -1,13 +1,14 @@
 //! Overrides of the file by `PORTUNUS_…` variables: `PORTUNUS_SERVER_LISTEN` sets `listen` in
 //! `[server]`.
 
+use crate::error::FieldError;
 use crate::raw::{RawConfig, RawShared, RawTls, StringOrList};
 
 /// Applies the variables to the parsed file.
 pub(super) fn apply(
     raw: &mut RawConfig,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), String> {
+) -> Result<(), FieldError> {
     let text = |name: &str, field: &mut Option<String>| {
         if let Some(value) = env(name) {
             *field = Some(value);
@@ -44,7 +45,10 @@ pub(super) fn apply(
     }
     if let Some(fetch) = env("PORTUNUS_MEDIA_FETCH") {
         raw.media.fetch = Some(fetch.parse().map_err(|_| {
-            format!("PORTUNUS_MEDIA_FETCH: `{fetch}` is not known; write true or false")
+            FieldError::new(
+                "PORTUNUS_MEDIA_FETCH",
+                format_args!("`{fetch}` is not known; write true or false"),
+            )
         })?);
     }
     let counts = [
@@ -58,7 +62,9 @@ pub(super) fn apply(
     ];
     for (name, field) in counts {
         if let Some(value) = env(name) {
-            let count = value.parse().map_err(|_| format!("{name}: `{value}` is not a number"))?;
+            let count = value
+                .parse()
+                .map_err(|_| FieldError::new(name, format_args!("`{value}` is not a number")))?;
             *field = Some(count);
         }
     }
@@ -67,8 +73,8 @@ pub(super) fn apply(
         (Some(cert), Some(key)) => {
             raw.server.tls = Some(RawTls { cert: cert.into(), key: key.into() });
         }
-        (Some(_), None) => return Err("PORTUNUS_SERVER_TLS_KEY: is missing".to_owned()),
-        (None, Some(_)) => return Err("PORTUNUS_SERVER_TLS_CERT: is missing".to_owned()),
+        (Some(_), None) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_KEY", "is missing")),
+        (None, Some(_)) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_CERT", "is missing")),
     }
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
         raw.server.secret = Some(crate::raw::SecretRef::Text { text: secret });
@@ -81,22 +87,34 @@ pub(super) fn apply(
     }
     if let Some(demo) = env("PORTUNUS_SERVER_DEMO") {
         raw.server.demo = Some(demo.parse().map_err(|_| {
-            format!("PORTUNUS_SERVER_DEMO: `{demo}` is not known; write true or false")
+            FieldError::new(
+                "PORTUNUS_SERVER_DEMO",
+                format_args!("`{demo}` is not known; write true or false"),
+            )
         })?);
     }
     if let Some(running) = env("PORTUNUS_LIMITS_RUNNING") {
         raw.limits.running = Some(running.parse().map_err(|_| {
-            format!("PORTUNUS_LIMITS_RUNNING: `{running}` is not a number of calls")
+            FieldError::new(
+                "PORTUNUS_LIMITS_RUNNING",
+                format_args!("`{running}` is not a number of calls"),
+            )
         })?);
     }
     if let Some(running) = env("PORTUNUS_TASKS_RUNNING") {
         raw.tasks.running = Some(running.parse().map_err(|_| {
-            format!("PORTUNUS_TASKS_RUNNING: `{running}` is not a number of tasks")
+            FieldError::new(
+                "PORTUNUS_TASKS_RUNNING",
+                format_args!("`{running}` is not a number of tasks"),
+            )
         })?);
     }
     if let Some(resend) = env("PORTUNUS_LIMITS_RESEND") {
         raw.limits.resend = Some(resend.parse().map_err(|_| {
-            format!("PORTUNUS_LIMITS_RESEND: `{resend}` is not known; write true or false")
+            FieldError::new(
+                "PORTUNUS_LIMITS_RESEND",
+                format_args!("`{resend}` is not known; write true or false"),
+            )
         })?);
     }
     if let Some(list) = env("PORTUNUS_SERVER_TRUSTED_PROXIES") {

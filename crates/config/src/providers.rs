@@ -14,6 +14,7 @@ use transport::{HttpClient, LocalBody, LocalService, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
 use crate::auth::{self, AuthContext};
+use crate::error::FieldError;
 use crate::overlay::{EntryError, EntryName};
 use crate::raw::{RawAuth, RawProvider};
 use crate::units::nearest_word;
@@ -44,9 +45,9 @@ pub(super) fn check(
     };
     for (name, raw) in raw {
         let entry_error =
-            |why: String| EntryError::for_entry(EntryName::Provider(name.clone()), why);
+            |why: FieldError| EntryError::for_entry(EntryName::Provider(name.clone()), why);
         if name == DEMO_PROVIDER || name.contains('/') || name.is_empty() {
-            return Err(entry_error(": this name cannot be used".to_owned()));
+            return Err(entry_error(FieldError::new("", "this name cannot be used")));
         }
         add(build_provider(name, raw, (defaults, &client, outbound), env).map_err(entry_error)?);
     }
@@ -59,8 +60,9 @@ pub(super) fn check(
             Ok(built) => add(built),
             // The variables may belong to another program, so the gateway starts anyway.
             Err(why) => warnings.push(format!(
-                "`{}` stays off, though its variables are set: providers.{}{why}",
-                known.id, known.id
+                "`{}` stays off, though its variables are set: {}",
+                known.id,
+                why.below(format_args!("providers.{}", known.id))
             )),
         }
     }
@@ -70,7 +72,7 @@ pub(super) fn check(
         let base = "http://demo.invalid";
         let built = Provider::new(DEMO_PROVIDER, speaks, base, Credential::none(), defaults, local);
         let endpoints = Endpoints { provider: DEMO_PROVIDER.to_owned(), ..Endpoints::default() };
-        add((built.map_err(|e| e.to_string())?, endpoints));
+        add((built.map_err(|e| FieldError::new("", e))?, endpoints));
     }
     Ok((providers, all_endpoints))
 }
@@ -112,7 +114,7 @@ fn build_provider(
     raw: &RawProvider,
     (defaults, client, outbound): (Timeouts, &HttpClient, &Outbound),
     env: EnvLookup<'_>,
-) -> Result<(Provider, Endpoints), String> {
+) -> Result<(Provider, Endpoints), FieldError> {
     let RawProvider {
         like,
         speaks,
@@ -127,22 +129,27 @@ fn build_provider(
         fetches: _,
     } = raw;
     if *max_in_flight == Some(0) {
-        return Err(".max_in_flight: must be at least one call".to_owned());
+        return Err(FieldError::new("max_in_flight", "must be at least one call"));
     }
     if max_in_flight.is_some_and(|calls| calls > MAX_IN_FLIGHT_CALLS) {
-        return Err(format!(".max_in_flight: must be at most {MAX_IN_FLIGHT_CALLS}"));
+        return Err(FieldError::new(
+            "max_in_flight",
+            format_args!("must be at most {MAX_IN_FLIGHT_CALLS}"),
+        ));
     }
     let known = known_provider(name, like.as_deref())?;
     let speaks = match (speaks.clone(), known) {
         (Some(values), _) => parse_formats(values.into_vec())?,
         (None, Some(known)) => known.formats.clone(),
-        (None, None) => return Err(".speaks: is missing; write for instance \"chat\"".to_owned()),
+        (None, None) => {
+            return Err(FieldError::new("speaks", "is missing; write for instance \"chat\""));
+        }
     };
     let values = fill;
     let mut fill = Placeholders { values: values.clone(), provider: known, env };
     let credentials = auth.as_ref().map(RawAuth::credentials).unwrap_or_default();
     if auth.is_some() && credentials.is_empty() {
-        return Err(".auth: the list holds no credential".to_owned());
+        return Err(FieldError::new("auth", "the list holds no credential"));
     }
     if let Some(region) = credentials.iter().find_map(|auth| auth::sigv4_region(Some(auth))) {
         fill.values.entry(REGION_PLACEHOLDER.to_owned()).or_insert_with(|| region.to_owned());
@@ -168,17 +175,17 @@ fn build_provider(
                 .map_or(&known.base, |own| &own.1)
         }
         (None, None) => {
-            return Err(".base: is missing; write what comes before /v1/…".to_owned());
+            return Err(FieldError::new("base", "is missing; write what comes before /v1/…"));
         }
     };
     let mut endpoints = known.map(|known| known.endpoints.clone()).unwrap_or_default();
     for (word, path) in paths {
-        let wire_format = parse_format(word).map_err(|why| format!(".paths: {why}"))?;
+        let wire_format = parse_format(word).map_err(|why| why.below("paths"))?;
         endpoints.paths.retain(|(own, _)| *own != wire_format);
         endpoints.paths.push((wire_format, path.clone()));
     }
     for (word, own) in quirks {
-        let wire_format = parse_format(word).map_err(|why| format!(".quirks: {why}"))?;
+        let wire_format = parse_format(word).map_err(|why| why.below("quirks"))?;
         endpoints.quirks.retain(|(known, _)| *known != wire_format);
         endpoints.quirks.push((wire_format, own.clone()));
     }
@@ -187,21 +194,21 @@ fn build_provider(
     let base = fill.fill_in(base)?;
     endpoints.paths.retain(|(wire_format, _)| speaks.contains(wire_format));
     for (wire_format, path) in &mut endpoints.paths {
-        let with_path = |why: String| format!(".paths.{wire_format}: {why}");
+        let with_path = |why: FieldError| why.below(format_args!("paths.{wire_format}"));
         let EndpointPath { whole, stream } = path;
         for path in [whole, stream] {
             *path = fill.fill_in(path)?;
             check_path(path).map_err(with_path)?;
         }
     }
-    let own = crate::timeouts::overlay(defaults, timeouts, ".timeouts")?;
+    let own = crate::timeouts::overlay(defaults, timeouts, "timeouts")?;
     let client = match own.connect == defaults.connect {
         true => client.clone(),
         false => HttpClient::network(own.connect, outbound),
     };
     let built = Provider::new(name, speaks, &base, credential, own, client);
-    let built = built.map_err(|e| format!(".base: {e}"))?.with_credentials(others);
-    let built = built.with_hosts(hosts).map_err(|e| format!(".hosts: {e}"))?;
+    let built = built.map_err(|e| FieldError::new("base", e))?.with_credentials(others);
+    let built = built.with_hosts(hosts).map_err(|e| FieldError::new("hosts", e))?;
     Ok((built.with_max_in_flight(max_in_flight.unwrap_or(usize::MAX)), endpoints))
 }
 
@@ -209,7 +216,7 @@ fn build_provider(
 fn known_provider(
     name: &str,
     like: Option<&str>,
-) -> Result<Option<&'static ProviderEntry>, String> {
+) -> Result<Option<&'static ProviderEntry>, FieldError> {
     let directory = ModelDirectory::embedded();
     let Some(like) = like else { return Ok(directory.provider(name)) };
     match directory.provider(like).filter(|known| known.id != DEMO_PROVIDER) {
@@ -217,7 +224,10 @@ fn known_provider(
         None => {
             let near = nearest_word(like, directory.providers().map(|known| known.id.as_str()));
             let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-            Err(format!(".like: the directory knows no provider \"{like}\"{near}"))
+            Err(FieldError::new(
+                "like",
+                format_args!("the directory knows no provider \"{like}\"{near}"),
+            ))
         }
     }
 }
@@ -254,7 +264,7 @@ impl Placeholders<'_> {
     }
 
     /// Replaces the placeholders in a text, except those that each call replaces.
-    fn fill_in(&self, text: &str) -> Result<String, String> {
+    fn fill_in(&self, text: &str) -> Result<String, FieldError> {
         let mut out = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -268,8 +278,9 @@ impl Placeholders<'_> {
                     let or = names
                         .first()
                         .map_or_else(String::new, |name| format!(", or export {name}=…"));
-                    return Err(format!(
-                        ".fill.{placeholder}: is missing; write what stands for it in `{text}`{or}"
+                    return Err(FieldError::new(
+                        format_args!("fill.{placeholder}"),
+                        format_args!("is missing; write what stands for it in `{text}`{or}"),
                     ));
                 }
             }
@@ -284,25 +295,29 @@ fn check_placeholders<'a>(
     configured: &BTreeMap<String, String>,
     bases: impl Iterator<Item = &'a str>,
     endpoints: &'a Endpoints,
-) -> Result<(), String> {
+) -> Result<(), FieldError> {
     let paths = endpoints.paths.iter().flat_map(|(_, path)| [&*path.whole, &*path.stream]);
     let addresses: Vec<&str> = bases.chain(paths).collect();
     let is_used = |word: &str| addresses.iter().any(|text| text.contains(&format!("{{{word}}}")));
     match configured.keys().find(|word| !is_used(word)) {
         None => Ok(()),
-        Some(word) => Err(format!(".fill.{word}: none of its addresses has this placeholder")),
+        Some(word) => Err(FieldError::new(
+            format_args!("fill.{word}"),
+            "none of its addresses has this placeholder",
+        )),
     }
 }
 
-fn check_path(path: &str) -> Result<(), String> {
+fn check_path(path: &str) -> Result<(), FieldError> {
     let sample = path.replace("{model}", "m").replace("{op}", "o");
     if !sample.starts_with('/')
         || sample.contains(['{', '}'])
         || PathAndQuery::try_from(sample).is_err()
     {
-        return Err(format!(
+        let why = format!(
             "`{path}` is not a path; it begins with a slash, and its placeholders are {{model}} and {{op}}"
-        ));
+        );
+        return Err(FieldError::new("", why));
     }
     Ok(())
 }
@@ -311,7 +326,7 @@ fn build_credential(
     configured: Option<&toml::Value>,
     known: Option<&ProviderEntry>,
     fill: &Placeholders<'_>,
-) -> Result<Credential, String> {
+) -> Result<Credential, FieldError> {
     let region = fill.value(REGION_PLACEHOLDER);
     let service = known.and_then(|known| match &known.auth {
         AuthScheme::SigV4(service) => Some(service.as_str()),
@@ -327,30 +342,33 @@ fn build_credential(
     }
     let Some(secret) = first_set_variable(&known.key_env, fill.env) else {
         let name = known.key_env.first().map_or("its key", String::as_str);
-        return Err(format!(".auth: is missing; set it, or export {name}=…"));
+        return Err(FieldError::new(
+            "auth",
+            format_args!("is missing; set it, or export {name}=…"),
+        ));
     };
     match &known.auth {
         AuthScheme::Bearer => auth::header_credential(None, &secret),
         AuthScheme::Header(name) => auth::header_credential(Some(name), &secret),
-        AuthScheme::Google => auth::google_credential(&secret).map_err(|why| format!(".auth{why}")),
+        AuthScheme::Google => auth::google_credential(&secret).map_err(|why| why.below("auth")),
         AuthScheme::SigV4(_) => auth::sigv4_from_env(&context),
         AuthScheme::None => Ok(Credential::none()),
     }
 }
 
-fn parse_format(word: &str) -> Result<WireFormat, String> {
+fn parse_format(word: &str) -> Result<WireFormat, FieldError> {
     WireFormat::parse(word).ok_or_else(|| {
         let near = nearest_word(word, WireFormat::ALL.map(WireFormat::as_str));
         let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-        format!("there is no format \"{word}\"{near}")
+        FieldError::new("", format!("there is no format \"{word}\"{near}"))
     })
 }
 
-fn parse_formats(values: Vec<String>) -> Result<Vec<WireFormat>, String> {
+fn parse_formats(values: Vec<String>) -> Result<Vec<WireFormat>, FieldError> {
     if values.is_empty() {
-        return Err(".speaks: names no format".to_owned());
+        return Err(FieldError::new("speaks", "names no format"));
     }
-    values.iter().map(|word| parse_format(word).map_err(|why| format!(".speaks: {why}"))).collect()
+    values.iter().map(|word| parse_format(word).map_err(|why| why.below("speaks"))).collect()
 }
 
 /// The demo models, served inside this process.

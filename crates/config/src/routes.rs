@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryBudget, Timeouts};
 
+use crate::error::FieldError;
 use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
@@ -171,7 +172,7 @@ fn build_lanes(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
     state: &mut HashMap<String, ProviderState>,
-) -> Result<Vec<LiveLane>, String> {
+) -> Result<Vec<LiveLane>, FieldError> {
     let mut lanes: Vec<LiveLane> = Vec::new();
     let mut shares = false;
     for (index, lane) in model.lanes.iter().enumerate() {
@@ -187,9 +188,10 @@ fn build_lanes(
         shares = weighted;
         let offer = ModelDirectory::embedded().find_offer(&state.endpoints.provider, &lane.model);
         let prices = match (table.and_then(|table| table.price.as_ref()), offer) {
-            (Some(list), _) => {
-                Arc::new(list.prices().map_err(|e| format!(".lanes: `{lane}`: price: {e}"))?)
-            }
+            (Some(list), _) => Arc::new(
+                list.prices()
+                    .map_err(|e| FieldError::new("lanes", format_args!("`{lane}`: price: {e}")))?,
+            ),
             (None, Some((_, offer))) if raw.is_none_or(|raw| raw.price.is_none()) => {
                 Arc::clone(&offer.prices)
             }
@@ -197,11 +199,14 @@ fn build_lanes(
         };
         let provider = Arc::clone(&state.provider);
         let overrides = raw.map(|raw| raw.timeouts.clone()).unwrap_or_default();
-        let timeouts = crate::timeouts::overlay(provider.timeouts, &overrides, ".timeouts")?;
+        let timeouts = crate::timeouts::overlay(provider.timeouts, &overrides, "timeouts")?;
         if timeouts.connect > provider.timeouts.connect {
-            return Err(format!(
-                ".timeouts.connect: is longer than that of the provider `{}`; set it there",
-                provider.name
+            return Err(FieldError::new(
+                "timeouts.connect",
+                format_args!(
+                    "is longer than that of the provider `{}`; set it there",
+                    provider.name
+                ),
             ));
         }
         lanes.push(LiveLane {
@@ -228,16 +233,22 @@ fn build_route(
     model: &Arc<Model>,
     raw: Option<&RawModel>,
     own_lanes: &HashMap<&str, Vec<LiveLane>>,
-) -> Result<Route, String> {
+) -> Result<Route, FieldError> {
     let mut lanes = own_lanes.get(model.id.as_str()).cloned().unwrap_or_default();
     for other in raw.map(|raw| raw.fallback.as_slice()).unwrap_or_default() {
         let Some(others) = own_lanes.get(other.as_str()) else {
             let near = nearest_word(other, own_lanes.keys().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            return Err(format!(".fallback: there is no model `{other}`{near}"));
+            return Err(FieldError::new(
+                "fallback",
+                format_args!("there is no model `{other}`{near}"),
+            ));
         };
         if *other == model.id || others.iter().any(|lane| lane.served_model.kind != model.kind) {
-            return Err(format!(".fallback: `{other}` cannot be a fallback of `{}`", model.id));
+            return Err(FieldError::new(
+                "fallback",
+                format_args!("`{other}` cannot be a fallback of `{}`", model.id),
+            ));
         }
         let next = lanes.last().map_or(0, |last| last.priority + 1);
         lanes.extend(
@@ -248,8 +259,9 @@ fn build_route(
         None | Some("written") => LaneOrder::AsWritten,
         Some("cheapest") => LaneOrder::CheapestFirst,
         Some(word) => {
-            return Err(format!(
-                ".order: `{word}` is not known; write \"written\" or \"cheapest\""
+            return Err(FieldError::new(
+                "order",
+                format_args!("`{word}` is not known; write \"written\" or \"cheapest\""),
             ));
         }
     };

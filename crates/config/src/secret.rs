@@ -28,18 +28,32 @@ impl std::fmt::Debug for SecretRef {
     }
 }
 
+/// Reason why a reference has no secret, with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretError {
+    #[error("the environment variable {0} is not set; export {0}=…")]
+    Unset(String),
+    #[error("the file {} is empty", .0.display())]
+    Empty(PathBuf),
+    #[error("the file {} cannot be read: {error}", file.display())]
+    Unreadable { file: PathBuf, error: std::io::Error },
+}
+
 impl SecretRef {
     /// Resolves the reference. The error names what is missing and the remedy.
-    pub(crate) fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    pub(crate) fn resolve(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<String, SecretError> {
         match self {
             Self::Env { env: name } => match env(name) {
                 Some(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
-                _ => Err(format!("the environment variable {name} is not set; export {name}=…")),
+                _ => Err(SecretError::Unset(name.clone())),
             },
             Self::File { file } => match std::fs::read_to_string(file) {
                 Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
-                Ok(_) => Err(format!("the file {} is empty", file.display())),
-                Err(e) => Err(format!("the file {} cannot be read: {e}", file.display())),
+                Ok(_) => Err(SecretError::Empty(file.clone())),
+                Err(error) => Err(SecretError::Unreadable { file: file.clone(), error }),
             },
             Self::Text { text } => Ok(text.clone()),
         }

@@ -1,10 +1,12 @@
 //! Stored providers and models in the types of the file, with decrypted credentials.
 
 use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use store::{ConfigEntryKind, ConfigSnapshot, Vault};
+use store::{ConfigEntryKind, ConfigSnapshot, Vault, VaultError};
 
+use crate::error::FieldError;
 use crate::raw::{RawAuth, RawModel, RawProvider};
 
 /// Fields that determine the address. A credential is valid only for the address it was stored for.
@@ -19,24 +21,6 @@ pub struct StoredEntries {
     pub providers: BTreeMap<String, StoredProvider>,
     /// Models by id.
     pub models: BTreeMap<String, StoredModel>,
-}
-
-/// An invalid field and the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
-    /// Path of the field; empty for the entry itself.
-    pub field: String,
-    /// Reason, in plain English.
-    pub reason: String,
-}
-
-impl std::fmt::Display for FieldError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.field.is_empty() {
-            return f.write_str(&self.reason);
-        }
-        write!(f, "{}: {}", self.field, self.reason)
-    }
 }
 
 /// A stored provider.
@@ -62,7 +46,27 @@ pub struct StoredAuth {
     /// Creation time in microseconds since 1970.
     pub added_at: i64,
     /// Credential in the form of the file, or the reason why it cannot be used.
-    pub auth: Result<RawAuth, String>,
+    pub auth: Result<RawAuth, CredentialIssue>,
+}
+
+/// Reason why a stored credential cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialIssue {
+    /// The vault cannot open it.
+    #[error(transparent)]
+    Sealed(#[from] VaultError),
+    /// The opened text is not a credential.
+    #[error("it cannot be decoded")]
+    Undecodable,
+    /// The provider has moved since it was stored.
+    #[error("it was given for another address")]
+    OtherAddress,
+}
+
+impl Serialize for CredentialIssue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// A stored model.
@@ -144,13 +148,13 @@ impl StoredEntries {
             };
             let auth = if credential.place == provider.address_key() {
                 let open = vault.open(&credential.label(), &credential.sealed);
-                open.map_err(|why| why.to_string()).and_then(|json| {
+                open.map_err(CredentialIssue::from).and_then(|json| {
                     let read = serde_json::from_slice(&json);
                     // The error of serde could repeat the secret.
-                    read.map_err(|_| "it cannot be decoded".to_owned())
+                    read.map_err(|_| CredentialIssue::Undecodable)
                 })
             } else {
-                Err("it was given for another address".to_owned())
+                Err(CredentialIssue::OtherAddress)
             };
             provider.credentials.push(StoredAuth {
                 id: credential.id,

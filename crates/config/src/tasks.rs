@@ -1,5 +1,6 @@
 //! Limits of background tasks.
 
+use crate::error::FieldError;
 use crate::raw::RawTasks;
 
 /// Limits of background tasks.
@@ -14,7 +15,7 @@ pub struct TaskLimits {
 }
 
 /// Checks `[tasks]`.
-pub(super) fn check(raw: &RawTasks) -> Result<TaskLimits, String> {
+pub(super) fn check(raw: &RawTasks) -> Result<TaskLimits, FieldError> {
     let RawTasks { running, per_provider, runs } = raw;
     let terms = TaskLimits {
         max_running: running.unwrap_or(16),
@@ -27,7 +28,9 @@ pub(super) fn check(raw: &RawTasks) -> Result<TaskLimits, String> {
         ("runs", terms.max_attempts == 0),
     ];
     match counts.iter().find(|(_, none)| *none) {
-        Some((name, _)) => Err(format!("tasks.{name}: must be at least one")),
+        Some((name, _)) => {
+            Err(FieldError::new(format_args!("tasks.{name}"), "must be at least one"))
+        }
         None => Ok(terms),
     }
 }

@@ -4,6 +4,7 @@
 use http::Uri;
 use http::header::{HeaderName, HeaderValue};
 
+use crate::error::FieldError;
 use crate::raw::RawTelemetry;
 
 /// An OTLP collector.
@@ -21,7 +22,7 @@ pub struct OtlpTarget {
 pub(super) fn check(
     raw: Option<RawTelemetry>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<OtlpTarget>, String> {
+) -> Result<Option<OtlpTarget>, FieldError> {
     let RawTelemetry { otlp, headers: configured, service } = raw.unwrap_or_default();
     let Some(base_url) = otlp.or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT")) else {
         return Ok(None);
@@ -29,20 +30,27 @@ pub(super) fn check(
     let base_url = base_url.trim_end_matches('/').to_owned();
     let uri: Option<Uri> = base_url.parse().ok();
     if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
-        return Err(format!(
-            "telemetry.otlp: `{base_url}` is not an address; write for instance \"http://127.0.0.1:4318\""
+        return Err(FieldError::new(
+            "telemetry.otlp",
+            format_args!(
+                "`{base_url}` is not an address; write for instance \"http://127.0.0.1:4318\""
+            ),
         ));
     }
     let mut headers = Vec::new();
     for (name, secret) in configured {
         let path = format!("telemetry.headers.{name}");
-        let value = secret.resolve(env).map_err(|why| format!("{path}: {why}"))?;
-        headers.push(header(&name, &value).ok_or(format!("{path}: not valid in a header"))?);
+        let value = secret.resolve(env).map_err(|why| FieldError::new(&path, why))?;
+        headers.push(
+            header(&name, &value).ok_or_else(|| FieldError::new(&path, "not valid in a header"))?,
+        );
     }
     for pair in env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',') {
         let Some((name, value)) = pair.split_once('=') else { continue };
         let known = header(name.trim(), value.trim());
-        headers.push(known.ok_or("OTEL_EXPORTER_OTLP_HEADERS: write name=value,name=value")?);
+        headers.push(known.ok_or_else(|| {
+            FieldError::new("OTEL_EXPORTER_OTLP_HEADERS", "write name=value,name=value")
+        })?);
     }
     let service = service.or_else(|| env("OTEL_SERVICE_NAME"));
     Ok(Some(OtlpTarget {

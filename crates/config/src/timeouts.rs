@@ -3,6 +3,7 @@
 use std::time::Duration;
 use upstream::Timeouts;
 
+use crate::error::FieldError;
 use crate::raw::RawTimeouts;
 use crate::units::parse_duration;
 
@@ -18,17 +19,23 @@ pub(super) const DEFAULT_TIMEOUTS: Timeouts = Timeouts {
 };
 
 /// Returns the configured times, and the inherited ones for the rest.
-pub(super) fn overlay(above: Timeouts, raw: &RawTimeouts, path: &str) -> Result<Timeouts, String> {
+pub(super) fn overlay(
+    above: Timeouts,
+    raw: &RawTimeouts,
+    path: &str,
+) -> Result<Timeouts, FieldError> {
     let pick = |name: &str, text: &Option<String>, above: Duration| match text {
         None => Ok(above),
         Some(text) => match parse_duration(text) {
-            Ok(time) if time > MAX_TIMEOUT => Err(format!(
-                "{path}.{name}: must be at most {} days",
-                MAX_TIMEOUT.as_secs() / 86_400
+            Ok(time) if time > MAX_TIMEOUT => Err(FieldError::new(
+                format_args!("{path}.{name}"),
+                format_args!("must be at most {} days", MAX_TIMEOUT.as_secs() / 86_400),
             )),
             Ok(time) if !time.is_zero() => Ok(time),
-            Ok(_) => Err(format!("{path}.{name}: must be longer than zero")),
-            Err(why) => Err(format!("{path}.{name}: {why}")),
+            Ok(_) => {
+                Err(FieldError::new(format_args!("{path}.{name}"), "must be longer than zero"))
+            }
+            Err(why) => Err(FieldError::new(format_args!("{path}.{name}"), why)),
         },
     };
     Ok(Timeouts {

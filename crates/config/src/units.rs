@@ -2,10 +2,26 @@
 
 use std::time::Duration;
 
+/// Text that is not a duration or a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Not a duration.
+    #[error("`{0}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"")]
+    Duration(String),
+    /// Not a size.
+    #[error("`{0}` is not a size; write for instance \"32MiB\"")]
+    Size(String),
+}
+
+impl From<UnitError> for String {
+    fn from(error: UnitError) -> Self {
+        error.to_string()
+    }
+}
+
 /// Parses `500ms`, `5s`, `10m`, `2h` or `30d`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let invalid =
-        || format!("`{text}` is not a duration; write for instance \"500ms\", \"60s\" or \"10m\"");
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let invalid = || UnitError::Duration(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
     let (number, unit) = text.split_at_checked(digits).ok_or_else(invalid)?;
     let number: u64 = number.parse().map_err(|_| invalid())?;
@@ -21,8 +37,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses `1024`, `64KiB`, `32MiB` or `1GiB`. `KB`, `MB` and `GB` are powers of ten.
-pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
-    let invalid = || format!("`{text}` is not a size; write for instance \"32MiB\"");
+pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
+    let invalid = || UnitError::Size(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).ok_or_else(invalid)?;
     let number: usize = number.parse().map_err(|_| invalid())?;

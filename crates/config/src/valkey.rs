@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::error::FieldError;
 use crate::raw::RawShared;
 use crate::units::parse_duration;
 
@@ -22,13 +23,16 @@ impl std::fmt::Debug for ValkeySettings {
 }
 
 /// Checks `[shared]`.
-pub(super) fn check(raw: RawShared) -> Result<ValkeySettings, String> {
+pub(super) fn check(raw: RawShared) -> Result<ValkeySettings, FieldError> {
     let RawShared { valkey: url, patience } = raw;
     // The URL may hold a password, so the error does not repeat it.
     redis::Client::open(url.as_str()).map_err(|_| {
-        "shared.valkey: not an address; write for instance \"redis://127.0.0.1:6379\"".to_owned()
+        FieldError::new(
+            "shared.valkey",
+            "not an address; write for instance \"redis://127.0.0.1:6379\"",
+        )
     })?;
     let patience = patience.as_deref().map_or(Ok(Duration::from_millis(20)), parse_duration);
-    let patience = patience.map_err(|why| format!("shared.patience: {why}"))?;
+    let patience = patience.map_err(|why| FieldError::new("shared.patience", why))?;
     Ok(ValkeySettings { url, timeout: patience })
 }

@@ -71,7 +71,7 @@ impl ConsoleHost for App {
         let mailer = self.config().mailer.clone();
         Box::pin(async move {
             match mailer {
-                Some(mailer) => mailer.send(mail).await,
+                Some(mailer) => mailer.send(mail).await.map_err(|error| error.to_string()),
                 None => Err("no mail server is configured".to_owned()),
             }
         })

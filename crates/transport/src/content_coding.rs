@@ -37,7 +37,7 @@ pub const SUPPORTED_CODINGS: &str = "gzip, deflate, br, zstd";
 
 impl ContentCoding {
     /// Returns the coding named by the headers. The error names an unknown coding, or several.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, String> {
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, UnknownCoding> {
         if !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
         }
@@ -51,14 +51,25 @@ impl ContentCoding {
                     "deflate" => Self::Deflate,
                     "br" => Self::Brotli,
                     "zstd" => Self::Zstd,
-                    _ => return Err(word.chars().take(64).collect()),
+                    _ => return Err(UnknownCoding::new(word)),
                 };
                 if found.replace(coding).is_some() {
-                    return Err(text.chars().take(64).collect());
+                    return Err(UnknownCoding::new(&text));
                 }
             }
         }
         Ok(found)
+    }
+}
+
+/// Content coding that is not supported, or a list of several. Displayed as the sender wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownCoding(String);
+
+impl UnknownCoding {
+    fn new(text: &str) -> Self {
+        Self(text.chars().take(64).collect())
     }
 }
 

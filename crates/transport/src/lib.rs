@@ -12,11 +12,13 @@ pub mod fuzz;
 pub mod server;
 
 pub use client::{
-    AddressGuard, BodyError, ClientBody, ClientResponse, EventStreamBody, FetchTarget, Http1Body,
-    HttpClient, LocalBody, LocalService, LookupFuture, NameResolver, NetworkBody, NetworkClient,
-    NotPublic, Outbound, OutboundError, ProxySettings, RequestBody, SendError, SystemResolver,
-    is_public,
+    AddressGuard, AllowListError, BodyError, ClientBody, ClientResponse, EventStreamBody,
+    FetchTarget, Http1Body, HttpClient, LocalBody, LocalService, LookupFuture, NameResolver,
+    NetworkBody, NetworkClient, NotPublic, Outbound, OutboundError, ProxySettings, RequestBody,
+    SendError, SystemResolver, is_public,
 };
-pub use content_coding::{BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS};
+pub use content_coding::{
+    BodyDecoder, ContentCoding, DecodeError, SUPPORTED_CODINGS, UnknownCoding,
+};
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use server::{Connections, HttpLimits, RequestHandler, ShutdownPhase};

@@ -72,21 +72,49 @@ struct AccessToken {
     expires_at: i64,
 }
 
+/// Reason why a Google account cannot be used. Repeats nothing secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GoogleAuthError {
+    /// The text is not JSON.
+    #[error("is not JSON (line {line}, column {column})")]
+    NotJson {
+        /// Line of the error.
+        line: usize,
+        /// Column of the error.
+        column: usize,
+    },
+    /// A field is missing or empty.
+    #[error("has no `{0}`")]
+    MissingField(&'static str),
+    /// The token endpoint is not a URL.
+    #[error("has a `token_uri` that is not a URL")]
+    TokenUri,
+    /// The type of the account is not supported.
+    #[error("is of the type `{0}`; a `service_account` or an `authorized_user` is needed")]
+    Type(String),
+    /// The private key cannot be read.
+    #[error("has a `private_key` that is not an RSA key in PEM")]
+    PrivateKey,
+    /// The metadata server is not a host.
+    #[error("`{0}` is not a host")]
+    MetadataHost(String),
+}
+
 impl GoogleAuth {
     /// Creates a source from the JSON of a service account key or of a user's credentials. The
     /// error describes the problem and repeats nothing of the content.
-    pub fn from_json(text: &str, now: ClockFn) -> Result<Self, String> {
+    pub fn from_json(text: &str, now: ClockFn) -> Result<Self, GoogleAuthError> {
         let json: Value = serde_json::from_str(text)
-            .map_err(|e| format!("is not JSON (line {}, column {})", e.line(), e.column()))?;
-        let field = |name: &str| {
+            .map_err(|e| GoogleAuthError::NotJson { line: e.line(), column: e.column() })?;
+        let field = |name: &'static str| {
             let value = json.get(name).and_then(Value::as_str).filter(|value| !value.is_empty());
-            value.ok_or_else(|| format!("has no `{name}`"))
+            value.ok_or(GoogleAuthError::MissingField(name))
         };
         let endpoint = match json.get("token_uri").and_then(Value::as_str).unwrap_or(TOKEN_URI) {
             uri if uri.starts_with("https://") || uri.starts_with("http://") => {
-                uri.parse().map_err(|_| "has a `token_uri` that is not a URL".to_owned())?
+                uri.parse().map_err(|_| GoogleAuthError::TokenUri)?
             }
-            _ => return Err("has a `token_uri` that is not a URL".to_owned()),
+            _ => return Err(GoogleAuthError::TokenUri),
         };
         let source = match field("type")? {
             "service_account" => TokenSource::ServiceAccount {
@@ -103,23 +131,18 @@ impl GoogleAuth {
                 }
                 TokenSource::User { form: Bytes::from(form), endpoint }
             }
-            other => {
-                let other: String = other.chars().take(40).collect();
-                return Err(format!(
-                    "is of the type `{other}`; a `service_account` or an `authorized_user` is \
-                     needed"
-                ));
-            }
+            other => return Err(GoogleAuthError::Type(other.chars().take(40).collect())),
         };
         let project = ["project_id", "quota_project_id"].iter().find_map(|name| field(name).ok());
         Ok(Self::new(source, project.map(str::to_owned), now))
     }
 
     /// Creates a source for the account of this machine, from the metadata server at this host.
-    pub fn from_metadata_server(host: &str, now: ClockFn) -> Result<Self, String> {
+    pub fn from_metadata_server(host: &str, now: ClockFn) -> Result<Self, GoogleAuthError> {
         const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
         let endpoint = format!("http://{host}{PATH}");
-        let endpoint = endpoint.parse().map_err(|_| format!("`{host}` is not a host"))?;
+        let endpoint =
+            endpoint.parse().map_err(|_| GoogleAuthError::MetadataHost(host.to_owned()))?;
         Ok(Self::new(TokenSource::Metadata { endpoint }, None, now))
     }
 
@@ -339,14 +362,13 @@ fn sign_assertion(
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-fn parse_private_key(pem: &str) -> Result<RsaKeyPair, String> {
-    const WRONG: &str = "has a `private_key` that is not an RSA key in PEM";
+fn parse_private_key(pem: &str) -> Result<RsaKeyPair, GoogleAuthError> {
     let key = match PrivateKeyDer::from_pem_slice(pem.as_bytes()) {
         Ok(PrivateKeyDer::Pkcs8(key)) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
         Ok(PrivateKeyDer::Pkcs1(key)) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
-        Ok(_) | Err(_) => return Err(WRONG.to_owned()),
+        Ok(_) | Err(_) => return Err(GoogleAuthError::PrivateKey),
     };
-    key.map_err(|_| WRONG.to_owned())
+    key.map_err(|_| GoogleAuthError::PrivateKey)
 }
 
 /// The caller sees a neutral message, because the credential is the operator's.

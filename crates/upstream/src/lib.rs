@@ -18,7 +18,7 @@ mod sigv4;
 
 pub use credential::{ClockFn, Credential};
 pub use fetch::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetcher};
-pub use google_auth::GoogleAuth;
+pub use google_auth::{GoogleAuth, GoogleAuthError};
 pub use health::{
     AttemptFailure, AttemptGuard, CredentialHealth, HealthSnapshot, HealthTracker, LaneState,
 };
@@ -27,4 +27,4 @@ pub use lane_order::{LaneCandidate, order_lanes};
 pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
 pub use retry_budget::RetryBudget;
 pub use retry_hint::suggested_wait;
-pub use sigv4::SigV4Signer;
+pub use sigv4::{SigV4Error, SigV4Signer};

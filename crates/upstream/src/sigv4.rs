@@ -32,6 +32,18 @@ pub struct SigV4Signer {
     now: ClockFn,
 }
 
+/// Invalid field of AWS keys. Never repeats its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct SigV4Error {
+    /// Name of the field.
+    pub field: &'static str,
+    /// Reason, in plain English.
+    pub reason: &'static str,
+}
+
+const INVALID_TEXT: &str = "is empty or holds invalid characters";
+
 impl SigV4Signer {
     /// Creates a signer for a service in a region. The error names the invalid field.
     pub fn new(
@@ -41,26 +53,28 @@ impl SigV4Signer {
         secret_key: &str,
         session_token: Option<&str>,
         now: ClockFn,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SigV4Error> {
         let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let named = [("region", region), ("service", service), ("access_key", access_key)];
         for (field, text) in named {
             // The values are parts of a list separated by slashes and commas.
             if !plain(text) || text.contains(['/', ',']) {
-                return Err(format!("{field}: is empty or holds invalid characters"));
+                return Err(SigV4Error { field, reason: INVALID_TEXT });
             }
         }
         if !plain(secret_key) {
-            return Err("secret_key: is empty or holds invalid characters".to_owned());
+            return Err(SigV4Error { field: "secret_key", reason: INVALID_TEXT });
         }
         let session = match session_token {
             None => None,
             Some(token) if !plain(token) => {
-                return Err("session_token: is empty or holds invalid characters".to_owned());
+                return Err(SigV4Error { field: "session_token", reason: INVALID_TEXT });
             }
             Some(token) => {
-                let mut value = HeaderValue::from_str(token)
-                    .map_err(|_| "session_token: is not valid in a header")?;
+                let mut value = HeaderValue::from_str(token).map_err(|_| SigV4Error {
+                    field: "session_token",
+                    reason: "is not valid in a header",
+                })?;
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -289,6 +303,7 @@ mod tests {
         let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
             SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now))
                 .unwrap_err()
+                .to_string()
         };
         assert!(new("", "AK", "s", None).starts_with("region:"));
         assert!(new("eu", "A/K", "s", None).starts_with("access_key:"));

@@ -99,7 +99,7 @@ impl KeyTerms {
         }
         for text in &ips {
             if let Err(why) = IpRange::parse(text) {
-                add_error("ips", why.chars().take(200).collect());
+                add_error("ips", why.to_string().chars().take(200).collect());
             }
         }
         let mut reject = |field: &'static str, why: &str| add_error(field, why.to_owned());

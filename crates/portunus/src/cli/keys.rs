@@ -408,7 +408,7 @@ fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
 
 /// Returns the time that is this far from now.
 fn time_from_now(text: &str) -> anyhow::Result<i64> {
-    let time = parse_duration(text).map_err(|why| anyhow::anyhow!(why))?;
+    let time = parse_duration(text)?;
     Ok(SystemClock.now().saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
 }
 

@@ -96,22 +96,27 @@ impl fmt::Display for NotPublic {
 
 impl std::error::Error for NotPublic {}
 
+/// Entry of an allow list that is neither a host nor a range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is neither a host nor a range; write for instance \"cdn.example.com\", \
+     \"10.0.0.5:9000\" or \"10.0.0.0/8\""
+)]
+pub struct AllowListError(String);
+
 impl AddressGuard {
     /// Creates a guard that allows public addresses, and in addition hosts (`cdn.example.com`),
     /// hosts with a port (`10.0.0.5:9000`) and ranges (`10.0.0.0/8`). The error names the invalid
     /// entry.
-    pub fn new<'a>(allow: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+    pub fn new<'a>(allow: impl IntoIterator<Item = &'a str>) -> Result<Self, AllowListError> {
         let mut guard = Self::default();
         for entry in allow {
             if let Ok(range) = entry.parse::<IpNet>() {
                 guard.allowed_ranges.push(range);
             } else {
-                guard.allowed_hosts.push(parse_allowed_host(entry).ok_or_else(|| {
-                    format!(
-                        "`{entry}` is neither a host nor a range; write for instance \
-                         \"cdn.example.com\", \"10.0.0.5:9000\" or \"10.0.0.0/8\""
-                    )
-                })?);
+                let host =
+                    parse_allowed_host(entry).ok_or_else(|| AllowListError(entry.to_owned()))?;
+                guard.allowed_hosts.push(host);
             }
         }
         Ok(guard)

@@ -15,7 +15,7 @@ pub(crate) mod response_head;
 
 pub use body::{BodyError, ClientBody, NetworkBody, RequestBody};
 pub use event_stream::EventStreamBody;
-pub use guard::{AddressGuard, FetchTarget, NotPublic};
+pub use guard::{AddressGuard, AllowListError, FetchTarget, NotPublic};
 pub use h1::Http1Body;
 pub use http_client::{
     ClientResponse, HttpClient, LocalBody, LocalService, NetworkClient, SendError,
