@@ -223,11 +223,11 @@ async fn send_to_lane(
     prepared: PreparedRequest,
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let PreparedRequest { outgoing, dialect, translation, losses } = prepared;
+    let PreparedRequest { outgoing, reply, losses } = prepared;
     account.add_losses(losses);
-    let answer = match send(call, candidate, dialect, outgoing).await {
+    let answer = match send(call, candidate, reply.dialect, outgoing).await {
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),
     };
-    relay_reply(call, facts, &candidate.lane, dialect, translation, answer, account).await
+    relay_reply(call, facts, &candidate.lane, reply, answer, account).await
 }

@@ -14,12 +14,18 @@ use config::LiveLane;
 /// A request ready for a lane.
 pub(super) struct PreparedRequest {
     pub(super) outgoing: ProviderRequest,
-    /// Format of the lane's reply.
+    pub(super) reply: ExpectedReply,
+    pub(super) losses: Vec<Loss>,
+}
+
+/// The reply that a lane is asked for.
+pub(super) struct ExpectedReply {
     pub(super) dialect: &'static dyn Dialect,
+    /// True for a stream: for the caller, or because the gateway may have to end the reply early.
+    pub(super) is_stream: bool,
     /// Needed to translate the reply back; `None` for pass-through. Boxed because it is large and
     /// moves from step to step.
     pub(super) translation: Option<Box<LaneTranslation>>,
-    pub(super) losses: Vec<Loss>,
 }
 
 /// A parsed request, and the point at which the gateway itself must end the reply.
@@ -59,7 +65,8 @@ pub(super) fn prepare(
         adapt(&lane.endpoints, dialect.origin(), &lane.model, stream, forwarded, outgoing)?;
     let losses = losses.into_iter().chain(more).collect::<Losses>().into_vec();
     refuse_losses(call, &losses)?;
-    Ok(PreparedRequest { outgoing, dialect, translation, losses })
+    let reply = ExpectedReply { dialect, is_stream: stream, translation };
+    Ok(PreparedRequest { outgoing, reply, losses })
 }
 
 /// A request in the lane's format, before it is adapted to the provider.

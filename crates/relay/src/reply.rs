@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ErrorKind, UpstreamProgress};
-use dialects::{Dialect, RequestFacts};
+use dialects::RequestFacts;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use transport::ClientResponse;
 
-use super::prepare::LaneTranslation;
+use super::prepare::ExpectedReply;
 use super::settle::BoxedAccount;
 use super::stream_pipeline::{FinishedReply, StreamPipeline};
 use super::translated_stream::StreamProgress;
@@ -30,15 +30,13 @@ pub(super) async fn relay_reply(
     call: &Arc<Call>,
     facts: &RequestFacts,
     lane: &Arc<LiveLane>,
-    dialect: &'static dyn Dialect,
-    translation: Option<Box<LaneTranslation>>,
+    expected: ExpectedReply,
     answer: ClientResponse,
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
-    let is_streamed =
-        StreamPipeline::reads_stream(facts, translation.as_deref()) && is_stream(&answer.headers);
+    let is_streamed = expected.is_stream && is_stream(&answer.headers);
     if is_streamed && facts.stream {
-        let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+        let pipeline = StreamPipeline::new(call, facts, expected);
         return streamed_reply::begin_stream(
             call,
             lane,
@@ -50,12 +48,12 @@ pub(super) async fn relay_reply(
         .await;
     }
     let finished = if is_streamed {
-        let pipeline = StreamPipeline::new(call, facts, dialect, translation);
+        let pipeline = StreamPipeline::new(call, facts, expected);
         // Boxed because it is rare: the future of every call would grow by its size.
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => FinishedReply::from_piece(call, facts, dialect, translation, body),
+            Ok(body) => FinishedReply::from_piece(call, facts, expected, body),
             Err(error) => Err(error),
         }
     };

@@ -3,12 +3,10 @@
 
 use bytes::Bytes;
 use canon::{ApiError, Loss, Usage};
-use dialects::{
-    Dialect, FrameAction, ReplyMeter, RequestFacts, SseDecoder, StreamFrame, StreamMeter,
-};
+use dialects::{FrameAction, ReplyMeter, RequestFacts, SseDecoder, StreamFrame, StreamMeter};
 
 use super::Call;
-use super::prepare::LaneTranslation;
+use super::prepare::{ExpectedReply, LaneTranslation};
 use super::settle::CallAccount;
 use super::signature_cache::SignatureCollector;
 use super::translated_stream::{StreamProgress, TranslatedStream, translate_reply};
@@ -39,23 +37,10 @@ pub(super) struct FinishedReply {
 }
 
 impl StreamPipeline {
-    /// Returns true if the provider is asked for a stream: for the caller, or because the gateway
-    /// may have to end the reply early.
-    pub(super) fn reads_stream(
-        facts: &RequestFacts,
-        translation: Option<&LaneTranslation>,
-    ) -> bool {
-        facts.stream || translation.is_some_and(|translation| translation.stop_enforcer.is_some())
-    }
-
     /// Creates a pipeline for a provider's stream: passed through, translated, or gathered for a
     /// caller that asked for a whole reply.
-    pub(super) fn new(
-        call: &Call,
-        facts: &RequestFacts,
-        dialect: &'static dyn Dialect,
-        translation: Option<Box<LaneTranslation>>,
-    ) -> Self {
+    pub(super) fn new(call: &Call, facts: &RequestFacts, expected: ExpectedReply) -> Self {
+        let ExpectedReply { dialect, is_stream: _, translation } = expected;
         let mode = match translation {
             None => StreamMode::PassThrough(dialect.stream_meter(facts)),
             Some(translation) => StreamMode::Translated(Box::new(TranslatedStream::new(
@@ -177,14 +162,12 @@ impl FinishedReply {
     pub(super) fn from_piece(
         call: &Call,
         facts: &RequestFacts,
-        dialect: &'static dyn Dialect,
-        translation: Option<Box<LaneTranslation>>,
+        expected: ExpectedReply,
         body: Bytes,
     ) -> Result<(Self, Bytes), ApiError> {
-        let reads_stream = StreamPipeline::reads_stream(facts, translation.as_deref());
         let mut out = Vec::new();
-        if reads_stream && !body.trim_ascii_start().starts_with(b"{") {
-            let mut pipeline = StreamPipeline::new(call, facts, dialect, translation);
+        if expected.is_stream && !body.trim_ascii_start().starts_with(b"{") {
+            let mut pipeline = StreamPipeline::new(call, facts, expected);
             let progress = match pipeline.push_bytes(body, &mut out) {
                 StreamProgress::Ongoing => pipeline.finish(&mut out),
                 end => end,
@@ -196,10 +179,11 @@ impl FinishedReply {
                 }
             };
         }
+        let ExpectedReply { dialect, is_stream, translation } = expected;
         let meter = dialect.meter_reply(&body)?;
         let translation = match translation {
             Some(translation) => translation,
-            None if reads_stream => {
+            None if is_stream => {
                 let request = call.dialect.read_request(&call.target, &call.body)?;
                 Box::new(LaneTranslation { request, stop_enforcer: None })
             }
@@ -209,7 +193,7 @@ impl FinishedReply {
             }
         };
         let reply = dialect.read_reply(&body)?;
-        if !reads_stream {
+        if !is_stream {
             let (body, losses) = translate_reply(call, &translation.request, reply);
             let finished = Self { meter, losses, signatures: None, was_stopped: false };
             return Ok((finished, Bytes::from(body)));

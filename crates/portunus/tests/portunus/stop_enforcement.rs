@@ -74,6 +74,28 @@ async fn a_lane_that_ignores_the_wish_for_a_stream_is_cut_too() {
 }
 
 #[tokio::test]
+async fn a_receipt_names_the_stop_of_a_whole_answer_in_place_of_a_stream() {
+    let whole = json!({
+        "id": "c", "object": "chat.completion", "created": 1, "model": "up",
+        "choices": [{ "index": 0, "finish_reason": "stop",
+            "message": { "role": "assistant", "content": "one Observation: two" } }],
+        "usage": { "prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13 },
+    });
+    for stream in [false, true] {
+        let answer = reply(200, "application/json", &whole.to_string());
+        let provider = ScriptedProvider::start(vec![answer]).await;
+        let gateway = TestGateway::with_config(&provider.config("chat")).await;
+        let got = gateway.post("/v1/messages", &asking(stream)).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        assert!(got.text().contains("one ") && !got.text().contains("two"), "{}", got.text());
+        let receipt =
+            gateway.get(&format!("/v1/usage/{}", got.header("x-request-id"))).send().await.json();
+        assert_eq!(receipt["ended_by"], "limit", "{receipt}");
+        assert_eq!(got.header("x-portunus-cost").is_empty(), stream);
+    }
+}
+
+#[tokio::test]
 async fn a_limit_lower_than_the_lane_takes_holds_all_the_same() {
     let gateway = TestGateway::start().await;
     let body = json!({ "model": "demo-responses", "max_tokens": 5,
