@@ -70,7 +70,7 @@ pub(super) async fn open_thread(
         account: call.key.record.account_id.clone(),
         body,
         chat,
-        stamp: relay::reply_stamp(call),
+        stamp: call.reply_stamp(),
     }))
 }
 

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use canon::{
-    ApiError, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, ServiceTier, Usage, WireFormat,
+    ApiError, ChatReply, ChatRequest, Event, Loss, Losses, Lossy, PartDelta, ServiceTier, Usage,
+    WireFormat,
 };
 use memchr::memmem::Finder;
 use std::ops::Range;
 
 use crate::json::{self, BodyEdit, BodySegments};
+use crate::service_tier::event_tier;
 use crate::sse::StreamFrame;
 use crate::thinking_controls::ThinkingControls;
 
@@ -198,6 +200,26 @@ pub struct ReplyMeter {
 /// more; the operator pays for those, not the key.
 pub(crate) const DEFAULT_MAX_SEARCHES: u64 = 10;
 impl ReplyMeter {
+    /// Adds an event of a translated stream.
+    pub fn add_event(&mut self, event: &Event) {
+        match event {
+            Event::Usage(usage) => {
+                self.usage = Some(self.usage.unwrap_or_default().merged(*usage));
+            }
+            Event::PartDelta(_, PartDelta::Text(text)) => self.output_bytes += text.len() as u64,
+            Event::PartStart(..) => self.output_bytes += 1,
+            Event::Extra { .. } => {
+                self.service_tier = event_tier(event).or(self.service_tier.take());
+            }
+            Event::Start { .. }
+            | Event::PartDelta(..)
+            | Event::PartSignature(..)
+            | Event::PartEnd(_)
+            | Event::Finish { .. }
+            | Event::Error(_) => {}
+        }
+    }
+
     /// Returns the output bytes of a whole reply. They are counted only if the provider reports no
     /// usage, or more tokens than the reply has bytes. Otherwise the length of the reply is enough.
     pub(crate) fn reply_output_bytes(

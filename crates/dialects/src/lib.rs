@@ -35,7 +35,6 @@ pub use dialect::{
     RequestFacts, RequestTarget, StopSupport, StreamMeter, StreamReader, StreamWriter,
 };
 pub use media_urls::{MediaUrl, media_urls};
-pub use service_tier::event_tier;
 pub use sse::{MAX_FRAME_BYTES, SseDecoder, StreamFrame};
 pub use stop_enforcer::{StopEnforcer, UsageEstimator};
 pub use thinking_controls::ThinkingControls;

@@ -41,7 +41,7 @@ pub(crate) fn read_tier(origin: WireFormat, word: &str) -> ServiceTier {
 }
 
 /// Returns the tier if this stream event reports it.
-pub fn event_tier(event: &Event) -> Option<ServiceTier> {
+pub(crate) fn event_tier(event: &Event) -> Option<ServiceTier> {
     let Event::Extra { candidate: None, origin, name, value } = event else { return None };
     match (origin, name.as_str()) {
         (WireFormat::Native, "usageMetadata.serviceTier" | "usageMetadata.trafficType") => {

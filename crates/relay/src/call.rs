@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ErrorKind};
 use config::Config;
 use dialects::json::BodyEdit;
-use dialects::{Dialect, RequestTarget};
+use dialects::{Dialect, ReplyStamp, RequestTarget};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
@@ -155,6 +155,12 @@ impl Call {
             return tokio::task::block_in_place(work);
         }
         work()
+    }
+
+    /// Returns id and time for replies that the gateway writes.
+    pub fn reply_stamp(&self) -> ReplyStamp {
+        let id = self.id.trim_start_matches("req_").to_owned();
+        ReplyStamp { id, created: self.engine.clock.now() / 1_000_000 }
     }
 
     /// Returns the time left until the reply must have begun, or be complete if it is not streamed.

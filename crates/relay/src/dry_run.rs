@@ -7,8 +7,8 @@ use dialects::{ProviderRequest, RequestFacts};
 use serde_json::{Value, json};
 
 use super::media_refs::MediaRefs;
+use super::reply::json_response;
 use super::{Call, admit, prepare, route};
-use crate::json_response::json_response;
 use config::{LiveLane, Route};
 
 /// Result of a dry run.

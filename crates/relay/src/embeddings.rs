@@ -13,7 +13,7 @@ use super::dry_run::{self, DryRun};
 use super::media_refs::MediaRefs;
 use super::route::Candidate;
 use super::send::send;
-use super::settle::BoxedAccount;
+use super::settle::{BoxedAccount, FinishedReply};
 use super::{Call, adapt, attempt, prepare, reply, route};
 use config::{LiveLane, Route};
 
@@ -129,9 +129,8 @@ async fn try_lane(
     };
     match outcome {
         Ok(EmbeddingOutcome { body, usage, losses }) => {
-            account.add_losses(losses);
             let meter = ReplyMeter { usage, is_finished: true, ..ReplyMeter::default() };
-            account.record_reply(meter);
+            account.record_reply(FinishedReply { meter, losses, was_stopped: false });
             Ok(reply::settled_response(body, account))
         }
         Err(error) => Err((error, account)),

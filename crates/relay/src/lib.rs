@@ -1,7 +1,7 @@
 //! One call from request to settlement. The modules are the steps.
 //!
 //! `facts → route → admit → attempt (media_refs, prepare, adapt, send) → reply (stream_pipeline,
-//! translated_stream, streamed_reply) → settle`
+//! streamed_reply) → settle`
 
 mod adapt;
 mod admit;
@@ -15,7 +15,6 @@ mod error_format;
 pub mod file_store;
 mod funds;
 mod images;
-mod json_response;
 mod media_refs;
 mod prepare;
 mod reply;
@@ -28,7 +27,6 @@ mod signature_cache;
 mod stream_pipeline;
 mod streamed_reply;
 pub mod token_estimate;
-mod translated_stream;
 
 pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;
@@ -37,12 +35,10 @@ pub use error_format::{ErrorFormat, is_native_client, with_allow_header};
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
-pub use json_response::json_response;
-pub use reply::event_stream;
+pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
 pub use signature_cache::SignatureCache;
-pub use translated_stream::reply_stamp;
 
 use axum::response::Response;
 use canon::ApiError;

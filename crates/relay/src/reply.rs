@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use canon::{ApiError, ErrorKind, UpstreamProgress};
-use dialects::RequestFacts;
+use dialects::{CustomToolCalls, RequestFacts};
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http_body::Body as _;
@@ -14,11 +14,9 @@ use std::sync::Arc;
 use transport::ClientResponse;
 
 use super::prepare::ExpectedReply;
-use super::settle::BoxedAccount;
-use super::stream_pipeline::{FinishedReply, StreamPipeline};
-use super::translated_stream::StreamProgress;
+use super::settle::{BoxedAccount, FinishedReply};
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use super::{Call, streamed_reply};
-use crate::json_response::json_response;
 use config::LiveLane;
 
 /// Larger replies of providers are refused.
@@ -53,7 +51,7 @@ pub(super) async fn relay_reply(
         Box::pin(gather_stream(call, lane, pipeline, answer)).await
     } else {
         match read_body(answer, lane, call).await {
-            Ok(body) => FinishedReply::from_piece(call, facts, expected, body),
+            Ok(body) => convert_piece(call, facts, expected, body),
             Err(error) => Err(error),
         }
     };
@@ -61,11 +59,35 @@ pub(super) async fn relay_reply(
         Ok(finished) => finished,
         Err(error) => return Err((before_first_byte(error), account)),
     };
-    finished.record(call, &mut account);
+    account.record_reply(finished);
     Ok(match facts.stream {
         true => settled_events(body, facts.json_array, account),
         false => settled_response(body, account),
     })
+}
+
+/// Converts a body that arrived as one piece. Returns the caller's bytes as well.
+///
+/// A whole reply is passed on unparsed apart from its meter, or translated without events, because
+/// they would only be joined again.
+fn convert_piece(
+    call: &Call,
+    facts: &RequestFacts,
+    expected: ExpectedReply,
+    body: Bytes,
+) -> Result<(FinishedReply, Bytes), ApiError> {
+    if expected.is_stream {
+        return StreamPipeline::run_piece(call, facts, expected, body);
+    }
+    let meter = expected.dialect.meter_reply(&body)?;
+    let Some(translation) = expected.translation else { return Ok((meter.into(), body)) };
+    let chat = &translation.request;
+    let mut reply = expected.dialect.read_reply(&body)?;
+    CustomToolCalls::for_request(chat).convert_reply(&mut reply);
+    let account_id = &call.key.record.account_id;
+    call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
+    let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
+    Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
 }
 
 /// Gathers a stream into a whole reply. The stream is needed because the gateway may have to end it
@@ -89,7 +111,7 @@ async fn gather_stream(
         };
         match progress {
             StreamProgress::Ongoing => {}
-            StreamProgress::Complete => return Ok((pipeline.finished(), Bytes::from(out))),
+            StreamProgress::Complete => return Ok((pipeline.finished(call), Bytes::from(out))),
             StreamProgress::Broken(error) => return Err(error),
         }
     }
@@ -111,6 +133,15 @@ pub(super) fn settled_events(body: Bytes, array: bool, account: BoxedAccount) ->
     let mut response = event_stream(Body::from(body), array);
     add_call_headers(&mut response, &account);
     account.close_done();
+    response
+}
+
+/// Returns a 200 response with a JSON body.
+pub fn json_response(body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -26,6 +26,21 @@ const MAX_BYTES_PER_TOKEN: u64 = 16;
 /// Bytes that would end an item of a header list or are invalid in a header.
 const UNSAFE_IN_LIST: AsciiSet = CONTROLS.add(b' ').add(b',').add(b'"').add(b'%');
 
+/// A complete reply as the account records it: the end of every pipeline.
+pub(super) struct FinishedReply {
+    pub(super) meter: ReplyMeter,
+    /// Losses of the translation.
+    pub(super) losses: Vec<Loss>,
+    /// True if the gateway ended the reply at the caller's own limit.
+    pub(super) was_stopped: bool,
+}
+
+impl From<ReplyMeter> for FinishedReply {
+    fn from(meter: ReplyMeter) -> Self {
+        Self { meter, losses: Vec::new(), was_stopped: false }
+    }
+}
+
 /// Account of one call. Boxed because it is large and moves from step to step.
 pub(super) type BoxedAccount = Box<CallAccount>;
 
@@ -194,12 +209,6 @@ impl CallAccount {
         self.estimated_usage()
     }
 
-    /// Records that the gateway ended the reply at the caller's own limit.
-    pub(super) fn note_gateway_stop(&mut self) {
-        let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
-        self.ended_by.get_or_insert(who);
-    }
-
     /// Returns true while a lane is being tried.
     pub(super) fn has_attempt(&self) -> bool {
         self.attempt.is_some()
@@ -303,9 +312,15 @@ impl CallAccount {
     }
 
     /// Records a reply that is complete.
-    pub(super) fn record_reply(&mut self, meter: ReplyMeter) {
+    pub(super) fn record_reply(&mut self, reply: FinishedReply) {
+        let FinishedReply { meter, losses, was_stopped } = reply;
         self.first_byte();
         self.meter = meter;
+        self.losses.extend(losses);
+        if was_stopped {
+            let who = if self.lowered_limit.is_some() { EndedBy::Cap } else { EndedBy::Limit };
+            self.ended_by.get_or_insert(who);
+        }
     }
 
     /// Records usage and output so far.

@@ -1,15 +1,16 @@
-//! Pipeline of a reply: frames are passed through, or translated as events between two formats. A
-//! whole reply is one piece, passed through or translated at once.
+//! Pipeline of a stream: frames are passed through, or translated as events between two formats.
 
 use bytes::Bytes;
-use canon::{ApiError, Loss, Usage};
-use dialects::{FrameAction, ReplyMeter, RequestFacts, SseDecoder, StreamFrame, StreamMeter};
+use canon::{ApiError, ChatReply, ChatRequest, Event, Loss, ReplyBuilder, Usage};
+use dialects::{
+    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    StopEnforcer, StreamFrame, StreamMeter, StreamReader, StreamWriter,
+};
 
 use super::Call;
 use super::prepare::{ExpectedReply, LaneTranslation};
-use super::settle::CallAccount;
+use super::settle::FinishedReply;
 use super::signature_cache::SignatureCollector;
-use super::translated_stream::{StreamProgress, TranslatedStream, translate_reply};
 
 /// Converts the provider's bytes to the caller's.
 pub(super) struct StreamPipeline {
@@ -26,14 +27,26 @@ enum StreamMode {
     Translated(Box<TranslatedStream>),
 }
 
-/// End of every pipeline: what the account records of a complete reply.
-pub(super) struct FinishedReply {
+struct TranslatedStream {
+    reader: Box<dyn StreamReader>,
+    writer: Box<dyn StreamWriter>,
+    /// Ends the reply where the gateway itself must.
+    stop_enforcer: StopEnforcer,
+    custom_calls: CustomToolCalls,
+    signatures: Option<SignatureCollector>,
+    events: Vec<Event>,
     meter: ReplyMeter,
     losses: Vec<Loss>,
-    /// Signatures that a caller of this format may not send back.
-    signatures: Option<SignatureCollector>,
-    /// True if the gateway ended the reply.
-    was_stopped: bool,
+}
+
+/// Progress of a stream.
+pub(super) enum StreamProgress {
+    /// More data is expected.
+    Ongoing,
+    /// The reply is complete.
+    Complete,
+    /// The stream failed.
+    Broken(ApiError),
 }
 
 impl StreamPipeline {
@@ -70,6 +83,49 @@ impl StreamPipeline {
         match &self.mode {
             StreamMode::PassThrough(meter) => meter.abort_event(error),
             StreamMode::Translated(_) => None,
+        }
+    }
+
+    /// Runs the body of a provider that was asked for a stream and sent one piece. Returns the
+    /// caller's bytes as well.
+    ///
+    /// The first byte decides: an object is a whole reply, anything else a stream with a wrong
+    /// content type.
+    pub(super) fn run_piece(
+        call: &Call,
+        facts: &RequestFacts,
+        mut expected: ExpectedReply,
+        body: Bytes,
+    ) -> Result<(FinishedReply, Bytes), ApiError> {
+        let mut out = Vec::new();
+        let mut reply = None;
+        if body.trim_ascii_start().starts_with(b"{") {
+            expected.dialect.meter_reply(&body)?;
+            reply = Some(expected.dialect.read_reply(&body)?);
+            // Pass-through has no events to split a reply into.
+            if expected.translation.is_none() {
+                let request = call.dialect.read_request(&call.target, &call.body)?;
+                let translation = LaneTranslation { request, stop_enforcer: None };
+                expected.translation = Some(Box::new(translation));
+            }
+        }
+        let mut pipeline = Self::new(call, facts, expected);
+        let progress = match (&mut pipeline.mode, reply) {
+            (StreamMode::Translated(translated), Some(reply)) => {
+                translated.push_reply(reply, &mut out)
+            }
+            (StreamMode::PassThrough(_), _) | (StreamMode::Translated(_), None) => {
+                match pipeline.push_bytes(body, &mut out) {
+                    StreamProgress::Ongoing => pipeline.finish(&mut out),
+                    end => end,
+                }
+            }
+        };
+        match progress {
+            StreamProgress::Broken(error) => Err(error),
+            StreamProgress::Ongoing | StreamProgress::Complete => {
+                Ok((pipeline.finished(call), Bytes::from(out)))
+            }
         }
     }
 
@@ -130,18 +186,22 @@ impl StreamPipeline {
     pub(super) fn meter(&self) -> &ReplyMeter {
         match &self.mode {
             StreamMode::PassThrough(meter) => meter.totals(),
-            StreamMode::Translated(translated) => translated.meter(),
+            StreamMode::Translated(translated) => &translated.meter,
         }
     }
 
-    /// Ends the pipeline of a complete reply.
-    pub(super) fn finished(&mut self) -> FinishedReply {
+    /// Ends the pipeline of a complete reply. Stores the signatures that a caller of this format may
+    /// not send back.
+    pub(super) fn finished(&mut self, call: &Call) -> FinishedReply {
         let (meter, was_stopped) = (self.meter().clone(), self.was_stopped());
-        let (losses, signatures) = match &mut self.mode {
-            StreamMode::PassThrough(_) => (Vec::new(), None),
-            StreamMode::Translated(translated) => translated.take_results(),
-        };
-        FinishedReply { meter, losses, signatures, was_stopped }
+        let mut losses = Vec::new();
+        if let StreamMode::Translated(translated) = &mut self.mode {
+            losses = std::mem::take(&mut translated.losses);
+            if let Some(signatures) = translated.signatures.take() {
+                signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
+            }
+        }
+        FinishedReply { meter, losses, was_stopped }
     }
 
     /// Returns true if the gateway ended the reply, so that the provider's stream must be dropped.
@@ -149,72 +209,6 @@ impl StreamPipeline {
         match &self.mode {
             StreamMode::PassThrough(_) => self.is_truncated,
             StreamMode::Translated(translated) => self.is_truncated || translated.was_stopped(),
-        }
-    }
-}
-
-impl FinishedReply {
-    /// Runs a body that arrived as one piece through its pipeline. Returns the caller's bytes as
-    /// well.
-    ///
-    /// The first byte shows what a provider sent that was asked for a stream: an object is a whole
-    /// reply, anything else a stream with a wrong content type.
-    pub(super) fn from_piece(
-        call: &Call,
-        facts: &RequestFacts,
-        expected: ExpectedReply,
-        body: Bytes,
-    ) -> Result<(Self, Bytes), ApiError> {
-        let mut out = Vec::new();
-        if expected.is_stream && !body.trim_ascii_start().starts_with(b"{") {
-            let mut pipeline = StreamPipeline::new(call, facts, expected);
-            let progress = match pipeline.push_bytes(body, &mut out) {
-                StreamProgress::Ongoing => pipeline.finish(&mut out),
-                end => end,
-            };
-            return match progress {
-                StreamProgress::Broken(error) => Err(error),
-                StreamProgress::Ongoing | StreamProgress::Complete => {
-                    Ok((pipeline.finished(), Bytes::from(out)))
-                }
-            };
-        }
-        let ExpectedReply { dialect, is_stream, translation } = expected;
-        let meter = dialect.meter_reply(&body)?;
-        let translation = match translation {
-            Some(translation) => translation,
-            None if is_stream => {
-                let request = call.dialect.read_request(&call.target, &call.body)?;
-                Box::new(LaneTranslation { request, stop_enforcer: None })
-            }
-            None => {
-                let (losses, signatures) = (Vec::new(), None);
-                return Ok((Self { meter, losses, signatures, was_stopped: false }, body));
-            }
-        };
-        let reply = dialect.read_reply(&body)?;
-        if !is_stream {
-            let (body, losses) = translate_reply(call, &translation.request, reply);
-            let finished = Self { meter, losses, signatures: None, was_stopped: false };
-            return Ok((finished, Bytes::from(body)));
-        }
-        let mut stream = TranslatedStream::new(call, facts, dialect, *translation);
-        stream.push_reply(reply, &mut out);
-        let (losses, signatures) = stream.take_results();
-        let (meter, was_stopped) = (stream.meter().clone(), stream.was_stopped());
-        Ok((Self { meter, losses, signatures, was_stopped }, Bytes::from(out)))
-    }
-
-    /// Records usage, losses and end in the account, and stores the signatures.
-    pub(super) fn record(self, call: &Call, account: &mut CallAccount) {
-        let Self { meter, losses, signatures, was_stopped } = self;
-        account.record_reply(meter);
-        account.add_losses(losses);
-        if was_stopped {
-            account.note_gateway_stop();
-        }
-        if let Some(signatures) = signatures {
-            signatures.store_into(&call.engine.signatures, &call.key.record.account_id);
         }
     }
 }
@@ -255,6 +249,150 @@ impl StreamMode {
             }
             Self::Translated(translated) => translated.finish(out),
         }
+    }
+}
+
+impl TranslatedStream {
+    fn new(
+        call: &Call,
+        facts: &RequestFacts,
+        dialect: &'static dyn Dialect,
+        translation: LaneTranslation,
+    ) -> Self {
+        let LaneTranslation { request: chat, stop_enforcer } = translation;
+        let candidates = chat.sampling.candidates.unwrap_or(1);
+        Self {
+            reader: dialect.stream_reader(),
+            stop_enforcer: stop_enforcer
+                .unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin())),
+            custom_calls: CustomToolCalls::for_request(&chat),
+            signatures: SignatureCollector::for_request(
+                &call.engine.signatures,
+                call.dialect.origin(),
+                &chat,
+            ),
+            writer: match facts.stream {
+                true => call.dialect.stream_writer(&chat, &call.reply_stamp()),
+                false => Box::new(ReplyGatherer {
+                    builder: ReplyBuilder::default(),
+                    dialect: call.dialect,
+                    request: chat,
+                    stamp: call.reply_stamp(),
+                }),
+            },
+            events: Vec::new(),
+            meter: ReplyMeter::default(),
+            losses: Vec::new(),
+        }
+    }
+
+    fn push_frame(&mut self, frame: &StreamFrame, out: &mut Vec<u8>) -> StreamProgress {
+        if let Err(error) = self.reader.push(frame, &mut self.events) {
+            return StreamProgress::Broken(error);
+        }
+        self.meter.is_finished |=
+            self.events.iter().any(|event| matches!(event, Event::Finish { .. }));
+        self.write(out);
+        if self.was_stopped() {
+            self.complete(out)
+        } else if self.reader.is_done() {
+            self.finish(out)
+        } else {
+            StreamProgress::Ongoing
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        if let Err(error) = self.reader.finish(&mut self.events) {
+            return StreamProgress::Broken(error);
+        }
+        self.write(out);
+        self.complete(out)
+    }
+
+    fn complete(&mut self, out: &mut Vec<u8>) -> StreamProgress {
+        self.meter.is_finished = true;
+        self.losses.extend(self.writer.finish(out));
+        StreamProgress::Complete
+    }
+
+    /// Returns true if the gateway ended the reply.
+    fn was_stopped(&self) -> bool {
+        self.stop_enforcer.is_finished()
+    }
+
+    /// Ends the reply now, as one that reached its output limit.
+    fn truncate(&mut self, usage: Usage, out: &mut Vec<u8>) {
+        let events = &mut self.events;
+        self.stop_enforcer.cut(usage, &mut |event| events.push(event));
+        self.write_events(out, false);
+        self.complete(out);
+    }
+
+    /// Feeds a whole reply of a provider that was asked for a stream.
+    fn push_reply(&mut self, reply: ChatReply, out: &mut Vec<u8>) -> StreamProgress {
+        self.events.extend(canon::into_events(reply));
+        self.write(out);
+        self.complete(out)
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) {
+        self.write_events(out, true);
+    }
+
+    /// Writes the pending events, through the stop enforcer if `enforce`.
+    fn write_events(&mut self, out: &mut Vec<u8>, enforce: bool) {
+        let Self {
+            reader: _,
+            writer,
+            stop_enforcer: enforcer,
+            custom_calls,
+            signatures,
+            events,
+            meter,
+            losses: _,
+        } = self;
+        let mut write = |event: Event| {
+            meter.add_event(&event);
+            if let Some(signatures) = signatures {
+                signatures.observe(&event);
+            }
+            if custom_calls.is_idle() {
+                writer.push(event, out);
+            } else {
+                custom_calls.push(event, |event| writer.push(event, out));
+            }
+        };
+        for event in events.drain(..) {
+            match enforce {
+                false => write(event),
+                true if enforcer.is_finished() => {}
+                true => enforcer.push(event, &mut write),
+            }
+        }
+        meter.is_estimated = enforcer.is_usage_estimated();
+    }
+}
+
+/// Writes the whole reply at the end.
+struct ReplyGatherer {
+    builder: ReplyBuilder,
+    dialect: &'static dyn Dialect,
+    request: ChatRequest,
+    stamp: ReplyStamp,
+}
+
+impl StreamWriter for ReplyGatherer {
+    fn push(&mut self, event: Event, _out: &mut Vec<u8>) {
+        // Stream readers return errors, so no event here is one.
+        let _ = self.builder.push(event);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Vec<Loss> {
+        let reply = std::mem::take(&mut self.builder).finish();
+        let (body, losses) = self.dialect.write_reply(reply, &self.request, &self.stamp);
+        out.extend_from_slice(&body);
+        losses
     }
 }
 

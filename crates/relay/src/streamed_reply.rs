@@ -21,8 +21,7 @@ use transport::ClientResponse;
 use super::Call;
 use super::reply::{add_call_headers, before_first_byte, event_stream, unusable_answer};
 use super::settle::BoxedAccount;
-use super::stream_pipeline::StreamPipeline;
-use super::translated_stream::StreamProgress;
+use super::stream_pipeline::{StreamPipeline, StreamProgress};
 use crate::error_format::ErrorFormat;
 use config::LiveLane;
 
@@ -160,7 +159,7 @@ impl StreamedReply {
     /// Settles the call before the caller receives the last byte.
     fn complete(&mut self) {
         if let Some(mut account) = self.account.take() {
-            self.pipeline.finished().record(&self.call, &mut account);
+            account.record_reply(self.pipeline.finished(&self.call));
             account.close_done();
         }
         match self.upstream.take() {

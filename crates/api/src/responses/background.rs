@@ -49,8 +49,7 @@ pub(super) async fn start(
 /// Returns the response object of a run that has not started yet.
 fn queued_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let chat = call.dialect.read_request(&call.target, &call.body)?;
-    let (body, _) =
-        call.dialect.write_reply(ChatReply::default(), &chat, &relay::reply_stamp(call));
+    let (body, _) = call.dialect.write_reply(ChatReply::default(), &chat, &call.reply_stamp());
     let mut queued = parse_object(body);
     let fields = [
         ("status", json!("queued")),

@@ -171,7 +171,7 @@ async fn try_lane(
         }
     };
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
-    account.record_reply(meter);
+    account.record_reply(meter.into());
     Ok(FinalAnswer::Delivered(ImageResult { body, account }))
 }
 

@@ -119,6 +119,6 @@ fn stream_response(
     let now = call.engine.clock.now() / 1_000_000;
     let body = images::write_stream(&reply, image_call.request(), now);
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
-    account.record_reply(meter);
+    account.record_reply(meter.into());
     FinalAnswer::Delivered(settled_events(Bytes::from(body), false, account))
 }
