@@ -163,7 +163,7 @@ fn credential_views(
             name: one.name.clone(),
             source: EntrySource::Stored,
             added: Some(one.added_at),
-            trouble: one.auth.as_ref().err().cloned(),
+            trouble: one.auth.as_ref().err().map(ToString::to_string),
         });
         return views.collect();
     }

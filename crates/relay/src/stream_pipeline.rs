@@ -86,11 +86,8 @@ impl StreamPipeline {
         }
     }
 
-    /// Runs the body of a provider that was asked for a stream and sent one piece. Returns the
-    /// caller's bytes as well.
-    ///
-    /// The first byte decides: an object is a whole reply, anything else a stream with a wrong
-    /// content type.
+    /// Runs the one piece of a provider that was asked for a stream. Its first byte decides: an
+    /// object is a whole reply, anything else a stream with a wrong content type.
     pub(super) fn run_piece(
         call: &Call,
         facts: &RequestFacts,
