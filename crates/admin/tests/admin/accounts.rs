@@ -1,7 +1,9 @@
 //! Rights over accounts: every actor on every account.
 
-use admin::{AccountChange, AccountDraft, Actor, InviteDraft, ReadVersion, user_json, version_of};
-use store::{AccountRole, AccountTerms, RateLimits};
+use admin::{
+    AccountChange, AccountDraft, Actor, InviteDraft, KeyDraft, ReadVersion, user_json, version_of,
+};
+use store::{AccountRole, AccountTerms, KeyOwner, KeyScope, RateLimits};
 
 use crate::fixture::{ACTORS, Fixture, outcome, password};
 
@@ -166,4 +168,33 @@ async fn values_are_checked_for_every_surface() {
         assert_eq!(outcome(&admin.invite(&operator, draft).await), "invalid", "{email}");
     }
     assert_eq!(fixture.audit_count().await, 0);
+}
+
+#[tokio::test]
+async fn keys_of_a_locked_account_stop_at_once_and_work_again_later() {
+    let fixture = Fixture::new().await;
+    let (admin, operator) = (&fixture.admin, Actor::Operator);
+    let owner = KeyOwner::Person(admin.user(&operator, "member").await.unwrap());
+    let draft = KeyDraft {
+        scope: KeyScope::Call,
+        name: "k".to_owned(),
+        cap: None,
+        models: Vec::new(),
+        expires: None,
+        limits: RateLimits::default(),
+        ips: Vec::new(),
+        budget: None,
+    };
+    let key = admin.create_key(&operator, &owner, draft).await.unwrap().record;
+    let works = async || {
+        let found = admin.keys.by_id(&key.id).await;
+        found.is_ok_and(|key| key.is_live(admin.now()))
+    };
+    assert!(works().await);
+    for disabled in [true, false] {
+        let change = AccountChange { role: None, disabled: Some(disabled) };
+        let read = ReadVersion::default();
+        admin.change_account(&operator, "member", read, change).await.unwrap();
+        assert_eq!(works().await, !disabled);
+    }
 }

@@ -10,6 +10,7 @@ pub(crate) mod provider_form;
 pub(crate) mod providers;
 pub(crate) mod settings;
 pub(crate) mod system;
+mod terms_form;
 
 use axum::response::Response;
 use maud::{Markup, html};
