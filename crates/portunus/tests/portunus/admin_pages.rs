@@ -1,4 +1,4 @@
-//! Administration in the console: pages over the real `/api/admin`, with a session.
+//! Administration in the console: pages over the real administration, with a session.
 
 use http::Method;
 use serde_json::json;
