@@ -14,7 +14,7 @@ use super::prepare::{PreparedRequest, prepare};
 use super::reply::relay_reply;
 use super::retry_plan::RetryPlan;
 use super::route::Candidate;
-use super::send::send;
+use super::send::{classify_failure, may_have_run, send};
 use super::settle::BoxedAccount;
 use super::{Call, route};
 use config::Route;
@@ -166,41 +166,6 @@ fn record_failure(
             request.id = %call.id,
             "lane `{name}` failed for `{model}`: {error} [{why}]"
         ),
-    }
-}
-
-/// Classifies an error for the health of the lane.
-pub(super) fn classify_failure(error: &ApiError) -> AttemptFailure {
-    match (error.progress(), error.kind()) {
-        (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
-        (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
-        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => {
-            AttemptFailure::NotNow
-        }
-        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => {
-            AttemptFailure::RateLimited(error.retry_after())
-        }
-        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => {
-            AttemptFailure::Overloaded(error.retry_after())
-        }
-        (Some(UpstreamProgress::Answered(503)), _) if error.retry_after().is_some() => {
-            AttemptFailure::Overloaded(error.retry_after())
-        }
-        (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
-        _ => AttemptFailure::Down,
-    }
-}
-
-/// Returns true if the provider may have done work whose result is lost.
-pub(super) fn may_have_run(error: &ApiError) -> bool {
-    match error.progress() {
-        Some(
-            UpstreamProgress::NotSent
-            | UpstreamProgress::StaleConnection
-            | UpstreamProgress::Refused
-            | UpstreamProgress::Answered(_),
-        ) => false,
-        Some(UpstreamProgress::Sent) | None => true,
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use upstream::{AttemptFailure, LaneState};
 
 use super::Call;
-use super::attempt::{classify_failure, may_have_run};
 use super::route::Candidate;
+use super::send::{classify_failure, may_have_run};
 use crate::request_id;
 
 /// Limit of attempts, unless there are more candidates than that.

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
 use transport::{ClientBody, ClientResponse};
-use upstream::{SendOptions, suggested_wait};
+use upstream::{AttemptFailure, SendOptions, suggested_wait};
 
 use super::Call;
 use super::call_options::HOPS_HEADER;
@@ -121,4 +121,39 @@ async fn read_error_body(answer: ClientResponse) -> (HeaderMap, Vec<u8>) {
     };
     let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
     (answer.headers, read)
+}
+
+/// Classifies an error for the health of the lane.
+pub(super) fn classify_failure(error: &ApiError) -> AttemptFailure {
+    match (error.progress(), error.kind()) {
+        (Some(UpstreamProgress::Answered(401..=403)), _) => AttemptFailure::CredentialRefused,
+        (Some(UpstreamProgress::Answered(404)), _) => AttemptFailure::ModelGone,
+        (Some(UpstreamProgress::Refused | UpstreamProgress::Answered(408 | 409 | 425)), _) => {
+            AttemptFailure::NotNow
+        }
+        (Some(UpstreamProgress::Answered(429)), _) | (_, ErrorKind::RateLimited) => {
+            AttemptFailure::RateLimited(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(529)), _) | (_, ErrorKind::Overloaded) => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
+        (Some(UpstreamProgress::Answered(503)), _) if error.retry_after().is_some() => {
+            AttemptFailure::Overloaded(error.retry_after())
+        }
+        (_, ErrorKind::Timeout) => AttemptFailure::TimedOut,
+        _ => AttemptFailure::Down,
+    }
+}
+
+/// Returns true if the provider may have done work whose result is lost.
+pub(super) fn may_have_run(error: &ApiError) -> bool {
+    match error.progress() {
+        Some(
+            UpstreamProgress::NotSent
+            | UpstreamProgress::StaleConnection
+            | UpstreamProgress::Refused
+            | UpstreamProgress::Answered(_),
+        ) => false,
+        Some(UpstreamProgress::Sent) | None => true,
+    }
 }

@@ -348,7 +348,7 @@ impl CallAccount {
     pub(super) fn close_broken_off(mut self, error: &ApiError) {
         // An error that a retry cannot fix is not the lane's fault.
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
-            attempt.failed(super::attempt::classify_failure(error), self.engine.monotonic_micros());
+            attempt.failed(super::send::classify_failure(error), self.engine.monotonic_micros());
         }
         self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::BrokeOff);
