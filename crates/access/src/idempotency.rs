@@ -9,11 +9,11 @@ use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
-use ledger::{CallOutcome, Micros};
+use ledger::CallOutcome;
 use ledger::{Clock, OpenCalls};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -29,9 +29,9 @@ pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 const MAX_NAME_BYTES: usize = 255;
 /// A stored reply is kept for 25 hours.
-const REPLY_LIFETIME_MICROS: Micros = 86_400_000_000 + 3_600_000_000;
+const REPLY_LIFETIME: Micros = Micros::from_hours(24 + 1);
 /// Lifetime of a claim without renewal, and the interval of renewals.
-const CLAIM_MICROS: Micros = 15_000_000;
+const CLAIM_TIME: Micros = Micros::from_secs(15);
 const CLAIM_RENEWAL_INTERVAL: Duration = Duration::from_secs(4);
 /// Larger replies are not stored. A retry of that call fails instead of running twice.
 const MAX_STORED_BYTES: usize = 4 << 20;
@@ -73,13 +73,13 @@ impl IdempotencyKeys {
             call: CallName { account_id: account_id.to_owned(), name },
             hash,
             owner: request_id.to_owned(),
-            held_until: now.saturating_add(CLAIM_MICROS),
-            expires: now.saturating_add(REPLY_LIFETIME_MICROS),
+            held_until: now + CLAIM_TIME,
+            expires: now + REPLY_LIFETIME,
         };
         match self.store.claim(&claim, now).await.map_err(store_error)? {
             ClaimResult::Ours => {}
             ClaimResult::Running(until) => {
-                return Err(still_running_error(until.saturating_sub(now)));
+                return Err(still_running_error(until - now));
             }
             ClaimResult::Over(stored) => return replay(stored),
             ClaimResult::Different => {
@@ -251,7 +251,7 @@ async fn renew_claim(
             () = done.cancelled() => return,
             () = tokio::time::sleep(CLAIM_RENEWAL_INTERVAL) => {}
         }
-        let until = keys.clock.now().saturating_add(CLAIM_MICROS);
+        let until = keys.clock.now() + CLAIM_TIME;
         match keys.store.hold_claim(&call, &owner, until).await {
             Ok(true) => {}
             Ok(false) => return,
@@ -363,7 +363,7 @@ fn replay(stored: StoredReply) -> Result<Response, ApiError> {
 }
 
 fn still_running_error(left: Micros) -> ApiError {
-    let wait = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+    let wait = left.to_duration();
     ApiError::new(ErrorKind::Conflict, "the request with this `Idempotency-Key` is still running")
         .with_retry_after(wait.clamp(Duration::from_millis(100), Duration::from_secs(2)))
 }

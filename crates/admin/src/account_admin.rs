@@ -2,7 +2,8 @@
 
 use access::keys::KeyCache;
 use access::limits::SharedLimits;
-use ledger::{Clock, Micros};
+use canon::Micros;
+use ledger::Clock;
 use std::sync::Arc;
 use store::{KeyRecord, Store};
 use tokio_util::task::TaskTracker;

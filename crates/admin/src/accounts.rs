@@ -11,6 +11,7 @@ use crate::names;
 use crate::one_time_link::{LINK_LIFETIMES, LinkData, link_path};
 use crate::password::HashedPassword;
 use crate::rights::{require_may_administrate, require_may_grant};
+use crate::time_text::rfc3339;
 use crate::version::ReadVersion;
 
 /// An account to be created by an administrator.
@@ -53,11 +54,6 @@ pub fn user_json(account: &Account) -> Value {
         "has_password": account.password_hash.is_some(),
         "created_at": rfc3339(account.created),
     })
-}
-
-/// Formats a time in microseconds as RFC 3339.
-pub(crate) fn rfc3339(micros: i64) -> Option<String> {
-    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
 }
 
 impl AccountAdmin {

@@ -1,6 +1,5 @@
 //! The audit log in pages, newest change first.
-
-use ledger::Micros;
+use canon::Micros;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +57,7 @@ impl FromStr for AuditCursor {
     fn from_str(text: &str) -> Result<Self, AdminError> {
         let parts = text.split_once('~');
         let parts = parts.and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
-        let parts = parts.map(|(at, id)| Self { at, id });
+        let parts = parts.map(|(at, id)| Self { at: Micros::new(at), id });
         parts.ok_or_else(|| AdminError::invalid("before", "write the `next` of another answer"))
     }
 }

@@ -1,8 +1,8 @@
 //! Credentials of stored providers: add and delete. A credential is sealed on arrival and never
 //! shown again.
 
+use canon::Micros;
 use config::{EntryName, RawAuth, StoredAuth, StoredEntries, auth_from_json, auth_from_secret};
-use ledger::Micros;
 use serde::Serialize;
 use serde_json::Value;
 use store::{ConfigChange, SealedSecret, SecretSealer, StoredCredential, VaultError};

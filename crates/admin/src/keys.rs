@@ -1,9 +1,8 @@
 //! API keys: create, change, rotate, revoke.
 
 use access::keys::{NewKeyToken, hash_token, key_json};
-use canon::Money;
+use canon::{Micros, Money};
 use config::IpRange;
-use ledger::Micros;
 use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits};
 
 use crate::account_admin::AccountAdmin;

@@ -1,7 +1,7 @@
 //! New API keys.
 
 use access::keys::{KeyCache, NewKeyToken, hash_token};
-use canon::Money;
+use canon::{Micros, Money};
 use store::{KeyRecord, KeyScope, RateLimits};
 
 /// Specification of a new key for calls. [`KeyRecord::make_admin`] turns its record into an admin
@@ -15,7 +15,7 @@ pub struct NewKey {
     /// Models the key may use; empty allows all.
     pub models: Vec<String>,
     /// Expiry time.
-    pub expires: Option<i64>,
+    pub expires: Option<Micros>,
 }
 
 impl NewKey {
@@ -24,7 +24,7 @@ impl NewKey {
         self,
         account_id: &str,
         ring: &KeyCache,
-        now: i64,
+        now: Micros,
     ) -> anyhow::Result<(KeyRecord, String)> {
         let token = NewKeyToken::generate()?;
         let Self { name, cap, models, expires } = self;

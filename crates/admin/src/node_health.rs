@@ -1,5 +1,6 @@
 //! State of this node and of the parts it depends on.
 
+use canon::Micros;
 use serde::Serialize;
 use std::path::Path;
 use transport::ShutdownPhase;
@@ -10,9 +11,9 @@ use crate::error::AdminError;
 use crate::stored_config::EntryIssue;
 
 /// Time without a heartbeat after which a node counts as dead.
-const DEAD_NODE_US: i64 = ledger::LEASE_DURATION.get();
+const DEAD_NODE_SILENCE: Micros = ledger::LEASE_DURATION;
 /// Time without contact to the store after which a node of a cluster is not ready.
-const MAX_STORE_SILENCE_US: i64 = 4_000_000;
+const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
 
 /// State of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -102,7 +103,7 @@ impl Admin {
     /// Returns true if the gateway accepts new work.
     pub fn is_ready(&self) -> bool {
         let leases = &self.engine.funds.lease_client;
-        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE_US;
+        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE;
         !cut_off && self.engine.connections.phase() == ShutdownPhase::Serve
     }
 
@@ -110,19 +111,19 @@ impl Admin {
     pub async fn node_health(&self, actor: &Actor) -> Result<NodeHealth, AdminError> {
         actor.require_admin()?;
         let (engine, config) = (&self.engine, self.engine.config());
-        let uptime_us = engine.monotonic_micros();
-        let lanes = config.lane_health(uptime_us);
+        let uptime = engine.monotonic_now();
+        let lanes = config.lane_health(uptime);
         let good = lanes.iter().filter(|lane| lane.health.state.as_str() == "good").count();
         let leases = &engine.funds.lease_client;
         let shared = self.limiter.shared();
         Ok(NodeHealth {
             version: env!("CARGO_PKG_VERSION"),
             ready: self.is_ready(),
-            uptime_s: u64::try_from(uptime_us / 1_000_000).unwrap_or_default(),
+            uptime_s: uptime.to_duration().as_secs(),
             store: self.store.ping().await.is_ok(),
             database: DatabaseHealth {
                 kind: self.store.kind(),
-                silent_ms: leases.time_since_contact() / 1_000,
+                silent_ms: leases.time_since_contact().as_millis(),
             },
             node: leases.node_name(),
             nodes: self.cluster_nodes().await,
@@ -144,11 +145,11 @@ impl Admin {
     async fn cluster_nodes(&self) -> Vec<ClusterNode> {
         let nodes = self.store.nodes().await.unwrap_or_default();
         let own = self.engine.funds.lease_client.node_name();
-        let node = |(id, silence): (String, i64)| ClusterNode {
+        let node = |(id, silence): (String, Micros)| ClusterNode {
             this: id == own,
             id,
-            silent_ms: silence.max(0) / 1_000,
-            alive: silence < DEAD_NODE_US,
+            silent_ms: silence.max(Micros::ZERO).as_millis(),
+            alive: silence < DEAD_NODE_SILENCE,
         };
         nodes.into_iter().map(node).collect()
     }

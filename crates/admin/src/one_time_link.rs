@@ -1,6 +1,6 @@
 //! One-time links: a random token in the URL, its digest in the store.
 
-use ledger::Micros;
+use canon::Micros;
 use serde::{Deserialize, Serialize};
 use store::{Link, LinkPurpose};
 
@@ -8,16 +8,13 @@ use crate::account_admin::AccountAdmin;
 use crate::error::AdminError;
 use crate::random;
 
-const MINUTE: Micros = 60 * 1_000_000;
-const DAY: Micros = 24 * 60 * MINUTE;
-
 /// Lifetime of a link by its purpose.
 pub const LINK_LIFETIMES: LinkLifetimes = LinkLifetimes {
-    reset: 30 * MINUTE,
-    sign_up: DAY,
-    invite: 7 * DAY,
-    email: DAY,
-    sign_in_step: 10 * MINUTE,
+    reset: Micros::from_secs(30 * 60),
+    sign_up: Micros::from_days(1),
+    invite: Micros::from_days(7),
+    email: Micros::from_days(1),
+    sign_in_step: Micros::from_secs(10 * 60),
 };
 
 /// Lifetimes of one-time links.
@@ -85,7 +82,7 @@ pub fn new_link(
         // Serialising a few strings cannot fail.
         data: serde_json::to_string(note).unwrap_or_default(),
         created: now,
-        expires: now.saturating_add(life),
+        expires: now + life,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Providers as administrators see them.
 
+use canon::Micros;
 use config::{Config, DEMO_PROVIDER, EntryName, StoredEntries, StoredProvider};
-use ledger::Micros;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -182,7 +182,7 @@ fn credential_views(
 }
 
 /// Health of the lanes of each provider.
-pub(crate) fn lane_views(config: &Config, now: i64) -> BTreeMap<String, Vec<LaneView>> {
+pub(crate) fn lane_views(config: &Config, now: Micros) -> BTreeMap<String, Vec<LaneView>> {
     let mut all: BTreeMap<String, Vec<LaneView>> = BTreeMap::new();
     for lane in config.lane_health(now) {
         let provider = lane.lane.split('/').next().unwrap_or_default().to_owned();

@@ -72,7 +72,7 @@ impl Admin {
     pub fn providers(&self, actor: &Actor) -> Result<Vec<ProviderDetail>, AdminError> {
         actor.require_admin()?;
         let (config, stored) = self.current_config();
-        let mut lanes = lane_views(&config, self.engine.monotonic_micros());
+        let mut lanes = lane_views(&config, self.engine.monotonic_now());
         let mut names: Vec<&str> = config.providers.iter().map(|live| live.name.as_str()).collect();
         names.extend(stored.providers.keys().map(String::as_str));
         names.sort_unstable();
@@ -90,7 +90,7 @@ impl Admin {
         let (config, stored) = self.current_config();
         let provider = ProviderView::find(&config, &stored, name);
         let provider = provider.ok_or(AdminError::NotFound("provider"))?;
-        let mut lanes = lane_views(&config, self.engine.monotonic_micros());
+        let mut lanes = lane_views(&config, self.engine.monotonic_now());
         Ok(ProviderDetail { provider, lanes: lanes.remove(name).unwrap_or_default() })
     }
 

@@ -129,6 +129,7 @@ pub fn may_in_team(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::Micros;
 
     fn account(role: AccountRole) -> Account {
         Account {
@@ -138,13 +139,19 @@ mod tests {
             role,
             password_hash: None,
             disabled: false,
-            created: 0,
-            changed: 0,
+            created: Micros::ZERO,
+            changed: Micros::ZERO,
         }
     }
 
     fn team(disabled: bool) -> Team {
-        Team { id: "t".to_owned(), name: "t".to_owned(), disabled, created: 0, changed: 0 }
+        Team {
+            id: "t".to_owned(),
+            name: "t".to_owned(),
+            disabled,
+            created: Micros::ZERO,
+            changed: Micros::ZERO,
+        }
     }
 
     #[test]

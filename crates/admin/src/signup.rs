@@ -1,6 +1,7 @@
 //! Sign-up: accounts that people create for themselves, with a link or through an identity
 //! provider. The right to do so is the link, or the sign-up mode.
 
+use canon::Micros;
 use config::IdentityProvider;
 use store::{Account, AccountRole, AccountTerms, Identity, Link, LinkPurpose, Store, StoreError};
 
@@ -80,7 +81,7 @@ pub struct IdentityClaims {
 
 impl IdentityClaims {
     /// The link between this person and an account, as it is stored.
-    pub(crate) fn identity_of(&self, account_id: &str, now: i64) -> Identity {
+    pub(crate) fn identity_of(&self, account_id: &str, now: Micros) -> Identity {
         let label = self.email.as_ref().or(self.name.as_ref()).unwrap_or(&self.subject);
         Identity {
             issuer: self.issuer.clone(),

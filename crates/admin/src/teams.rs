@@ -7,11 +7,11 @@ use store::{AccountTerms, BudgetTerms, RateLimits, Team, TeamMember};
 
 use crate::account_admin::AccountAdmin;
 use crate::account_terms::{TermsView, limits_json, validate, value_of, with_field};
-use crate::accounts::rfc3339;
 use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::names;
 use crate::rights::TeamAction;
+use crate::time_text::rfc3339;
 use crate::version::ReadVersion;
 
 /// A new team or a change of one. A field that is `None` stays as it is.

@@ -1,11 +1,11 @@
-//! Times in the views of administration: RFC 3339 text in JSON, microseconds in Rust.
+//! Times in the views of administration: RFC 3339 text in JSON, [`Micros`] in Rust.
 
-use ledger::Micros;
+use canon::Micros;
 use serde::Serializer;
 
 /// Formats a time as RFC 3339; `None` if it lies outside the calendar.
 pub(crate) fn rfc3339(at: Micros) -> Option<String> {
-    jiff::Timestamp::from_microsecond(at).map(|time| time.to_string()).ok()
+    jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).ok()
 }
 
 /// Serialises a time as RFC 3339.

@@ -96,7 +96,7 @@ fn file_response(
     let shown = if name.is_raster_image() { "inline" } else { "attachment" };
     set_header(headers, CONTENT_DISPOSITION, &format!("{shown}; filename=\"{}\"", name.text));
     set_header(headers, ETAG, &format!("\"{}\"", name.text));
-    let remaining = name.expires_at.saturating_sub(state.clock().now() / 1_000_000).max(0);
+    let remaining = name.expires_at.saturating_sub(state.clock().now().as_secs()).max(0);
     set_header(headers, CACHE_CONTROL, &format!("private, max-age={remaining}, immutable"));
     response
 }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use futures_util::FutureExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
@@ -56,7 +56,7 @@ impl RequestHandler for ApiHandler {
         stopped(self.api.state(), format)
     }
 
-    fn now(&self) -> i64 {
+    fn now(&self) -> Micros {
         self.api.state().clock().now()
     }
 }
@@ -83,7 +83,7 @@ impl RequestHandler for MetricsHandler {
         stopped(&self.0, format)
     }
 
-    fn now(&self) -> i64 {
+    fn now(&self) -> Micros {
         self.0.clock().now()
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> 
 /// All metrics as OpenMetrics text: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 pub(crate) fn metrics_text(state: &ApiState) -> Response {
     let mut response = Response::new(Body::from(
-        state.engine.metrics.encode(&state.config().lane_health(state.engine.monotonic_micros())),
+        state.engine.metrics.encode(&state.config().lane_health(state.engine.monotonic_now())),
     ));
     response.headers_mut().insert(
         CONTENT_TYPE,

@@ -2,7 +2,7 @@
 //! of one call.
 
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use ledger::{BudgetStatus, LedgerEntry, SpendStatus};
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ fn entry_json(entry: &LedgerEntry) -> Value {
         "losses": entry.losses,
         "started_at": rfc3339(entry.started),
         "ended_at": rfc3339(entry.ended),
-        "first_byte_ms": entry.first_byte_us.map(|micros| micros / 1000),
+        "first_byte_ms": entry.first_byte_us.map(Micros::as_millis),
     })
 }
 
@@ -179,15 +179,15 @@ fn attempts_json(entry: &LedgerEntry) -> Vec<Value> {
             json!({ "lane": lane, "outcome": outcome, "status": status, "ms": ms })
         })
         .collect();
-    if let Some(micros) = entry.first_byte_us {
+    if let Some(wait) = entry.first_byte_us {
         tries.push(json!({
             "lane": entry.lane, "outcome": "answered", "status": 200,
-            "ms": micros / 1000,
+            "ms": wait.as_millis(),
         }));
     }
     tries
 }
 
-fn rfc3339(micros: i64) -> String {
-    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
+fn rfc3339(at: Micros) -> String {
+    jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).unwrap_or_default()
 }

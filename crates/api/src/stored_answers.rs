@@ -4,7 +4,7 @@
 //! written to the store in the background.
 
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl StoredAnswers {
         &self,
         id: &str,
         account: &str,
-        now: i64,
+        now: Micros,
     ) -> Result<Arc<StoredResponse>, ApiError> {
         let unstored =
             self.unstored.lock().get(id).filter(|answer| answer.account_id == account).cloned();

@@ -1,7 +1,7 @@
 //! `/v1/tasks` and `/v1/images/generations/{id}`: state and results of image tasks.
 
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -94,9 +94,7 @@ pub(super) async fn cancel(incoming: ApiRequest) -> Result<Response, ApiError> {
     let lookup = TaskLookup::from_request(incoming);
     let TaskLookup { state, account, id } = &lookup;
     let now = state.clock().now();
-    let retention_us =
-        i64::try_from(state.config().files.retention.as_micros()).unwrap_or(i64::MAX);
-    let expires = now.saturating_add(retention_us);
+    let expires = now + Micros::from(state.config().files.retention);
     if state.store.cancel_task(id, account, now, expires).await.map_err(store_unavailable)? {
         state.image_tasks.cancel_run(id);
     }

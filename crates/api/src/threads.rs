@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use canon::{ApiError, ChatRequest, Event, ReplyBuilder};
+use canon::{ApiError, ChatRequest, Event, Micros, ReplyBuilder};
 use dialects::messages::MessagesDialect;
 use dialects::{Dialect as _, ReplyStamp, StreamFrame, StreamReader};
 use memchr::memmem;
@@ -106,15 +106,14 @@ impl MessageThread {
             return;
         }
         let now = self.state.clock().now();
-        let span =
-            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let retention = Micros::from(self.state.config().answer_retention);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
             request: Value::Object(self.body.clone()).to_string(),
             reply: Value::from(reply).to_string(),
             created: now,
-            expires: now.saturating_add(span),
+            expires: now + retention,
         });
     }
 

@@ -12,6 +12,7 @@
 //!   a return value can report what it could not carry.
 
 mod api_error;
+mod arithmetic;
 mod charge;
 mod event;
 mod extra_fields;
@@ -34,7 +35,7 @@ pub use event::{Event, EventGrammar, PartDelta, PartIndex, PartStart};
 pub use extra_fields::ExtraFields;
 pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageRequest, ImageSize};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
-pub use micros::Micros;
+pub use micros::{AtomicMicros, Micros};
 pub use money::{AmountError, Money, Price};
 pub use part::{
     CacheBreakpoint, Citation, CodeExecution, CodeResult, Media, MediaKind, MediaSource, Part,

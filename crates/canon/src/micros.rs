@@ -5,7 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+
+use crate::arithmetic::bounded_arithmetic;
 
 /// A number of microseconds.
 #[derive(
@@ -13,6 +17,8 @@ use std::time::Duration;
 )]
 #[serde(transparent)]
 pub struct Micros(i64);
+
+bounded_arithmetic!(Micros);
 
 impl Micros {
     /// Zero.
@@ -35,42 +41,93 @@ impl Micros {
         Self(secs.saturating_mul(1_000_000))
     }
 
+    /// Creates a duration from hours. Saturates.
+    pub const fn from_hours(hours: i64) -> Self {
+        Self::from_secs(hours.saturating_mul(3_600))
+    }
+
+    /// Creates a duration from days of 24 hours. Saturates.
+    pub const fn from_days(days: i64) -> Self {
+        Self::from_hours(days.saturating_mul(24))
+    }
+
     /// Returns the microseconds.
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// Returns the sum, or the nearest value that can be represented.
-    #[must_use]
-    pub const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+    /// Returns the whole seconds, rounded down.
+    pub const fn as_secs(self) -> i64 {
+        self.0.div_euclid(1_000_000)
     }
 
-    /// Returns the difference, or the nearest value that can be represented.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-
-    /// Returns the sum; `None` on overflow.
-    pub const fn checked_add(self, other: Self) -> Option<Self> {
-        match self.0.checked_add(other.0) {
-            Some(sum) => Some(Self(sum)),
-            None => None,
-        }
-    }
-
-    /// Returns the difference; `None` on overflow.
-    pub const fn checked_sub(self, other: Self) -> Option<Self> {
-        match self.0.checked_sub(other.0) {
-            Some(difference) => Some(Self(difference)),
-            None => None,
-        }
+    /// Returns the whole milliseconds, rounded towards zero.
+    pub const fn as_millis(self) -> i64 {
+        self.0 / 1_000
     }
 
     /// Returns the duration; zero for a negative value.
     pub fn to_duration(self) -> Duration {
         Duration::from_micros(u64::try_from(self.0).unwrap_or_default())
+    }
+}
+
+/// Saturates: a sum that does not fit is later than every point in time in use.
+impl Add for Micros {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+}
+
+impl AddAssign for Micros {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Neg for Micros {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self(self.0.saturating_neg())
+    }
+}
+
+/// Saturates.
+impl Sub for Micros {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+}
+
+/// Saturates.
+impl Mul<i64> for Micros {
+    type Output = Self;
+
+    fn mul(self, factor: i64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+/// Saturates.
+impl Mul<Micros> for i64 {
+    type Output = Micros;
+
+    fn mul(self, duration: Micros) -> Micros {
+        duration * self
+    }
+}
+
+/// Rounds towards zero. A divisor of zero counts as one.
+impl Div<i64> for Micros {
+    type Output = Self;
+
+    fn div(self, divisor: i64) -> Self {
+        Self(self.0.checked_div(divisor).unwrap_or(self.0))
     }
 }
 
@@ -87,17 +144,58 @@ impl fmt::Display for Micros {
     }
 }
 
+/// A time that threads share. Every operation is relaxed: it orders no other memory.
+#[derive(Debug, Default)]
+pub struct AtomicMicros(AtomicI64);
+
+impl AtomicMicros {
+    /// Creates a shared time.
+    pub const fn new(time: Micros) -> Self {
+        Self(AtomicI64::new(time.0))
+    }
+
+    /// Returns the time.
+    pub fn load(&self) -> Micros {
+        Micros(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the time.
+    pub fn store(&self, time: Micros) {
+        self.0.store(time.0, Ordering::Relaxed);
+    }
+
+    /// Replaces the time and returns the one before.
+    pub fn swap(&self, time: Micros) -> Micros {
+        Micros(self.0.swap(time.0, Ordering::Relaxed))
+    }
+
+    /// Replaces the time unless it is later already.
+    pub fn advance_to(&self, time: Micros) {
+        self.0.fetch_max(time.0, Ordering::Relaxed);
+    }
+
+    /// Adds a duration. Wraps around, as atomic integers do.
+    pub fn add(&self, duration: Micros) {
+        self.0.fetch_add(duration.0, Ordering::Relaxed);
+    }
+
+    /// Replaces the time if it is `expected`. Returns true if it was.
+    pub fn replace_if(&self, expected: Micros, new: Micros) -> bool {
+        self.0.compare_exchange(expected.0, new.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_saturates_or_is_checked() {
+    fn arithmetic_saturates() {
         let one = Micros::new(1);
-        assert_eq!(Micros::MAX.saturating_add(one), Micros::MAX);
-        assert_eq!(Micros::MAX.checked_add(one), None);
-        assert_eq!(Micros::new(i64::MIN).checked_sub(one), None);
-        assert_eq!(Micros::from_secs(2).saturating_sub(Micros::from_millis(500)).get(), 1_500_000);
+        assert_eq!(Micros::MAX + one, Micros::MAX);
+        assert_eq!(Micros::new(i64::MIN) - one, Micros::new(i64::MIN));
+        assert_eq!(2 * Micros::MAX, Micros::MAX);
+        assert_eq!((Micros::from_secs(2) - Micros::from_millis(500)).get(), 1_500_000);
     }
 
     #[test]

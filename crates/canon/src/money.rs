@@ -8,12 +8,16 @@ use std::fmt;
 use std::iter::Sum;
 use std::str::FromStr;
 
+use crate::arithmetic::bounded_arithmetic;
+
 /// An amount in nanodollars (10⁻⁹ USD).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Money(i64);
+
+bounded_arithmetic!(Money);
 
 impl Money {
     /// Zero dollars.
@@ -37,18 +41,6 @@ impl Money {
     pub fn from_picos(picos: i128) -> Self {
         let nanos = picos.div_euclid(1000) + i128::from(picos.rem_euclid(1000) != 0);
         Self(i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }))
-    }
-
-    /// Returns the sum, or the largest amount if the sum does not fit.
-    #[must_use]
-    pub const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// Returns the difference, or the smallest amount if the difference does not fit.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
     }
 
     /// Returns the sum; `None` if it does not fit.

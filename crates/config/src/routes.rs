@@ -1,7 +1,7 @@
 //! Routes: the lanes of each model with everything a call needs, so that a call never looks up a
 //! provider.
 
-use canon::{EffortLevel, WireFormat};
+use canon::{EffortLevel, Micros, WireFormat};
 use catalog::{Catalog, Endpoints, Model, ModelDirectory, ModelPrices, ThinkingRange};
 use dialects::ThinkingControls;
 use std::collections::{BTreeMap, HashMap};
@@ -111,7 +111,7 @@ struct ProviderState {
 impl ProviderState {
     fn new(provider: &Arc<Provider>, endpoints: &EndpointsByProvider) -> Self {
         let credential_health = (0..provider.credential_count()).map(|_| Arc::default()).collect();
-        let (retry_budget, in_flight) = (Arc::new(RetryBudget::new(0)), Arc::default());
+        let (retry_budget, in_flight) = (Arc::new(RetryBudget::new(Micros::ZERO)), Arc::default());
         let endpoints = endpoints.get(&provider.name).cloned().unwrap_or_default();
         let (provider, slots_by_model) = (Arc::clone(provider), HashMap::new());
         Self { provider, endpoints, credential_health, retry_budget, in_flight, slots_by_model }
@@ -301,7 +301,7 @@ fn thinking_controls(provider: &str, model: &str) -> Option<ThinkingControls> {
 
 impl crate::config::Config {
     /// Returns the health of every lane and credential, sorted by name.
-    pub fn lane_health(&self, now: i64) -> Vec<LaneHealth> {
+    pub fn lane_health(&self, now: Micros) -> Vec<LaneHealth> {
         let mut all = BTreeMap::new();
         for lane in self.routes.values().flat_map(|route| &route.lanes) {
             for (credential, slot) in lane.slots.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Stored providers and models in the types of the file, with decrypted credentials.
 
+use canon::Micros;
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -30,8 +31,8 @@ pub struct StoredProvider {
     pub settings: Map<String, Value>,
     /// Parsed settings.
     pub raw: Result<RawProvider, FieldError>,
-    /// Creation time in microseconds since 1970.
-    pub created_at: i64,
+    /// Creation time.
+    pub created_at: Micros,
     /// Credentials in their stored order.
     pub credentials: Vec<StoredAuth>,
 }
@@ -43,8 +44,8 @@ pub struct StoredAuth {
     pub id: String,
     /// Name the administrator gave it.
     pub name: String,
-    /// Creation time in microseconds since 1970.
-    pub added_at: i64,
+    /// Creation time.
+    pub added_at: Micros,
     /// Credential in the form of the file, or the reason why it cannot be used.
     pub auth: Result<RawAuth, CredentialIssue>,
 }
@@ -76,13 +77,13 @@ pub struct StoredModel {
     pub settings: Map<String, Value>,
     /// Parsed settings.
     pub raw: Result<RawModel, FieldError>,
-    /// Creation time in microseconds since 1970.
-    pub created_at: i64,
+    /// Creation time.
+    pub created_at: Micros,
 }
 
 impl StoredProvider {
     /// Parses the settings of a provider, which has no credentials yet.
-    pub fn new(settings: Map<String, Value>, created_at: i64) -> Self {
+    pub fn new(settings: Map<String, Value>, created_at: Micros) -> Self {
         let raw = parse_settings(&settings);
         Self { settings, raw, created_at, credentials: Vec::new() }
     }
@@ -108,7 +109,7 @@ impl StoredProvider {
 
 impl StoredModel {
     /// Parses the settings of a model.
-    pub fn new(settings: Map<String, Value>, created_at: i64) -> Self {
+    pub fn new(settings: Map<String, Value>, created_at: Micros) -> Self {
         let raw = parse_settings(&settings);
         Self { settings, raw, created_at }
     }

@@ -1,9 +1,7 @@
 //! Cache of the identity providers' discovery documents
 //! (<https://openid.net/specs/openid-connect-discovery-1_0.html>).
 
-use std::collections::HashMap;
-
-use ledger::Micros;
+use canon::Micros;
 use openidconnect::core::{
     CoreAuthDisplay, CoreClaimName, CoreClaimType, CoreClientAuthMethod, CoreGrantType,
     CoreJsonWebKey, CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm,
@@ -12,9 +10,10 @@ use openidconnect::core::{
 use openidconnect::{AdditionalProviderMetadata, ProviderMetadata};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// Lifetime of a cached discovery document, and the shortest time between two fetches.
-const DISCOVERY_TTL: Micros = 300 * 1_000_000;
+const DISCOVERY_TTL: Micros = Micros::from_secs(300);
 
 /// Discovery fields the crate does not read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -49,7 +48,7 @@ impl DiscoveryCache {
     /// Returns the document of an issuer unless it is older than [`DISCOVERY_TTL`].
     pub(crate) fn get(&self, issuer: &str, now: Micros) -> Option<DiscoveryDocument> {
         let found = self.0.lock().get(issuer).cloned();
-        let fresh = found.filter(|(fetched_at, _)| now.saturating_sub(*fetched_at) < DISCOVERY_TTL);
+        let fresh = found.filter(|(fetched_at, _)| now - *fetched_at < DISCOVERY_TTL);
         fresh.map(|(_, document)| document)
     }
 

@@ -1,8 +1,7 @@
 //! Formatting of amounts, counts and times. The exact value is in the title attribute.
 
-use canon::{Money, Price};
+use canon::{Micros, Money, Price};
 use jiff::Timestamp;
-use ledger::Micros;
 use maud::{Markup, html};
 
 const MINUTE: i64 = 60;
@@ -90,7 +89,7 @@ pub(crate) fn day(at: Micros) -> String {
 }
 
 fn format_time(at: Micros, format: &str) -> String {
-    Timestamp::from_microsecond(at)
+    Timestamp::from_microsecond(at.get())
         .map_or_else(|_| "never".to_owned(), |t| t.strftime(format).to_string())
 }
 
@@ -101,7 +100,7 @@ pub(crate) fn relative_time(at: Micros, now: Micros) -> Markup {
 }
 
 fn relative_text(at: Micros, now: Micros) -> String {
-    let seconds = now.saturating_sub(at).div_euclid(1_000_000);
+    let seconds = (now - at).as_secs();
     let (size, past) = (seconds.saturating_abs(), seconds >= 0);
     let text = match size {
         0..MINUTE => return if past { "just now".to_owned() } else { "in a moment".to_owned() },
@@ -115,8 +114,8 @@ fn relative_text(at: Micros, now: Micros) -> String {
 }
 
 /// A short duration: `340 ms`, `2.4 s`, `3 min`.
-pub(crate) fn duration(micros: Micros) -> String {
-    let ms = micros.max(0) / 1_000;
+pub(crate) fn duration(time: Micros) -> String {
+    let ms = time.max(Micros::ZERO).as_millis();
     match ms {
         0..1_000 => format!("{ms} ms"),
         1_000..120_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
@@ -195,7 +194,7 @@ mod tests {
 
     #[test]
     fn times_are_relative_to_now() {
-        let s = 1_000_000;
+        let s = Micros::from_secs(1);
         let now = 1_700_000_000 * s;
         assert_eq!(relative_text(now - 5 * s, now), "just now");
         assert_eq!(relative_text(now - 300 * s, now), "5 min ago");
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(relative_text(now + 30 * 86_400 * s, now), "in 30 days");
         assert_eq!(relative_text(now - 90 * 86_400 * s, now), "16 Aug 2023");
         assert_eq!(timestamp(now), "2023-11-14 22:13:20 UTC");
-        assert_eq!(timestamp(i64::MAX), "never");
+        assert_eq!(timestamp(Micros::MAX), "never");
         assert_eq!(day(now), "2023-11-14");
         assert_eq!(
             [59, 600, 19_200, 999_999].map(uptime),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use admin::{AccountAdmin, Admin};
 use axum::body::Body;
 use axum::response::Response;
+use canon::Micros;
 use catalog::Catalog;
 use http::Request;
-use ledger::Micros;
 use store::Vault;
 
 pub use config::{IdentityProvider, MailMessage};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use canon::Micros;
 use http::{HeaderMap, HeaderValue, header};
-use ledger::Micros;
 use store::{Link, LinkPurpose};
 
 use crate::cookies::{self, CookieKind};
@@ -71,7 +71,7 @@ pub(crate) async fn open(
     };
     let mut response = see_other(page);
     response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    cookies::set(&state, &mut response, CookieKind::Link, &token, LINK_LIFETIMES.reset / 1_000_000);
+    cookies::set(&state, &mut response, CookieKind::Link, &token, LINK_LIFETIMES.reset.as_secs());
     Ok(response)
 }
 

@@ -6,13 +6,13 @@
 //! and subject, never by the e-mail address.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use canon::Micros;
 use http::{HeaderValue, header};
-use ledger::Micros;
 use maud::html;
 use openidconnect::core::{
     CoreAuthenticationFlow, CoreClient, CoreIdToken, CoreJwsSigningAlgorithm, CoreUserInfoClaims,
@@ -36,7 +36,7 @@ use crate::{IdentityProvider, urls};
 use admin::{IdentityClaims, random};
 
 /// Accepted difference between the provider's clock and ours.
-const MAX_CLOCK_SKEW: Micros = 60 * 1_000_000;
+const MAX_CLOCK_SKEW: Micros = Micros::from_secs(60);
 const MAX_PARAMETER_BYTES: usize = 4_096;
 
 /// A finished flow: the provider, the claims, and the link stored at the start.
@@ -153,7 +153,7 @@ pub(crate) async fn begin_sign_in(
         &mut response,
         CookieKind::IdentityFlow,
         &cookie,
-        LINK_LIFETIMES.sign_in_step / 1_000_000,
+        LINK_LIFETIMES.sign_in_step.as_secs(),
     );
     Ok(response)
 }
@@ -245,7 +245,7 @@ pub(crate) async fn finish_sign_in(
             CoreJwsSigningAlgorithm::EcdsaP384Sha384,
             CoreJwsSigningAlgorithm::EdDsa,
         ])
-        .set_time_fn(move || system_time(now.saturating_sub(MAX_CLOCK_SKEW)).into());
+        .set_time_fn(move || system_time(now - MAX_CLOCK_SKEW).into());
     let claims = token.claims(&verifier, &Nonce::new(nonce)).map_err(|error| {
         tracing::warn!(identity = name, "a token of `{name}` was refused: {error}");
         refused()
@@ -281,7 +281,7 @@ pub(crate) async fn finish_sign_in(
 }
 
 fn system_time(at: Micros) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(at).unwrap_or(0))
+    SystemTime::UNIX_EPOCH + at.to_duration()
 }
 
 /// Returns true if neither `nbf` nor `iat` lies in the future. The crate checks neither.
@@ -294,6 +294,6 @@ fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     let text = token.to_string();
     let payload = text.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let times = payload.and_then(|bytes| serde_json::from_slice::<TokenTimes>(&bytes).ok());
-    let latest = (now.saturating_add(MAX_CLOCK_SKEW) / 1_000_000) as f64;
+    let latest = (now + MAX_CLOCK_SKEW).to_duration().as_secs_f64().floor();
     times.is_some_and(|times| [times.nbf, times.iat].into_iter().flatten().all(|at| at <= latest))
 }

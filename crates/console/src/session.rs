@@ -2,9 +2,9 @@
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
+use canon::Micros;
 use http::HeaderMap;
 use http::request::Parts;
-use ledger::Micros;
 use store::{
     Account, AccountRole, KeyOwner, KeyRecord, LinkPurpose, Membership, Session, Team, TeamRole,
 };
@@ -18,17 +18,15 @@ use crate::urls;
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
 
-const MINUTE: Micros = 60 * 1_000_000;
-const DAY: Micros = 24 * 60 * MINUTE;
-const SESSION_LIFETIME: Micros = 30 * DAY;
-const IDLE_TIMEOUT: Micros = 7 * DAY;
+const SESSION_LIFETIME: Micros = Micros::from_days(30);
+const IDLE_TIMEOUT: Micros = Micros::from_days(7);
 /// Shortest time between two updates of the last use, so that not every request writes to the
 /// store.
-const TOUCH_INTERVAL: Micros = 10 * MINUTE;
+const TOUCH_INTERVAL: Micros = Micros::from_secs(10 * 60);
 /// Validity of a re-authentication.
 const PROOF_LIFETIME: Micros = links::LINK_LIFETIMES.sign_in_step;
 /// Accepted clock difference between two nodes.
-const MAX_CLOCK_SKEW: Micros = 5 * MINUTE;
+const MAX_CLOCK_SKEW: Micros = Micros::from_secs(5 * 60);
 
 /// A signed-in user. Only the session guard creates it.
 #[derive(Clone, Debug)]
@@ -133,7 +131,7 @@ impl SignedInUser {
 
     /// Returns true if the user signed in or re-authenticated recently.
     pub(crate) async fn has_recent_proof(&self, state: &ConsoleState) -> Result<bool, PageError> {
-        if state.now().saturating_sub(self.started_at) < PROOF_LIFETIME {
+        if state.now() - self.started_at < PROOF_LIFETIME {
             return Ok(true);
         }
         let proof = state.store.link(&self.proof_hash()).await?;
@@ -182,13 +180,13 @@ pub(crate) async fn find_session(
     let Some(hash) = sent_session_hash(state, headers) else { return Ok(None) };
     let Some((session, account)) = state.store.session(&hash).await? else { return Ok(None) };
     let now = state.now();
-    let expired = now >= session.expires || now.saturating_sub(session.seen) >= IDLE_TIMEOUT;
+    let expired = now >= session.expires || now - session.seen >= IDLE_TIMEOUT;
     // A clock that is set back must not revive an expired session.
-    let from_future = now.saturating_add(MAX_CLOCK_SKEW) < session.created.max(session.seen);
+    let from_future = now + MAX_CLOCK_SKEW < session.created.max(session.seen);
     if expired || from_future || account.disabled {
         return Ok(None);
     }
-    if now.saturating_sub(session.seen) > TOUCH_INTERVAL {
+    if now - session.seen > TOUCH_INTERVAL {
         state.store.touch_session(&hash, now).await?;
     }
     let seats = state.store.memberships_of(&account.id).await?;
@@ -221,12 +219,12 @@ pub(crate) async fn start_session(
         hash: random::digest(&token),
         account_id: account.id.clone(),
         created: now,
-        expires: now.saturating_add(SESSION_LIFETIME),
+        expires: now + SESSION_LIFETIME,
         seen: now,
     };
     state.store.add_session(&session).await?;
     let mut response = redirect_to(next);
-    cookies::set(state, &mut response, CookieKind::Session, &token, SESSION_LIFETIME / 1_000_000);
+    cookies::set(state, &mut response, CookieKind::Session, &token, SESSION_LIFETIME.as_secs());
     for kind in [CookieKind::Link, CookieKind::SecondFactor, CookieKind::IdentityFlow] {
         if cookies::read(state, headers, kind).is_some() {
             cookies::clear(state, &mut response, kind);

@@ -38,7 +38,7 @@ pub(crate) async fn after_password(
         &mut response,
         CookieKind::SecondFactor,
         &token,
-        LINK_LIFETIMES.sign_in_step / 1_000_000,
+        LINK_LIFETIMES.sign_in_step.as_secs(),
     );
     Ok(response)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use catalog::Catalog;
-use ledger::Micros;
 use store::Store;
 
 use crate::ConsoleHost;

@@ -6,17 +6,15 @@
 //! for good. An attempt is counted before the password is checked, so concurrent attempts cannot
 //! pass together. A correct password clears the counters of its name.
 
+use canon::Micros;
 use std::net::IpAddr;
-
-use ledger::Micros;
 use store::{AttemptCounter, Store};
 
 use crate::page_error::PageError;
 use admin::random;
 
-const SECOND: Micros = 1_000_000;
 /// Age at which counters are deleted.
-const COUNTER_RETENTION: Micros = 3_600 * SECOND;
+const COUNTER_RETENTION: Micros = Micros::from_secs(3_600);
 
 /// Free attempts, and the waits after them.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +36,9 @@ pub(crate) const SIGN_IN_LIMITS: ThrottleLimits = ThrottleLimits {
     per_name_and_network: 10,
     per_network: 50,
     per_name: 100,
-    reset_after: 600 * SECOND,
-    first_wait: 15 * SECOND,
-    max_wait: 300 * SECOND,
+    reset_after: Micros::from_secs(600),
+    first_wait: Micros::from_secs(15),
+    max_wait: Micros::from_secs(300),
 };
 
 /// Limits mails to one address to three an hour, regardless of the requester.
@@ -49,9 +47,9 @@ pub(crate) const MAIL_LIMITS: ThrottleLimits = ThrottleLimits {
     per_name_and_network: 3,
     per_network: 20,
     per_name: 3,
-    reset_after: 3_599 * SECOND,
-    first_wait: 3_600 * SECOND,
-    max_wait: 3_600 * SECOND,
+    reset_after: Micros::from_secs(3_599),
+    first_wait: Micros::from_secs(3_600),
+    max_wait: Micros::from_secs(3_600),
 };
 
 /// Limits guesses of second-factor codes; there are only a million codes.
@@ -60,9 +58,9 @@ pub(crate) const CODE_LIMITS: ThrottleLimits = ThrottleLimits {
     per_name_and_network: 5,
     per_network: 50,
     per_name: 5,
-    reset_after: 3_600 * SECOND,
-    first_wait: 30 * SECOND,
-    max_wait: 900 * SECOND,
+    reset_after: Micros::from_secs(3_600),
+    first_wait: Micros::from_secs(30),
+    max_wait: Micros::from_secs(900),
 };
 
 /// Limits lookups of account names by team managers.
@@ -71,9 +69,9 @@ pub(crate) const LOOKUP_LIMITS: ThrottleLimits = ThrottleLimits {
     per_name_and_network: 20,
     per_network: 50,
     per_name: 20,
-    reset_after: 3_600 * SECOND,
-    first_wait: 60 * SECOND,
-    max_wait: 3_600 * SECOND,
+    reset_after: Micros::from_secs(3_600),
+    first_wait: Micros::from_secs(60),
+    max_wait: Micros::from_secs(3_600),
 };
 
 enum ThrottleKey<'a> {
@@ -202,7 +200,7 @@ impl Throttle {
             limits.record(tallies, &free, now).map_err(PageError::RateLimited)
         };
         store.change_attempts(&hashes, now, count).await?;
-        store.drop_old_attempts(now.saturating_sub(COUNTER_RETENTION)).await?;
+        store.drop_old_attempts(now - COUNTER_RETENTION).await?;
         Ok(())
     }
 
@@ -225,21 +223,21 @@ impl Throttle {
 impl ThrottleLimits {
     /// Counts an attempt in each counter. The error is the wait in seconds.
     fn record(&self, tallies: &mut [AttemptCounter], free: &[i64], now: Micros) -> Result<(), u64> {
-        let waits = tallies.iter().map(|tally| tally.closed_until.saturating_sub(now));
-        let wait = waits.max().unwrap_or(0);
-        if wait > 0 {
-            return Err(u64::try_from(wait.div_euclid(SECOND) + 1).unwrap_or(1));
+        let waits = tallies.iter().map(|tally| tally.closed_until - now);
+        let wait = waits.max().unwrap_or(Micros::ZERO);
+        if wait > Micros::ZERO {
+            return Err(u64::try_from(wait.as_secs() + 1).unwrap_or(1));
         }
         for (tally, free) in tallies.iter_mut().zip(free) {
-            if now.saturating_sub(tally.last) > self.reset_after {
+            if now - tally.last > self.reset_after {
                 tally.tries = 0;
             }
             tally.tries = tally.tries.saturating_add(1);
             tally.last = now;
             if tally.tries >= *free {
                 let doublings = (tally.tries - free).min(10);
-                let wait = self.first_wait.saturating_mul(1 << doublings).min(self.max_wait);
-                tally.closed_until = now.saturating_add(wait);
+                let wait = (self.first_wait * (1 << doublings)).min(self.max_wait);
+                tally.closed_until = now + wait;
             }
         }
         Ok(())
@@ -271,7 +269,7 @@ mod tests {
         }
 
         async fn forgive(&self, name: &str, network: ClientNetwork) {
-            self.0.clear_name(&self.1, name, network, 0).await.unwrap();
+            self.0.clear_name(&self.1, name, network, Micros::ZERO).await.unwrap();
         }
     }
 
@@ -279,18 +277,24 @@ mod tests {
     async fn eleventh_attempt_waits_and_waits_grow() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..10 {
-            assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
+            assert_eq!(nodes.admit("anna", HOME, Micros::ZERO).await, Ok(()));
         }
-        let first = nodes.admit("Anna", HOME, 0).await.unwrap_err();
-        assert!(nodes.admit("bert", HOME, 0).await.is_ok(), "another name is not held up");
-        assert!(nodes.admit("anna", AWAY, 0).await.is_ok(), "nor the same one elsewhere");
-        let later = SIGN_IN_LIMITS.first_wait + 1;
+        let first = nodes.admit("Anna", HOME, Micros::ZERO).await.unwrap_err();
+        assert!(
+            nodes.admit("bert", HOME, Micros::ZERO).await.is_ok(),
+            "another name is not held up"
+        );
+        assert!(
+            nodes.admit("anna", AWAY, Micros::ZERO).await.is_ok(),
+            "nor the same one elsewhere"
+        );
+        let later = SIGN_IN_LIMITS.first_wait + Micros::new(1);
         assert_eq!(nodes.admit("anna", HOME, later).await, Ok(()));
         let second = nodes.admit("anna", HOME, later).await.unwrap_err();
         assert!(second > first, "{second} {first}");
         let mut now = later;
         for _ in 0..40 {
-            now += SIGN_IN_LIMITS.max_wait + 1;
+            now += SIGN_IN_LIMITS.max_wait + Micros::new(1);
             assert_eq!(nodes.admit("anna", HOME, now).await, Ok(()), "the wait has an end");
         }
     }
@@ -300,7 +304,7 @@ mod tests {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         let mut tries = 0;
         for n in 0..200 {
-            tries += usize::from(nodes.admit(&format!("n{n}"), HOME, 0).await.is_ok());
+            tries += usize::from(nodes.admit(&format!("n{n}"), HOME, Micros::ZERO).await.is_ok());
         }
         assert_eq!(tries, 50);
     }
@@ -309,11 +313,11 @@ mod tests {
     async fn success_clears_the_name_and_time_clears_all() {
         let nodes = TestThrottle::of(SIGN_IN_LIMITS).await;
         for _ in 0..30 {
-            assert_eq!(nodes.admit("anna", HOME, 0).await, Ok(()));
+            assert_eq!(nodes.admit("anna", HOME, Micros::ZERO).await, Ok(()));
             nodes.forgive("anna", HOME).await;
         }
         for _ in 0..10 {
-            nodes.admit("anna", HOME, 0).await.unwrap();
+            nodes.admit("anna", HOME, Micros::ZERO).await.unwrap();
         }
         let later = SIGN_IN_LIMITS.reset_after + SIGN_IN_LIMITS.max_wait;
         for _ in 0..10 {
@@ -324,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn at_most_three_mails_an_hour() {
         let nodes = TestThrottle::of(MAIL_LIMITS).await;
-        let (minute, mut sent) = (60 * SECOND, 0);
+        let (minute, mut sent) = (Micros::from_secs(60), 0);
         for n in 0..240 {
             let network = ClientNetwork::V4([192, 0, 2, n as u8]);
             let tried = nodes.admit("anna@example.com", network, n * minute).await;

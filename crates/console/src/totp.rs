@@ -1,7 +1,7 @@
 //! Time-based one-time passwords (TOTP, RFC 6238) and recovery codes.
 
 use aws_lc_rs::{hmac, rand};
-use ledger::Micros;
+use canon::Micros;
 
 use crate::page_error::PageError;
 use admin::random;
@@ -29,7 +29,7 @@ pub(crate) fn otpauth_uri(username: &str, issuer: &str, secret: &str) -> String 
 /// Returns the time step of a currently valid code.
 pub(crate) fn step_of(secret: &[u8], code: &str, now: Micros) -> Option<i64> {
     let digits: String = code.chars().filter(|c| !c.is_whitespace()).collect();
-    let current = now.div_euclid(1_000_000).div_euclid(STEP_SECONDS);
+    let current = now.as_secs().div_euclid(STEP_SECONDS);
     let fits = |step: &i64| random::constant_time_eq(&code_at(secret, *step), &digits);
     let steps = (current - MAX_DRIFT_STEPS)..=(current + MAX_DRIFT_STEPS);
     steps.rev().find(fits)
@@ -124,19 +124,22 @@ mod tests {
             (2_000_000_000, "279037"),
         ] {
             assert_eq!(code_at(SECRET, seconds / STEP_SECONDS), code);
-            assert_eq!(step_of(SECRET, code, seconds * 1_000_000), Some(seconds / STEP_SECONDS));
+            assert_eq!(
+                step_of(SECRET, code, Micros::from_secs(seconds)),
+                Some(seconds / STEP_SECONDS)
+            );
         }
     }
 
     #[test]
     fn codes_are_valid_for_one_step_of_drift() {
-        let at = |seconds: i64| step_of(SECRET, "287082", seconds * 1_000_000);
+        let at = |seconds: i64| step_of(SECRET, "287082", Micros::from_secs(seconds));
         assert_eq!([at(30), at(59), at(89), at(0)], [Some(1); 4]);
         assert_eq!([at(90), at(-1)], [None; 2]);
         for bad in ["", "28708", "2870822", "28708a", "-87082"] {
-            assert_eq!(step_of(SECRET, bad, 59_000_000), None, "{bad}");
+            assert_eq!(step_of(SECRET, bad, Micros::from_secs(59)), None, "{bad}");
         }
-        assert_eq!(step_of(SECRET, "287 082", 59_000_000), Some(1));
+        assert_eq!(step_of(SECRET, "287 082", Micros::from_secs(59)), Some(1));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! `cargo run --release -p ledger --example append -- FOLDER THREADS`.
 
 #![allow(clippy::print_stdout, reason = "a tool that prints figures")]
+use canon::{Micros, Money};
 
-use canon::Money;
 use ledger::{Clock, FileDisk, HoldRecord, KeyBalance, LedgerEntry, OpenCalls, SystemClock};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn held(request_id: String) -> Arc<HoldRecord> {
         request_id,
         key_id: "key_0123456789".to_owned(),
         account_id: "0198a5f0-0000-7000-8000-000000000000".to_owned(),
-        at: 0,
+        at: Micros::ZERO,
         amount: Money::ZERO,
         dialect: "chat".to_owned(),
         model: "some-model-name".to_owned(),

@@ -4,14 +4,14 @@
 //! of that period's funds. Each node has funds of its own; the spending of other nodes in the same
 //! period comes from the store.
 
-use canon::Money;
+use canon::{Micros, Money};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use crate::{Micros, SpendStatus};
+use crate::SpendStatus;
 
 /// Microseconds of a day.
-const DAY: Micros = 86_400_000_000;
+const DAY: Micros = Micros::from_days(1);
 /// 1970-01-01 was a Thursday, three days after a Monday.
 const DAYS_FROM_MONDAY_TO_EPOCH: i64 = 3;
 
@@ -64,13 +64,13 @@ impl BudgetPeriod {
 
     /// Returns the begin of the next period.
     pub fn end(self, at: Micros) -> Micros {
-        self.days(at).1.saturating_mul(DAY)
+        DAY * self.days(at).1
     }
 }
 
 /// Returns the day of a time, in days since 1970.
 pub const fn day_of(at: Micros) -> i64 {
-    at.div_euclid(DAY)
+    at.get().div_euclid(DAY.get())
 }
 
 /// Returns the year and month of a day, by the algorithm `civil_from_days` of
@@ -255,7 +255,7 @@ impl Budget {
     /// Returns the spending of the period that contains that time.
     pub fn status(&self, at: Micros) -> BudgetStatus {
         let money = *self.funds(at).0.lock();
-        let resets = self.current.lock().next_day.saturating_mul(DAY);
+        let resets = DAY * self.current.lock().next_day;
         BudgetStatus { money, period: self.period, resets }
     }
 }
@@ -315,7 +315,7 @@ mod tests {
         let begin = day(2026, 11, 15);
         let budget =
             Budget::new(Money::from_nanos(10), BudgetPeriod::Day, Money::from_nanos(7), begin);
-        let first = budget.funds(begin + DAY - 1);
+        let first = budget.funds(begin + DAY - Micros::new(1));
         assert_eq!(first.0.lock().remaining(), Some(Money::from_nanos(3)));
         budget.raise_spent(day_of(begin), Money::from_nanos(9));
         budget.raise_spent(day_of(begin), Money::from_nanos(8));

@@ -1,18 +1,15 @@
 //! Clocks, which callers pass in so that tests can set the time.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since 1970. An alias until all crates use [`canon::Micros`], which the steady clock
-/// and the durations of leases already do inside this crate.
-pub type Micros = i64;
+use canon::{AtomicMicros, Micros};
 
 /// A source of time.
 pub trait Clock: Send + Sync {
     /// Returns the time of day.
     fn now(&self) -> Micros;
-    /// Returns the microseconds since a fixed moment. Changes of the time of day do not affect it.
+    /// Returns the time since a fixed moment. Changes of the time of day do not affect it.
     fn steady(&self) -> Micros;
 }
 
@@ -27,45 +24,45 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed in")]
     fn now(&self) -> Micros {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+        Micros::from(since)
     }
 
     fn steady(&self) -> Micros {
-        i64::try_from(START.elapsed().as_micros()).unwrap_or(i64::MAX)
+        Micros::from(START.elapsed())
     }
 }
 
 /// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct TestClock {
-    steady: AtomicI64,
+    steady: AtomicMicros,
     /// Time of day minus steady time.
-    offset: AtomicI64,
+    offset: AtomicMicros,
 }
 
 impl TestClock {
     /// Creates a clock that shows that time.
     pub const fn at(now: Micros) -> Self {
-        Self { steady: AtomicI64::new(0), offset: AtomicI64::new(now) }
+        Self { steady: AtomicMicros::new(Micros::ZERO), offset: AtomicMicros::new(now) }
     }
 
     /// Advances both clocks.
-    pub fn pass(&self, micros: i64) {
-        self.steady.fetch_add(micros, Ordering::Relaxed);
+    pub fn pass(&self, time: Micros) {
+        self.steady.add(time);
     }
 
     /// Changes the time of day, as an administrator may. No time passes.
-    pub fn jump(&self, micros: i64) {
-        self.offset.fetch_add(micros, Ordering::Relaxed);
+    pub fn jump(&self, time: Micros) {
+        self.offset.add(time);
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Micros {
-        self.steady().saturating_add(self.offset.load(Ordering::Relaxed))
+        self.steady() + self.offset.load()
     }
 
     fn steady(&self) -> Micros {
-        self.steady.load(Ordering::Relaxed)
+        self.steady.load()
     }
 }

@@ -1,9 +1,7 @@
 //! The record of one call with its usage and cost: the row of the ledger.
 
-use canon::{Charge, Money, Usage};
+use canon::{Charge, Micros, Money, Usage};
 use serde::{Deserialize, Serialize};
-
-use crate::Micros;
 
 /// The end of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -122,7 +120,7 @@ pub struct LedgerEntry {
     /// Time of settlement.
     pub ended: Micros,
     /// Microseconds from admission to the first byte of the reply.
-    pub first_byte_us: Option<i64>,
+    pub first_byte_us: Option<Micros>,
     /// Wire format of the caller.
     pub dialect: String,
     /// The requested model.

@@ -5,14 +5,14 @@
 //! JSON, which is still read. A torn or damaged record ends its segment, because the writer abandons
 //! a segment after a failed write.
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::{CallOutcome, Disk, LeaseToken, LedgerEntry, Micros, SettledCall};
+use crate::{CallOutcome, Disk, LeaseToken, LedgerEntry, SettledCall};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -263,7 +263,7 @@ mod tests {
             request_id: "req-1".to_owned(),
             key_id: "k\u{0}\"ö".to_owned(),
             account_id: String::new(),
-            at: i64::MIN,
+            at: Micros::new(i64::MIN),
             amount: Money::from_nanos(i64::MAX),
             dialect: "chat".to_owned(),
             model: "m".repeat(70_000),
@@ -277,18 +277,18 @@ mod tests {
         let usage = Usage { input: u64::MAX, output: 300, ..Usage::default() };
         let reached = ProgressRecord {
             request_id: "req-1".to_owned(),
-            at: 1,
+            at: Micros::new(1),
             lane: "p/m".to_owned(),
             usage,
             cost: Money::from_nanos(-1),
         };
         let open = OpenCall { held: held(), reached: Some(reached.clone()) };
-        let mut entry = open.settle(7);
+        let mut entry = open.settle(Micros::new(7));
         entry.failed =
             vec![crate::FailedAttempt { status: Some(503), ..crate::FailedAttempt::default() }];
         entry.losses = vec!["part.seal".to_owned()];
-        entry.first_byte_us = Some(0);
-        let plain = OpenCall { held: held(), reached: None }.settle(7);
+        entry.first_byte_us = Some(Micros::ZERO);
+        let plain = OpenCall { held: held(), reached: None }.settle(Micros::new(7));
         let settled = [entry, plain].map(JournalRecord::Settled);
         [JournalRecord::Held(held()), JournalRecord::Reached(reached)]
             .into_iter()

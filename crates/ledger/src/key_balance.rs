@@ -127,7 +127,7 @@ pub struct LeaseUse {
     /// Cost of settled calls that are not posted.
     pub unposted: Money,
     /// When this node stops using it, by the steady clock.
-    pub until: crate::Micros,
+    pub until: Micros,
 }
 
 impl KeyBalance {
@@ -158,7 +158,7 @@ impl KeyBalance {
     /// Returns the lease in use.
     pub fn lease(&self) -> Option<LeaseUse> {
         let Lease { token, free, held, unposted, until, .. } = self.state.lock().lease?;
-        Some(LeaseUse { token, free, held, unposted, until: until.get() })
+        Some(LeaseUse { token, free, held, unposted, until })
     }
 
     /// Returns true if the key has no cap.
@@ -288,8 +288,7 @@ impl KeyBalance {
     /// Returns the money the next call will probably lack, if the free money does not last.
     pub(crate) fn runs_low(&self, steady: Micros) -> Option<Money> {
         let state = self.state.lock();
-        let lease =
-            state.lease.filter(|_| steady.saturating_sub(state.last_hold_at) < LEASE_DURATION)?;
+        let lease = state.lease.filter(|_| steady - state.last_hold_at < LEASE_DURATION)?;
         let soon = state.last_hold.max(Money::from_nanos(state.recent.as_nanos() / 8));
         (lease.free < soon).then(|| soon.saturating_sub(lease.free))
     }
@@ -301,7 +300,7 @@ impl KeyBalance {
             LeaseGrant::Unlimited => state.cap = None,
             LeaseGrant::Short { left, elsewhere } => {
                 let ttl = if elsewhere > Money::ZERO { LOCAL_REFUSAL_TTL } else { REFUSAL_TTL };
-                let until = steady.saturating_add(ttl);
+                let until = steady + ttl;
                 state.refusal = Some(RecentRefusal { until, left, elsewhere });
             }
             LeaseGrant::Lease { token, version, amount } => {
@@ -365,7 +364,7 @@ impl KeyBalance {
         steady: Micros,
     ) -> Option<(i64, Money)> {
         let mut state = self.state.lock();
-        let idle = steady.saturating_sub(state.last_hold_at) > LEASE_DURATION;
+        let idle = steady - state.last_hold_at > LEASE_DURATION;
         let wish = state.recent.saturating_add(state.recent);
         let lease = state.lease.as_mut().filter(|lease| lease.token == now.token)?;
         if now.wanted || idle {

@@ -4,7 +4,7 @@
 //! requests more. Once a second [`LeaseClient::tend`] sends a heartbeat, renews the leases and returns
 //! money this node does not need.
 
-use canon::{Micros, Money};
+use canon::{AtomicMicros, Micros, Money};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub struct LeaseClient<S> {
     /// would be out of date on arrival.
     session: tokio::sync::Mutex<ClientSession>,
     /// When the last answered message was sent, by the steady clock.
-    last_contact: AtomicI64,
-    outage_limit: AtomicI64,
+    last_contact: AtomicMicros,
+    outage_limit: AtomicMicros,
     nodes: AtomicU32,
     /// Numbers the announcements of unreported spending.
     seq: AtomicI64,
@@ -93,7 +93,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         }
         book.forget_recovered(&segments);
         let node = store.enter(name).await?;
-        let last_contact = AtomicI64::new(clock.steady());
+        let last_contact = AtomicMicros::new(clock.steady());
         Ok(Self {
             book,
             store,
@@ -103,20 +103,20 @@ impl<S: LeaseStore> LeaseClient<S> {
             balances: Mutex::default(),
             session: tokio::sync::Mutex::default(),
             last_contact,
-            outage_limit: AtomicI64::new(DEFAULT_OUTAGE_LIMIT.get()),
+            outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
         })
     }
 
     /// Sets the time the store may be unreachable before keys without a cap are refused.
-    pub fn set_outage_limit(&self, micros: crate::Micros) {
-        self.outage_limit.store(micros, Ordering::Relaxed);
+    pub fn set_outage_limit(&self, limit: Micros) {
+        self.outage_limit.store(limit);
     }
 
     /// Returns the time since the last answer of the store.
-    pub fn time_since_contact(&self) -> crate::Micros {
-        self.clock.steady().saturating_sub(self.last_contact.load(Ordering::Relaxed))
+    pub fn time_since_contact(&self) -> Micros {
+        self.clock.steady() - self.last_contact.load()
     }
 
     /// Returns the number of live nodes.
@@ -134,11 +134,11 @@ impl<S: LeaseStore> LeaseClient<S> {
     }
 
     fn steady(&self) -> Micros {
-        Micros::new(self.clock.steady())
+        self.clock.steady()
     }
 
     fn note_contact(&self, sent: Micros) {
-        self.last_contact.fetch_max(sent.get(), Ordering::Relaxed);
+        self.last_contact.advance_to(sent);
     }
 
     /// Reserves all of `full` if this node's lease covers it. This is the usual case and never waits.
@@ -148,9 +148,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         held: Arc<HoldRecord>,
         full: Money,
     ) -> Result<TryHold, HoldRefusal> {
-        if self.time_since_contact() > self.outage_limit.load(Ordering::Relaxed)
-            && balance.is_unlimited()
-        {
+        if self.time_since_contact() > self.outage_limit.load() && balance.is_unlimited() {
             return Err(HoldRefusal::Unreachable(
                 "the store has not answered for too long".to_owned(),
             ));

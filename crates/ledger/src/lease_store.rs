@@ -7,33 +7,33 @@
 //! increases. The scheme is that of Gray and Cheriton, "Leases" (SOSP 1989,
 //! <https://doi.org/10.1145/74850.74870>), applied to money.
 
-use canon::Money;
+use canon::{Micros, Money};
 
-use crate::{LedgerEntry, Micros, OpenCall};
+use crate::{LedgerEntry, OpenCall};
 use std::sync::Arc;
 
 /// The identity of a lease. A closed lease's token is never used again.
 pub type LeaseToken = i64;
 
 /// Validity of a lease after it was granted or renewed, by the store's clock.
-pub const LEASE_DURATION: canon::Micros = canon::Micros::from_secs(30);
+pub const LEASE_DURATION: Micros = Micros::from_secs(30);
 /// Time before its end at which the node stops using a lease, by its own steady clock: five
 /// seconds, and twice the drift of two clocks during a lease.
-pub const LEASE_MARGIN: canon::Micros = canon::Micros::from_secs(6);
+pub const LEASE_MARGIN: Micros = Micros::from_secs(6);
 /// Time after its end at which other nodes may close a lease: its node may be slow and not dead.
-pub const LEASE_GRACE: canon::Micros = canon::Micros::from_secs(10);
+pub const LEASE_GRACE: Micros = Micros::from_secs(10);
 /// Time for which a node counts as alive after its last heartbeat.
-pub const ALIVE_WINDOW: canon::Micros = canon::Micros::from_secs(5);
+pub const ALIVE_WINDOW: Micros = Micros::from_secs(5);
 /// Time for which nodes are asked to return spare money after one of them went short.
-pub const RECALL_WINDOW: canon::Micros = canon::Micros::from_secs(5);
+pub const RECALL_WINDOW: Micros = Micros::from_secs(5);
 
 /// A process that spends, until another one registers under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its name, the same after a restart.
     pub id: String,
-    /// When it registered, by the store's clock.
-    pub epoch: Micros,
+    /// Number of its registration; later ones are larger.
+    pub epoch: i64,
 }
 
 /// A node's request for money of a key.

@@ -16,7 +16,7 @@ mod lease_store;
 mod open_calls;
 
 pub use budget::{Budget, BudgetPeriod, BudgetShare, BudgetStatus, OverBudget, day_of};
-pub use clock::{Clock, Micros, SystemClock, TestClock};
+pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, MemoryDisk, Segment};
 pub use entry::{CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 pub use journal::{

@@ -148,7 +148,7 @@ impl OpenCalls {
         full: Money,
         least: Money,
     ) -> Result<HoldTicket, HoldError> {
-        let since = Micros::new(self.clock.steady());
+        let since = self.clock.steady();
         let Taken { amount, lease } = match balance.take(full, least, since) {
             Ok(taken) => taken,
             Err(Shortfall { free }) => return Err(HoldError::Short { held, free }),

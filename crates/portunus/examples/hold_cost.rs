@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use catalog::{BilledUnits, ModelDirectory, ModelPrices};
 use ledger::{
     CallOutcome, FileDisk, HoldRecord, KeyBalance, LedgerEntry, MAX_BATCH_CALLS, OpenCalls,
@@ -73,7 +73,7 @@ fn held(call: u32) -> HoldRecord {
         request_id: format!("req_{:029x}", u64::from(call).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         key_id: "key_0123456789abcdef".to_owned(),
         account_id: "acc_0123456789abcdef".to_owned(),
-        at: 0,
+        at: Micros::ZERO,
         amount: Money::ZERO,
         dialect: "chat".to_owned(),
         model: "some-model".to_owned(),
@@ -88,7 +88,7 @@ fn entry(request_id: String) -> LedgerEntry {
         request_id,
         key_id: "key_0123456789abcdef".to_owned(),
         account_id: "acc_0123456789abcdef".to_owned(),
-        first_byte_us: Some(1_234),
+        first_byte_us: Some(Micros::new(1_234)),
         dialect: "chat".to_owned(),
         model: "some-model".to_owned(),
         lane: "provider/some-model".to_owned(),

@@ -5,13 +5,13 @@ use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Admin, SETUP_TOKEN_SETTING, StoredConfig};
 use api::{ApiState, ImageTasks, StoredAnswers};
+use canon::Micros;
 use config::{Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls, SystemClock};
 use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds, node_name};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use store::{Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,7 @@ impl App {
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         let name = node_name(&config.data_folder)?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
-        teller.set_outage_limit(micros(config.store_outage_grace));
+        teller.set_outage_limit(config.store_outage_grace.into());
         if interrupted > 0 {
             tracing::warn!(
                 calls = interrupted,
@@ -185,14 +185,14 @@ impl App {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.engine.funds.lease_client.set_outage_limit(micros(config.store_outage_grace));
+        self.engine.funds.lease_client.set_outage_limit(config.store_outage_grace.into());
         self.engine.files.reconfigure(&config);
         self.admin.replace_config(config);
     }
 
-    /// Returns the microseconds since the start on a monotonic clock.
-    pub fn ticks(&self) -> i64 {
-        self.engine.monotonic_micros()
+    /// Returns the time since the start on a monotonic clock.
+    pub fn ticks(&self) -> Micros {
+        self.engine.monotonic_now()
     }
 
     /// Stops accepting new work.
@@ -226,10 +226,6 @@ fn create_data_folder(data: &Path) -> anyhow::Result<()> {
             data.display()
         )
     })
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Returns the pepper that hashes keys: the operator's own secret, or one kept in the store.

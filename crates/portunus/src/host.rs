@@ -3,6 +3,7 @@
 use admin::{AccountAdmin, Admin};
 use axum::body::Body;
 use axum::response::Response;
+use canon::Micros;
 use catalog::Catalog;
 use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 use http::Request;
@@ -28,7 +29,7 @@ impl ConsoleHost for App {
         self.config().public_url.clone()
     }
 
-    fn now(&self) -> i64 {
+    fn now(&self) -> Micros {
         self.clock.now()
     }
 

@@ -1,6 +1,6 @@
 //! Admission: reserves the maximum cost of a call before the first byte goes to a provider.
 
-use canon::{ApiError, ErrorKind, Money};
+use canon::{ApiError, ErrorKind, Micros, Money};
 use catalog::BilledUnits;
 use dialects::RequestFacts;
 use ledger::{BudgetShare, HoldRecord, HoldRefusal, HoldTicket, OverBudget};
@@ -93,7 +93,7 @@ fn hold_record(call: &Call, facts: &RequestFacts, version: &str) -> Arc<HoldReco
         request_id: call.id.to_string(),
         key_id: call.key.record.id.clone(),
         account_id: call.key.record.account_id.clone(),
-        at: 0,
+        at: Micros::ZERO,
         amount: Money::ZERO,
         dialect: call.dialect.origin().as_str().to_owned(),
         model: facts.model.clone(),
@@ -162,7 +162,7 @@ fn over_cap(call: &Call, left: Money) -> ApiError {
 
 fn over_budget(over: OverBudget, owner: &str) -> ApiError {
     let OverBudget { left, resets } = over;
-    let resets = jiff::Timestamp::from_microsecond(resets);
+    let resets = jiff::Timestamp::from_microsecond(resets.get());
     let resets = resets.map(|time| time.to_string()).unwrap_or_default();
     let message = format!(
         "the budget of this {owner} for this period is used up: {left} USD are left; it resets \

@@ -68,7 +68,7 @@ where
     A: Future<Output = Result<T, (ApiError, BoxedAccount)>>,
 {
     let mut plan =
-        RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_micros()));
+        RetryPlan::new(route::ordered_candidates(call, route, call.engine.monotonic_now()));
     let mut next = match plan.first_candidate(call).await {
         Ok(candidate) => candidate,
         Err(error) => {

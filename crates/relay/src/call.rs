@@ -160,7 +160,7 @@ impl Call {
     /// Returns id and time for replies that the gateway writes.
     pub fn reply_stamp(&self) -> ReplyStamp {
         let id = self.id.trim_start_matches("req_").to_owned();
-        ReplyStamp { id, created: self.engine.clock.now() / 1_000_000 }
+        ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
     /// Returns the time left until the reply must have begun, or be complete if it is not streamed.

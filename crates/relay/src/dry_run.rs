@@ -30,7 +30,7 @@ pub(super) fn dry_run(
     route: &Route,
     media: &MediaRefs,
 ) -> Result<Response, ApiError> {
-    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(&facts.model))?.lane;
     let dialect = route::choose_dialect(lane, call.dialect.origin())?;
     let (inlined, fetched_paths) = media.inline_placeholders(call, lane, dialect.origin())?;

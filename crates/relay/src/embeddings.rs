@@ -199,7 +199,7 @@ fn dry_run(
     route: &Route,
 ) -> Result<Response, ApiError> {
     let model = embedding_call.facts.model.as_str();
-    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_micros());
+    let candidates = route::ordered_candidates(call, route, call.engine.monotonic_now());
     let lane = &candidates.first().ok_or_else(|| route::unknown_model(model))?.lane;
     let (endpoint, outgoing, losses) = match prepare(call, embedding_call, lane)? {
         PreparedEmbedding::PassThrough(outgoing) => {

@@ -2,6 +2,7 @@
 
 use access::keys::KeyCache;
 use arc_swap::ArcSwap;
+use canon::Micros;
 use config::Config;
 use http::HeaderValue;
 use ledger::Clock;
@@ -105,8 +106,8 @@ impl Engine {
     }
 
     /// Microseconds since start on a monotonic clock.
-    pub fn monotonic_micros(&self) -> i64 {
-        i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX)
+    pub fn monotonic_now(&self) -> Micros {
+        Micros::from(self.started.elapsed())
     }
 
     /// Returns true once running calls must end because the drain timeout is over.

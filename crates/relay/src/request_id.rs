@@ -1,5 +1,6 @@
 //! Request ids: unique, increasing with time, and generated without a system call for randomness.
 
+use canon::Micros;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,9 +22,9 @@ impl RequestIds {
         Ok(Self { process: u64::from_le_bytes(bytes), count: AtomicU64::new(0) })
     }
 
-    /// Returns the next id at this time in microseconds.
-    pub fn next_id(&self, now: i64) -> Arc<str> {
-        Arc::from(format!("req_{:013x}{:016x}", now.max(0), self.next_word()))
+    /// Returns the next id at this time.
+    pub fn next_id(&self, now: Micros) -> Arc<str> {
+        Arc::from(format!("req_{:013x}{:016x}", now.max(Micros::ZERO).get(), self.next_word()))
     }
 
     /// Returns a word that is unique in this process.
@@ -48,11 +49,11 @@ mod tests {
     #[test]
     fn ids_are_unique_and_increase_with_time() {
         let ids = RequestIds::new().unwrap();
-        let mut seen: Vec<_> = (0..10_000).map(|n| ids.next_id(n)).collect();
+        let mut seen: Vec<_> = (0..10_000).map(|n| ids.next_id(Micros::new(n))).collect();
         assert!(seen.is_sorted());
         seen.dedup();
         assert_eq!(seen.len(), 10_000);
-        assert_ne!(ids.next_id(5), ids.next_id(5));
+        assert_ne!(ids.next_id(Micros::new(5)), ids.next_id(Micros::new(5)));
         let mut numbers: Vec<_> = seen.iter().map(|id| random_from_id(id)).collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -1,6 +1,6 @@
 //! Retry plan of a call: the first lane, the next lane, and the end of retries.
 
-use canon::{ApiError, Blame, ErrorKind, UpstreamProgress};
+use canon::{ApiError, Blame, ErrorKind, Micros, UpstreamProgress};
 use std::time::Duration;
 use upstream::{AttemptFailure, LaneState};
 
@@ -54,7 +54,7 @@ impl RetryPlan {
     ) -> Result<Candidate, Option<ApiError>> {
         let candidate = self.candidates.first().cloned().ok_or(None)?;
         self.considered = 1;
-        let LaneState::Busy(left) = candidate.standing(call.engine.monotonic_micros()) else {
+        let LaneState::Busy(left) = candidate.standing(call.engine.monotonic_now()) else {
             return Ok(candidate);
         };
         if self.wait_for_lane(call, &candidate, left).await {
@@ -68,7 +68,7 @@ impl RetryPlan {
         let note = format!("lane {} asked for a pause", candidate.lane.name);
         let error = ApiError::new(kind, message)
             .with_blame(Blame::Upstream)
-            .with_retry_after(to_duration(left));
+            .with_retry_after(left.to_duration());
         Err(Some(error.with_log_note(note)))
     }
 
@@ -96,7 +96,7 @@ impl RetryPlan {
 
     /// Returns the next lane that is expected to answer. Retries would only add load to the others.
     pub(super) async fn next_lane(&mut self, call: &Call) -> Option<Candidate> {
-        let now = call.engine.monotonic_micros();
+        let now = call.engine.monotonic_now();
         while let Some(candidate) = self.candidates.get(self.considered) {
             self.considered += 1;
             let standing = candidate.standing(now);
@@ -121,7 +121,7 @@ impl RetryPlan {
         {
             return None;
         }
-        let now = call.engine.monotonic_micros();
+        let now = call.engine.monotonic_now();
         // Only an announced wait is worth waiting for.
         if matches!(
             classify_failure(error),
@@ -129,7 +129,7 @@ impl RetryPlan {
         ) {
             let left = |candidate: &Candidate| match candidate.standing(now) {
                 LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
-                LaneState::Good | LaneState::Probing => 0,
+                LaneState::Good | LaneState::Probing => Micros::ZERO,
             };
             let soonest =
                 self.candidates.iter().min_by_key(|candidate| left(candidate)).cloned()?;
@@ -173,7 +173,7 @@ impl RetryPlan {
     async fn take_retry(&mut self, call: &Call, candidate: Candidate) -> Option<Candidate> {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
-        while !candidate.lane.retry_budget.try_take(call.engine.monotonic_micros()) {
+        while !candidate.lane.retry_budget.try_take(call.engine.monotonic_now()) {
             let max_wait = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
             if !candidate.health.has_no_recent_failure() || waited >= max_wait {
                 tracing::warn!(
@@ -191,8 +191,8 @@ impl RetryPlan {
     }
 
     /// Waits for a lane that asked for a pause. At most once per call.
-    async fn wait_for_lane(&mut self, call: &Call, candidate: &Candidate, left: i64) -> bool {
-        let left = to_duration(left);
+    async fn wait_for_lane(&mut self, call: &Call, candidate: &Candidate, left: Micros) -> bool {
+        let left = left.to_duration();
         let fits = left <= MAX_LANE_WAIT && left < call.time_left(&candidate.lane.timeouts);
         if !fits || std::mem::replace(&mut self.has_waited, true) {
             return false;
@@ -200,8 +200,4 @@ impl RetryPlan {
         tokio::time::sleep(left).await;
         true
     }
-}
-
-fn to_duration(time: i64) -> Duration {
-    Duration::from_micros(u64::try_from(time).unwrap_or(0))
 }

@@ -1,6 +1,6 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
-use canon::{ApiError, ErrorKind, WireFormat};
+use canon::{ApiError, ErrorKind, Micros, WireFormat};
 use catalog::ModelKind;
 use dialects::{Dialect, RequestFacts};
 use memchr::memmem;
@@ -17,7 +17,7 @@ const AFFINITY_PREFIX_BYTES: usize = 2 << 10;
 /// Part of the body that is searched for the start of the conversation.
 const AFFINITY_SEARCH_BYTES: usize = 4 << 10;
 /// Wait for a provider at its `max_in_flight` if there is no other.
-const FULL_PROVIDER_WAIT_MICROS: i64 = 100_000;
+const FULL_PROVIDER_WAIT: Micros = Micros::from_millis(100);
 /// Output size at which prices are compared.
 const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
@@ -70,10 +70,10 @@ pub(super) struct Candidate {
 
 impl Candidate {
     /// Returns the health of the candidate. Treats a provider at its `max_in_flight` as busy.
-    pub(super) fn standing(&self, now: i64) -> LaneState {
+    pub(super) fn standing(&self, now: Micros) -> LaneState {
         match self.health.state(now) {
             LaneState::Good | LaneState::Probing if self.lane.is_full() => {
-                LaneState::Busy(FULL_PROVIDER_WAIT_MICROS)
+                LaneState::Busy(FULL_PROVIDER_WAIT)
             }
             standing => standing,
         }
@@ -81,7 +81,7 @@ impl Candidate {
 }
 
 /// Returns every lane that may serve the call, with every credential, in the order to try them.
-pub(super) fn ordered_candidates(call: &Call, route: &Route, now: i64) -> Vec<Candidate> {
+pub(super) fn ordered_candidates(call: &Call, route: &Route, now: Micros) -> Vec<Candidate> {
     let by_price = call.options.cheapest_first || route.order == LaneOrder::CheapestFirst;
     let ranks = if by_price { price_ranks(call, route) } else { Vec::new() };
     let mut candidates = Vec::with_capacity(route.lanes.len());

@@ -166,7 +166,7 @@ impl CallAccount {
         let slot = slot.map_err(|error| {
             error.with_blame(Blame::Upstream).with_progress(UpstreamProgress::NotSent)
         })?;
-        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_micros()), slot));
+        self.attempt = Some((candidate.health.begin_attempt(self.engine.monotonic_now()), slot));
         self.entry.attempts += 1;
         lane.name.clone_into(&mut self.entry.lane);
         self.attempt_started = Instant::now();
@@ -228,7 +228,7 @@ impl CallAccount {
     /// Records that the lane answered, even if it refused the request.
     pub(super) fn attempt_answered(&mut self) {
         if let Some((attempt, _)) = &mut self.attempt {
-            attempt.succeeded(self.engine.monotonic_micros());
+            attempt.succeeded(self.engine.monotonic_now());
         }
     }
 
@@ -241,7 +241,7 @@ impl CallAccount {
         spent: bool,
     ) -> bool {
         let Some((mut attempt, _)) = self.attempt.take() else { return false };
-        let now = self.engine.monotonic_micros();
+        let now = self.engine.monotonic_now();
         let status = match error.progress() {
             Some(UpstreamProgress::Answered(status)) => Some(status),
             Some(
@@ -307,8 +307,7 @@ impl CallAccount {
     pub(super) fn first_byte(&mut self) {
         self.attempt_answered();
         self.entry.status = 200;
-        let micros = i64::try_from(self.arrived.elapsed().as_micros()).unwrap_or(i64::MAX);
-        self.entry.first_byte_us.get_or_insert(micros);
+        self.entry.first_byte_us.get_or_insert(self.arrived.elapsed().into());
     }
 
     /// Records a reply that is complete.
@@ -348,7 +347,7 @@ impl CallAccount {
     pub(super) fn close_broken_off(mut self, error: &ApiError) {
         // An error that a retry cannot fix is not the lane's fault.
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
-            attempt.failed(super::send::classify_failure(error), self.engine.monotonic_micros());
+            attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
         }
         self.ended_by = Some(ended_by(error));
         self.close(CallOutcome::BrokeOff);

@@ -9,17 +9,17 @@
 
 use std::time::{Duration, Instant};
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use ledger::{CallOutcome, LedgerEntry};
 use store::{
-    Account, AccountRole, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope, Micros,
-    RateLimits, Store, StoreError, UsageFilter, UsageReport, UsageRequest, UsageStep,
+    Account, AccountRole, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope, RateLimits, Store,
+    StoreError, UsageFilter, UsageReport, UsageRequest, UsageStep,
 };
 
-const DAY: Micros = 86_400_000_000;
-const YEAR: Micros = 365 * DAY;
+const DAY: Micros = Micros::from_days(1);
+const YEAR: Micros = Micros::from_days(365);
 /// End of the year: 2026-11-15.
-const END: Micros = 20_772 * DAY;
+const END: Micros = Micros::from_days(20_772);
 const ACCOUNTS: u64 = 200;
 const KEYS: u64 = 1_000;
 const MODELS: u64 = 30;
@@ -57,8 +57,8 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             role: AccountRole::Member,
             password_hash: None,
             disabled: false,
-            created: 1,
-            changed: 1,
+            created: Micros::new(1),
+            changed: Micros::new(1),
         };
         store.add_account(&account).await?;
     }
@@ -81,8 +81,8 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
             revoked: None,
             limits: RateLimits::default(),
             ips: vec![],
-            created: 1,
-            changed: 1,
+            created: Micros::new(1),
+            changed: Micros::new(1),
             last_used: None,
         };
         store.add_key(&key).await?;
@@ -92,7 +92,8 @@ async fn keys(store: &Store) -> Result<Vec<KeyRecord>, StoreError> {
 }
 
 fn call(number: u64, of: u64, keys: &[KeyRecord]) -> LedgerEntry {
-    let started = END - YEAR + (i128::from(YEAR) * i128::from(number) / i128::from(of)) as i64;
+    let started = END - YEAR
+        + Micros::new((i128::from(YEAR.get()) * i128::from(number) / i128::from(of)) as i64);
     // A few keys and models have most of the calls.
     let which = rank(number, KEYS);
     let key = &keys[which as usize];
@@ -112,12 +113,12 @@ fn call(number: u64, of: u64, keys: &[KeyRecord]) -> LedgerEntry {
     let output = if failed { 0 } else { 20 + chance(number ^ 3, 900) };
     let cost = output as i64 * 15_000;
     LedgerEntry {
-        request_id: format!("req_{started:013x}{number:016x}"),
+        request_id: format!("req_{:013x}{number:016x}", started.get()),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
         started,
-        ended: started + took,
-        first_byte_us: (!failed).then_some(took / 4),
+        ended: started + Micros::new(took),
+        first_byte_us: (!failed).then_some(Micros::new(took / 4)),
         dialect: "chat".to_owned(),
         model: format!("model-{model}"),
         lane: format!("provider-{}/model-{model}", if other_lane { 6 } else { model % 6 }),

@@ -5,8 +5,8 @@
 //! the account's cap is locked after the rows of keys and before leases. Only grants and late calls
 //! need it.
 
-use canon::Money;
-use ledger::{BudgetPeriod, Micros};
+use canon::{Micros, Money};
+use ledger::BudgetPeriod;
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::keys::budget;
@@ -174,7 +174,7 @@ impl Store {
     ) -> Result<(i64, Money), StoreError> {
         let (first, _) = period.days(at);
         let sum: i64 = on_reader!(&self.db, pool => {
-            sqlx::query_scalar(SPENT).bind(clean(account_id)).bind(first.saturating_mul(DAY)).fetch_one(pool).await?
+            sqlx::query_scalar(SPENT).bind(clean(account_id)).bind((first * DAY).get()).fetch_one(pool).await?
         });
         Ok((first, Money::from_nanos(sum)))
     }

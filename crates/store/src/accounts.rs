@@ -1,10 +1,9 @@
 //! Accounts of people and programs that own keys. Teams, which own keys as well, are in `teams.rs`.
 
-use ledger::Micros;
-
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
 use crate::{AccountTerms, Store, StoreError};
+use canon::Micros;
 
 /// The rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,8 +151,8 @@ macro_rules! add_account {
             .bind(account.role.word())
             .bind(account.password_hash.as_deref())
             .bind(account.disabled)
-            .bind(account.created)
-            .bind(account.changed)
+            .bind(account.created.get())
+            .bind(account.changed.get())
             .execute(&mut *$tx)
             .await
             .map_err(StoreError::naming("account id", "account"))?;
@@ -234,7 +233,7 @@ impl Store {
                 .bind(clean(id))
                 .bind(clean(username))
                 .bind(email.map(clean))
-                .bind(at)
+                .bind(at.get())
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
@@ -265,7 +264,7 @@ impl Store {
             changed = sqlx::query(SET_PASSWORD)
                 .bind(clean(id))
                 .bind(hash)
-                .bind(at)
+                .bind(at.get())
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
@@ -289,11 +288,11 @@ impl Store {
             changed = sqlx::query(SET_DISABLED)
                 .bind(clean(id))
                 .bind(disabled)
-                .bind(at)
+                .bind(at.get())
                 .execute(&mut *tx)
                 .await?
                 .rows_affected();
-            sqlx::query(TOUCH_KEYS).bind(clean(id)).bind(at).execute(&mut *tx).await?;
+            sqlx::query(TOUCH_KEYS).bind(clean(id)).bind(at.get()).execute(&mut *tx).await?;
             if disabled {
                 for end in END_AFTER_LOCK {
                     sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
@@ -311,7 +310,7 @@ impl Store {
         at: Micros,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at).execute(pool).await?
+            sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at.get()).execute(pool).await?
                 .rows_affected()
         }) > 0)
     }

@@ -2,11 +2,10 @@
 //!
 //! The store only updates them atomically. Callers define their meaning.
 
-use ledger::Micros;
-
 use crate::db::{in_transaction, on_writer};
 use crate::row::row;
 use crate::{Store, StoreError};
+use canon::Micros;
 
 row! {
     /// A counter of attempts.
@@ -58,14 +57,14 @@ impl Store {
             let mut tallies = Vec::with_capacity(hashes.len());
             for hash in &hashes {
                 let tally: AttemptCounter =
-                    sqlx::query_as(TOUCH).bind(*hash).bind(now).fetch_one(&mut *tx).await?;
+                    sqlx::query_as(TOUCH).bind(*hash).bind(now.get()).fetch_one(&mut *tx).await?;
                 tallies.push(tally);
             }
             if let Err(refused) = change(&mut tallies) {
                 return Ok(Some(refused));
             }
             for (hash, AttemptCounter { tries, last, closed_until }) in hashes.iter().zip(tallies) {
-                let put = sqlx::query(PUT).bind(*hash).bind(tries).bind(last).bind(closed_until);
+                let put = sqlx::query(PUT).bind(*hash).bind(tries).bind(last.get()).bind(closed_until.get());
                 put.execute(&mut *tx).await?;
             }
         });
@@ -87,7 +86,7 @@ impl Store {
     /// Deletes counters without an attempt since that time that block no caller.
     pub async fn drop_old_attempts(&self, since: Micros) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
-            sqlx::query(DROP_OLD).bind(since).execute(pool).await.map(drop)
+            sqlx::query(DROP_OLD).bind(since.get()).execute(pool).await.map(drop)
         })?;
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The audit log of administrative changes. It is append-only.
-
-use ledger::Micros;
+use canon::Micros;
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, on_reader, on_writer};
@@ -57,7 +56,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
             sqlx::query(ADD)
-                .bind(at)
+                .bind(at.get())
                 .bind(clean(actor))
                 .bind(clean(action))
                 .bind(clean(subject))
@@ -94,13 +93,13 @@ impl Store {
                 query.push(") = ").push_bind(kind).push(")");
             }
             if let Some(since) = since {
-                query.push(" AND at >= ").push_bind(*since);
+                query.push(" AND at >= ").push_bind(since.get());
             }
             if let Some(until) = until {
-                query.push(" AND at < ").push_bind(*until);
+                query.push(" AND at < ").push_bind(until.get());
             }
             if let Some((at, id)) = before {
-                query.push(" AND (at, id) < (").push_bind(*at);
+                query.push(" AND (at, id) < (").push_bind(at.get());
                 query.push(", ").push_bind(*id).push(")");
             }
             query.push(" ORDER BY at DESC, id DESC LIMIT ").push_bind(i64::from(limit));

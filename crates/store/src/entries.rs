@@ -1,7 +1,7 @@
 //! Queries on ledger rows: one row, a filtered page, an export in order, the sums.
 
-use canon::{Money, Usage};
-use ledger::{CallOutcome, EndedBy, LedgerEntry, Micros};
+use canon::{Micros, Money, Usage};
+use ledger::{CallOutcome, EndedBy, LedgerEntry};
 use sqlx::QueryBuilder;
 
 use crate::db::{clean, from_json, on_reader, unknown_word};
@@ -47,7 +47,7 @@ row! {
         account_id: String,
         started: Micros,
         ended: Micros,
-        first_byte_us: Option<i64>,
+        first_byte_us: Option<Micros>,
         dialect: String,
         model: String,
         lane: String,
@@ -222,17 +222,17 @@ impl Store {
                 query.push(" AND model = ").push_bind(clean(model));
             }
             if let Some(since) = since {
-                query.push(" AND ended >= ").push_bind(*since);
+                query.push(" AND ended >= ").push_bind(since.get());
             }
             if let Some(until) = until {
-                query.push(" AND ended < ").push_bind(*until);
+                query.push(" AND ended < ").push_bind(until.get());
             }
             if let Some((ended, request_id)) = before {
-                query.push(" AND (ended, request_id) < (").push_bind(*ended);
+                query.push(" AND (ended, request_id) < (").push_bind(ended.get());
                 query.push(", ").push_bind(clean(request_id)).push(")");
             }
             if let Some((ended, request_id)) = &after {
-                query.push(" AND (ended, request_id) > (").push_bind(*ended);
+                query.push(" AND (ended, request_id) > (").push_bind(ended.get());
                 query.push(", ").push_bind(clean(request_id)).push(")");
             }
             query.push(order).push_bind(i64::from(limit));

@@ -1,10 +1,9 @@
 //! Second factors of accounts: code generators, passkeys, recovery codes.
 
-use ledger::Micros;
-
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
 use crate::{SealedSecret, Store, StoreError};
+use canon::Micros;
 
 /// The kinds of factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +128,7 @@ macro_rules! bound {
             .bind(&$factor.secret)
             .bind(&$factor.sealed_by)
             .bind($factor.counter)
-            .bind($factor.created)
+            .bind($factor.created.get())
     };
 }
 
@@ -185,7 +184,7 @@ impl Store {
     /// beyond before, so that a code can be used once.
     pub async fn use_factor(&self, id: &str, counter: i64, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(USE).bind(clean(id)).bind(counter).bind(at).execute(pool).await?
+            sqlx::query(USE).bind(clean(id)).bind(counter).bind(at.get()).execute(pool).await?
                 .rows_affected()
         }) > 0)
     }

@@ -6,7 +6,8 @@
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::{Micros, Store, StoreError};
+use crate::{Store, StoreError};
+use canon::Micros;
 
 /// A call, identified by its account and the caller's idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,9 +99,9 @@ impl Store {
                     .bind(clean(&call.name))
                     .bind(hash)
                     .bind(clean(owner))
-                    .bind(*held_until)
-                    .bind(*expires)
-                    .bind(now)
+                    .bind(held_until.get())
+                    .bind(expires.get())
+                    .bind(now.get())
                     .execute(pool)
                     .await
                     .map_err(StoreError::naming("idempotency key", "account"))?
@@ -144,7 +145,7 @@ impl Store {
                 .bind(clean(&call.account_id))
                 .bind(clean(&call.name))
                 .bind(clean(owner))
-                .bind(held_until)
+                .bind(held_until.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -188,7 +189,7 @@ impl Store {
     /// Deletes all expired calls and returns their number.
     pub async fn sweep_claims(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
+            sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
         }))
     }
 }

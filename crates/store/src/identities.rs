@@ -1,11 +1,10 @@
 //! External identities of accounts (OpenID Connect), by issuer and subject and never by address.
 
-use ledger::Micros;
-
 use crate::accounts::{AccountRow, account_columns, add_account};
 use crate::db::{clean, in_transaction, on_reader, on_writer};
 use crate::row::row;
 use crate::{Account, AccountTerms, Store, StoreError};
+use canon::Micros;
 
 row! {
     /// An account at an identity provider.
@@ -44,7 +43,7 @@ macro_rules! bound {
             .bind(clean(&$identity.subject))
             .bind(clean(&$identity.account_id))
             .bind(clean(&$identity.label))
-            .bind($identity.created)
+            .bind($identity.created.get())
     };
 }
 

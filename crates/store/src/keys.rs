@@ -3,15 +3,15 @@
 //! Every edit of a key increases its `changed`, even when the editor's clock is behind, so that
 //! other nodes that poll for changes find it. Spending is not an edit.
 
-use canon::Money;
-use ledger::{BudgetPeriod, Micros};
+use canon::{Micros, Money};
+use ledger::BudgetPeriod;
 
 use crate::db::{clean, from_json, on_reader, on_writer, to_json, unknown_word};
 use crate::row::row;
 use crate::{BudgetTerms, RateLimits, Store, StoreError};
 
 /// The life of an admin key whose maker names none.
-const ADMIN_KEY_LIFE: Micros = 30 * 24 * 3_600 * 1_000_000;
+const ADMIN_KEY_LIFE: Micros = Micros::from_days(30);
 
 /// The purpose a key was made for. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl KeyRecord {
     pub fn make_admin(&mut self, now: Micros) {
         self.scope = KeyScope::Admin;
         self.cap = Some(Money::ZERO);
-        self.expires = self.expires.or(Some(now.saturating_add(ADMIN_KEY_LIFE)));
+        self.expires = self.expires.or(Some(now + ADMIN_KEY_LIFE));
     }
 }
 
@@ -227,19 +227,19 @@ impl Store {
                 .bind(clean(&key.name))
                 .bind(&key.hash)
                 .bind(key.old_hash.as_deref())
-                .bind(key.old_until)
+                .bind(key.old_until.map(Micros::get))
                 .bind(key.cap.map(Money::as_nanos))
                 .bind(to_json(&key.models))
-                .bind(key.expires)
-                .bind(key.revoked)
+                .bind(key.expires.map(Micros::get))
+                .bind(key.revoked.map(Micros::get))
                 .bind(key.limits.rpm.map(i64::from))
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))
                 .bind(to_json(&key.ips))
                 .bind(key.budget.map(|budget| budget.limit.as_nanos()))
                 .bind(key.budget.map(|budget| budget.period.word()))
-                .bind(key.created)
-                .bind(key.changed)
+                .bind(key.created.get())
+                .bind(key.changed.get())
                 .bind(key.created_by.as_deref().map(clean))
                 .bind(key.scope.word())
                 .execute(pool)
@@ -283,14 +283,14 @@ impl Store {
     /// difference.
     pub async fn keys_changed_since(&self, since: Micros) -> Result<Vec<KeyRecord>, StoreError> {
         records(on_reader!(&self.db, pool => {
-            sqlx::query_as(CHANGED_SINCE).bind(since).fetch_all(pool).await?
+            sqlx::query_as(CHANGED_SINCE).bind(since.get()).fetch_all(pool).await?
         }))
     }
 
     /// Revokes a key. Returns false if there is no such key or it is revoked already.
     pub async fn revoke_key(&self, id: &str, at: Micros) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(REVOKE).bind(clean(id)).bind(at).execute(pool).await?.rows_affected()
+            sqlx::query(REVOKE).bind(clean(id)).bind(at.get()).execute(pool).await?.rows_affected()
         }) > 0)
     }
 
@@ -306,9 +306,9 @@ impl Store {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(ROTATE)
                 .bind(clean(id))
-                .bind(at)
+                .bind(at.get())
                 .bind(new_hash)
-                .bind(old_until)
+                .bind(old_until.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -324,11 +324,11 @@ impl Store {
         Ok(on_writer!(&self.db, pool => {
             sqlx::query(UPDATE)
                 .bind(clean(&key.id))
-                .bind(key.changed)
+                .bind(key.changed.get())
                 .bind(clean(&key.name))
                 .bind(key.cap.map(Money::as_nanos))
                 .bind(to_json(&key.models))
-                .bind(key.expires)
+                .bind(key.expires.map(Micros::get))
                 .bind(key.limits.rpm.map(i64::from))
                 .bind(key.limits.tpm.map(i64::from))
                 .bind(key.limits.concurrency.map(i64::from))

@@ -1,8 +1,9 @@
 //! The store as the lease store of the ledger.
 
+use canon::Micros;
 use ledger::{
     ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LeaseGrant, LeaseRequest,
-    LeaseReturn, LeaseStore, LeaseStoreError, Micros, Node, SettledCall,
+    LeaseReturn, LeaseStore, LeaseStoreError, Node, SettledCall,
 };
 
 use crate::{Store, StoreError};

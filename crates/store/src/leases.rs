@@ -4,10 +4,10 @@
 //! transactions on one key run one after the other, and transactions on several keys, which lock
 //! them in the order of their ids, cannot deadlock. Times are those of the database's clock.
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{
     ALIVE_WINDOW, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION, LeaseGrant,
-    LeaseRequest, LeaseReturn, LeaseState, LeaseToken, Micros, Node, OpenCall, RECALL_WINDOW,
+    LeaseRequest, LeaseReturn, LeaseState, LeaseToken, Node, OpenCall, RECALL_WINDOW,
     UnreportedSpend, lease_slice,
 };
 use sqlx::QueryBuilder;
@@ -204,7 +204,7 @@ impl Store {
             // The keys of an account share its money as nodes share a key's money.
             let keys = account.as_ref().map_or(1, |above| above.keys.clamp(1, MAX_SHARING_KEYS));
             let sharers = nodes.saturating_mul(u32::try_from(keys).unwrap_or(1));
-            let wanted = account.as_ref().map_or(0, |above| above.wanted).max(key.wanted) > key.now;
+            let wanted = account.as_ref().map_or(Micros::ZERO, |above| above.wanted).max(key.wanted) > key.now;
             match lease_slice(request, left, sharers, wanted) {
                 Some(amount) => {
                     let reserved = sqlx::query(RESERVE).bind(&key_id).bind(amount.as_nanos());

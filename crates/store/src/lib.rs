@@ -49,7 +49,6 @@ pub use idempotent::{CallClaim, CallName, ClaimResult, StoredReply};
 pub use identities::Identity;
 pub use keys::{KeyRecord, KeyScope};
 pub use leases::LeaseTotal;
-pub use ledger::Micros;
 pub use limits::{BudgetTerms, RateLimits};
 pub use links::{Link, LinkPurpose};
 pub use rekey::RekeyCounts;

@@ -2,8 +2,8 @@
 //!
 //! The limits of an account are a setting under its id, because few accounts have any.
 
-use canon::Money;
-use ledger::{BudgetPeriod, Micros};
+use canon::{Micros, Money};
+use ledger::BudgetPeriod;
 use serde_json::{Value, json};
 use sqlx::Row as _;
 
@@ -96,7 +96,7 @@ impl Store {
         let sum: i64 = on_reader!(&self.db, pool => {
             sqlx::query_scalar(SPENT)
                 .bind(clean(key_id))
-                .bind(first.saturating_mul(DAY))
+                .bind((first * DAY).get())
                 .fetch_one(pool)
                 .await?
         });

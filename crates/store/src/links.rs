@@ -1,11 +1,10 @@
 //! Single-use tokens: links in mails, invitations, steps of a sign-in. Only a hash of the token is
 //! stored.
 
-use ledger::Micros;
-
 use crate::db::{clean, on_reader, on_writer, unknown_word};
 use crate::row::row;
 use crate::{Store, StoreError};
+use canon::Micros;
 
 /// The purpose of a link. A link is valid for this purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,8 +114,8 @@ impl Store {
                 .bind(purpose.word())
                 .bind(account_id.as_deref().map(clean))
                 .bind(clean(data))
-                .bind(*created)
-                .bind(*expires)
+                .bind(created.get())
+                .bind(expires.get())
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("link", "account"))?;
@@ -171,7 +170,7 @@ impl Store {
     /// Deletes the links that expired before `now`.
     pub async fn sweep_links(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
+            sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
         }))
     }
 }

@@ -5,10 +5,8 @@
 //! unreported spending. That amount pays for the calls in the dead node's journal when it restarts.
 //! Calls that are settled already are then skipped.
 
-use canon::Money;
-use ledger::{
-    ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Micros, Node, OpenCall, SettledCall,
-};
+use canon::{Micros, Money};
+use ledger::{ClosedCounts, LEASE_DURATION, LEASE_GRACE, LeaseToken, Node, OpenCall, SettledCall};
 use std::sync::Arc;
 
 use crate::db::{in_transaction, on_reader, on_writer};
@@ -17,7 +15,7 @@ use crate::row::row;
 use crate::{Store, StoreError};
 
 /// Time for which an unused node, and the reserve of a dead one, is kept.
-const NODE_RETENTION: canon::Micros = canon::Micros::from_secs(86_400);
+const NODE_RETENTION: Micros = Micros::from_days(1);
 /// Maximum number of leases closed by one call, so that nodes share the work.
 const MAX_CLOSED_LEASES: i64 = 200;
 
@@ -166,7 +164,7 @@ impl Store {
         self.close_leases(&forgotten).await?;
         let bodies: Vec<String> = on_reader!(&self.db, pool => {
             sqlx::query_scalar(CALLS_OF_GONE)
-                .bind(LEASE_DURATION.saturating_add(LEASE_GRACE).get())
+                .bind((LEASE_DURATION + LEASE_GRACE).get())
                 .bind(MAX_CLOSED_LEASES)
                 .fetch_all(pool)
                 .await?
@@ -180,13 +178,16 @@ impl Store {
 
     /// Returns the name of every known node and the time since its last heartbeat.
     pub async fn nodes(&self) -> Result<Vec<(String, Micros)>, StoreError> {
-        Ok(on_reader!(&self.db, pool => sqlx::query_as(SEEN).fetch_all(pool).await?))
+        let nodes: Vec<(String, i64)> =
+            on_reader!(&self.db, pool => sqlx::query_as(SEEN).fetch_all(pool).await?);
+        Ok(nodes.into_iter().map(|(id, silence)| (id, Micros::new(silence))).collect())
     }
 
     /// Returns the time of the database's clock.
     pub(crate) async fn now(&self) -> Result<Micros, StoreError> {
-        Ok(on_reader!(&self.db, pool => {
+        let now = on_reader!(&self.db, pool => {
             sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(pool).await?
-        }))
+        });
+        Ok(Micros::new(now))
     }
 }

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use canon::Money;
-use ledger::{LeaseToken, LedgerEntry, Micros, Posting};
+use canon::{Micros, Money};
+use ledger::{LeaseToken, LedgerEntry, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
@@ -86,9 +86,9 @@ macro_rules! insertion {
             row.push_bind(clean(&entry.request_id).into_owned())
                 .push_bind(clean(&entry.key_id).into_owned())
                 .push_bind(clean(&entry.account_id).into_owned())
-                .push_bind(entry.started)
-                .push_bind(entry.ended)
-                .push_bind(entry.first_byte_us)
+                .push_bind(entry.started.get())
+                .push_bind(entry.ended.get())
+                .push_bind(entry.first_byte_us.map(Micros::get))
                 .push_bind(clean(&entry.dialect).into_owned())
                 .push_bind(clean(&entry.model).into_owned())
                 .push_bind(clean(&entry.lane).into_owned())
@@ -173,7 +173,7 @@ impl Store {
                 let charge = sqlx::query(CHARGE_IF)
                     .bind(key)
                     .bind(cost.as_nanos())
-                    .bind(ended)
+                    .bind(ended.get())
                     .bind(leased.as_nanos());
                 if charge.execute(&mut *tx).await?.rows_affected() != 1 {
                     return Ok(false);
@@ -284,7 +284,7 @@ impl Store {
                 sqlx::query(CHARGE)
                     .bind(key)
                     .bind(cost.as_nanos())
-                    .bind(ended)
+                    .bind(ended.get())
                     .bind(leased.as_nanos())
                     .execute(&mut *tx)
                     .await?;

@@ -8,15 +8,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use canon::Money;
-use ledger::{BudgetPeriod, LedgerEntry, Micros, day_of};
+use canon::{Micros, Money};
+use ledger::{BudgetPeriod, LedgerEntry, day_of};
 
 use crate::StoreError;
 use crate::db::clean;
 use crate::sums::{LatencyTotals, SummedColumns, UsageTotals};
 
-pub(crate) const HOUR: Micros = 3_600_000_000;
-pub(crate) const DAY: Micros = 86_400_000_000;
+pub(crate) const HOUR: Micros = Micros::from_hours(1);
+pub(crate) const DAY: Micros = Micros::from_days(1);
 
 /// Upper bound of a count or a duration of one call. A larger value cannot be true and is capped,
 /// so that one absurd reply cannot overflow a sum and block the ledger.
@@ -57,16 +57,16 @@ impl UsageStep {
     /// Returns the begin of the step that contains that time.
     pub fn begin(self, at: Micros) -> Micros {
         match self {
-            Self::Hour => at.div_euclid(HOUR).saturating_mul(HOUR),
-            Self::Day => day_of(at).saturating_mul(DAY),
-            Self::Month => BudgetPeriod::Month.days(at).0.saturating_mul(DAY),
+            Self::Hour => HOUR * at.get().div_euclid(HOUR.get()),
+            Self::Day => DAY * day_of(at),
+            Self::Month => DAY * BudgetPeriod::Month.days(at).0,
         }
     }
 
     /// Returns the begin of the next step.
     pub fn end(self, at: Micros) -> Micros {
         match self {
-            Self::Hour => at.div_euclid(HOUR).saturating_add(1).saturating_mul(HOUR),
+            Self::Hour => HOUR * at.get().div_euclid(HOUR.get()).saturating_add(1),
             Self::Day => BudgetPeriod::Day.end(at),
             Self::Month => BudgetPeriod::Month.end(at),
         }
@@ -127,8 +127,9 @@ fn add(
 ) -> Result<(), StoreError> {
     let count = |count: u64| i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     let usage = &entry.usage;
-    let took = entry.ended.saturating_sub(entry.started).clamp(0, MAX_COUNT);
-    let waited = entry.first_byte_us.map(|waited| waited.clamp(0, MAX_COUNT));
+    let bounded = |time: Micros| time.clamp(Micros::ZERO, Micros::new(MAX_COUNT));
+    let took = bounded(entry.ended - entry.started);
+    let waited = entry.first_byte_us.map(bounded);
     pace.took.add(took);
     if let Some(waited) = waited {
         pace.waited.add(waited);
@@ -254,7 +255,7 @@ where
             .push_bind(row.step.word())
             .push_bind(row.scope.word())
             .push_bind(row.owner.to_string())
-            .push_bind(row.begun)
+            .push_bind(row.begun.get())
             .push_bind(row.account_id.to_string())
             .push_bind(row.model.to_string())
             .push_bind(row.lane.to_string())
@@ -289,18 +290,19 @@ mod tests {
 
     #[test]
     fn every_time_lies_between_the_begin_and_the_end_of_its_steps() {
-        for at in [i64::MIN / 2, -1, 0, 1, HOUR, DAY - 1, DAY, 1_782_864_000_000_000, i64::MAX / 2]
-        {
+        let (hour, day) = (HOUR.get(), DAY.get());
+        let times = [i64::MIN / 2, -1, 0, 1, hour, day - 1, day, 1_782_864_000_000_000];
+        for at in times.into_iter().chain([i64::MAX / 2]).map(Micros::new) {
             for step in UsageStep::ALL {
                 let (begin, end) = (step.begin(at), step.end(at));
                 assert!(begin <= at && at < end, "{step:?} {at}");
-                assert_eq!((step.begin(begin), step.begin(end - 1)), (begin, begin));
+                assert_eq!((step.begin(begin), step.begin(end - Micros::new(1))), (begin, begin));
                 assert_eq!(UsageStep::by_word(step.word()), Some(step));
             }
         }
         // Extreme times must not overflow.
         for step in UsageStep::ALL {
-            let _ = (step.begin(i64::MIN), step.end(i64::MAX));
+            let _ = (step.begin(Micros::new(i64::MIN)), step.end(Micros::MAX));
         }
     }
 }

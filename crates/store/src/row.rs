@@ -4,7 +4,7 @@
 //! build host. [`row!`] does the same with `macro_rules!`. It reads fields through [`Column`], so
 //! that a row can hold [`Money`] and narrow integers where the database has a `BIGINT`.
 
-use canon::Money;
+use canon::{Micros, Money};
 use sqlx::{ColumnIndex, Decode, Error, Row, Type};
 
 use crate::db::number;
@@ -56,7 +56,7 @@ macro_rules! converted {
 }
 
 decoded!(bool, i64, String, Vec<u8>, Option<i64>, Option<String>, Option<Vec<u8>>);
-converted!(Money => |nanos| Ok(Money::from_nanos(nanos)));
+converted!(Money => |nanos| Ok(Money::from_nanos(nanos)), Micros => |micros| Ok(Micros::new(micros)));
 converted!(u8 => number, u16 => number, u32 => number, u64 => number);
 
 /// Declares a struct and reads it from rows of either driver.

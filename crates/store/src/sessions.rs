@@ -1,11 +1,10 @@
 //! Sessions of the console. Only a hash of the token is stored.
 
-use ledger::Micros;
-
 use crate::accounts::{AccountRow, account_columns};
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
 use crate::{Account, Store, StoreError};
+use canon::Micros;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +51,9 @@ impl Store {
             sqlx::query(ADD)
                 .bind(hash)
                 .bind(clean(account_id))
-                .bind(*created)
-                .bind(*expires)
-                .bind(*seen)
+                .bind(created.get())
+                .bind(expires.get())
+                .bind(seen.get())
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("session", "account"))?;
@@ -78,7 +77,7 @@ impl Store {
     /// Records the use of a session.
     pub async fn touch_session(&self, hash: &[u8], seen: Micros) -> Result<(), StoreError> {
         on_writer!(&self.db, pool => {
-            sqlx::query(TOUCH).bind(hash).bind(seen).execute(pool).await?;
+            sqlx::query(TOUCH).bind(hash).bind(seen.get()).execute(pool).await?;
         });
         Ok(())
     }
@@ -100,7 +99,7 @@ impl Store {
     /// Deletes the sessions that expired before `now` and returns their number.
     pub async fn drop_expired_sessions(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP_EXPIRED).bind(now).execute(pool).await?.rows_affected()
+            sqlx::query(DROP_EXPIRED).bind(now.get()).execute(pool).await?.rows_affected()
         }))
     }
 }

@@ -4,12 +4,11 @@
 //! Every change increases a revision number and succeeds only with the current one, so that the
 //! configuration that was validated as a whole is stored as a whole.
 
-use ledger::Micros;
-
 use crate::db::{clean, in_snapshot, in_transaction, on_reader, unknown_word};
 use crate::row::row;
 use crate::vault::SealedSecret;
 use crate::{Store, StoreError};
+use canon::Micros;
 
 /// The kinds of configured objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,8 +194,8 @@ impl Store {
                             .bind(kind.word())
                             .bind(clean(id))
                             .bind(clean(settings))
-                            .bind(created)
-                            .bind(changed)
+                            .bind(created.get())
+                            .bind(changed.get())
                     }
                     ConfigChange::Drop(kind, id) => {
                         if *kind == ConfigEntryKind::Provider {
@@ -211,7 +210,7 @@ impl Store {
                         .bind(clean(&given.place))
                         .bind(&given.sealed.bytes)
                         .bind(clean(&given.sealed.by))
-                        .bind(given.created),
+                        .bind(given.created.get()),
                     ConfigChange::Take(id) => sqlx::query(DROP_CREDENTIAL).bind(clean(id)),
                     ConfigChange::TakeAll(provider) => sqlx::query(DROP_CREDENTIALS).bind(clean(provider)),
                 };

@@ -4,7 +4,8 @@
 
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
-use crate::{Micros, Store, StoreError};
+use crate::{Store, StoreError};
+use canon::Micros;
 
 row! {
     /// A stored response.
@@ -44,8 +45,8 @@ impl Store {
                 .bind(clean(account_id))
                 .bind(clean(request))
                 .bind(clean(reply))
-                .bind(*created)
-                .bind(*expires)
+                .bind(created.get())
+                .bind(expires.get())
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("answer id", "account"))?;
@@ -75,7 +76,7 @@ impl Store {
     /// Deletes all expired responses and returns their number.
     pub async fn sweep_responses(&self, now: Micros) -> Result<u64, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
+            sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
         }))
     }
 }

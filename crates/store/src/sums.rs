@@ -1,7 +1,6 @@
 //! Sums of usage and latencies, as they are stored in the columns of the table `usage`.
 
-use canon::Money;
-use ledger::Micros;
+use canon::{Micros, Money};
 
 use crate::StoreError;
 
@@ -15,8 +14,9 @@ impl DurationHistogram {
         [50, 100, 200, 400, 700, 1_000, 2_000, 4_000, 10_000, 30_000, 60_000];
     pub(crate) const COUNTS: usize = Self::BOUNDS.len() + 1;
 
-    pub(crate) fn add(&mut self, micros: Micros) {
-        let place = Self::BOUNDS.iter().take_while(|bound| micros >= **bound * 1_000).count();
+    pub(crate) fn add(&mut self, time: Micros) {
+        let place =
+            Self::BOUNDS.iter().take_while(|bound| time >= Micros::from_millis(**bound)).count();
         if let Some(count) = self.0.get_mut(place) {
             *count += 1;
         }
@@ -27,7 +27,7 @@ impl DurationHistogram {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the percentile of the durations in microseconds, interpolated within its bucket;
+    /// Returns the percentile of the durations, interpolated within its bucket;
     /// `None` if there are no calls. In the last bucket it is the last bound.
     pub fn percentile(&self, percent: u8) -> Option<Micros> {
         let all = i128::from(self.count());
@@ -43,12 +43,12 @@ impl DurationHistogram {
             let to = i128::from(bound) * 1_000;
             if count > 0 && below + count >= wanted {
                 let at = from + (to - from) * (wanted - below).max(0) / count;
-                return i64::try_from(at).ok();
+                return i64::try_from(at).ok().map(Micros::new);
             }
             below += count;
             from = to;
         }
-        i64::try_from(from).ok()
+        i64::try_from(from).ok().map(Micros::new)
     }
 }
 
@@ -77,10 +77,10 @@ pub struct UsageTotals {
     pub cost: Money,
     /// Amount that the operator absorbed.
     pub absorbed: Money,
-    /// Sum of the microseconds from admission to the end.
-    pub took: i64,
-    /// Sum of the microseconds from admission to the first byte.
-    pub waited: i64,
+    /// Sum of the times from admission to the end.
+    pub took: Micros,
+    /// Sum of the times from admission to the first byte.
+    pub waited: Micros,
 }
 
 /// The part of the usage that pages and reports show.
@@ -191,8 +191,8 @@ impl SummedColumns for UsageTotals {
             searches,
             cost.as_nanos(),
             borne.as_nanos(),
-            took,
-            waited,
+            took.get(),
+            waited.get(),
         ]
         .into_iter()
     }
@@ -211,8 +211,8 @@ impl SummedColumns for UsageTotals {
             searches: next(),
             cost: Money::from_nanos(next()),
             absorbed: Money::from_nanos(next()),
-            took: next(),
-            waited: next(),
+            took: Micros::new(next()),
+            waited: Micros::new(next()),
         }
     }
 }
@@ -293,7 +293,7 @@ mod tests {
         let at = |name: &str| UsageTotals::COLUMNS.iter().position(|column| *column == name);
         assert_eq!((used.calls, at("calls")), (1, Some(0)));
         assert_eq!((used.cost, at("cost")), (Money::from_nanos(10), Some(9)));
-        assert_eq!((used.waited, at("waited")), (13, Some(12)));
+        assert_eq!((used.waited, at("waited")), (Micros::new(13), Some(12)));
         let shown = ReportTotals::from_numbers(1..);
         assert!(shown.numbers().eq(1..=ReportTotals::COLUMNS.len() as i64));
         let at = |name: &str| ReportTotals::COLUMNS.iter().position(|column| *column == name);
@@ -313,15 +313,15 @@ mod tests {
         let mut times = DurationHistogram::default();
         assert_eq!(times.percentile(50), None);
         for millis in 0..1_000 {
-            times.add(millis * 1_000);
+            times.add(Micros::from_millis(millis));
         }
         assert_eq!(times.count(), 1_000);
         for percent in [1, 25, 50, 95, 100] {
-            let exact = i64::from(percent) * 10_000;
+            let exact = Micros::from_millis(i64::from(percent) * 10);
             let told = times.percentile(percent).unwrap_or_default();
-            assert!((told - exact).abs() <= 1_000, "{percent}: {told}");
+            assert!((told - exact).get().abs() <= 1_000, "{percent}: {told}");
         }
-        times.add(i64::MAX);
-        assert_eq!(times.percentile(100), Some(60_000_000));
+        times.add(Micros::MAX);
+        assert_eq!(times.percentile(100), Some(Micros::from_secs(60)));
     }
 }

@@ -6,7 +6,8 @@
 
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
 use crate::row::row;
-use crate::{Micros, Store, StoreError};
+use crate::{Store, StoreError};
+use canon::Micros;
 
 /// The state of a task. It only moves forward, and the last three are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -349,8 +350,8 @@ impl Store {
                 .bind(body.as_deref())
                 .bind(file.as_deref())
                 .bind(webhook.as_deref().map(clean))
-                .bind(*created)
-                .bind(*expires)
+                .bind(created.get())
+                .bind(expires.get())
                 .execute(pool)
                 .await
                 .map_err(StoreError::naming("task id", "account"))?;
@@ -369,7 +370,7 @@ impl Store {
             sqlx::query_as(GET)
                 .bind(clean(id))
                 .bind(clean(account_id))
-                .bind(now)
+                .bind(now.get())
                 .fetch_optional(pool)
                 .await?
         });
@@ -390,7 +391,7 @@ impl Store {
                 .bind(clean(account_id))
                 .bind(clean(after.unwrap_or_default()))
                 .bind(state.map_or("", TaskState::word))
-                .bind(now)
+                .bind(now.get())
                 .bind(i64::from(limit))
                 .fetch_all(pool)
                 .await?
@@ -429,7 +430,7 @@ impl Store {
                         .bind(id)
                         .bind(claim.owner)
                         .bind(claim.request_id)
-                        .bind(claim.hold)
+                        .bind(claim.hold.get())
                         .fetch_optional(&mut *tx)
                         .await?
                 }
@@ -451,7 +452,7 @@ impl Store {
             sqlx::query(HOLD)
                 .bind(id)
                 .bind(i64::from(run))
-                .bind(hold)
+                .bind(hold.get())
                 .bind(i64::from(progress))
                 .execute(pool)
                 .await?
@@ -470,7 +471,7 @@ impl Store {
             sqlx::query(RELEASE)
                 .bind(id)
                 .bind(i64::from(run))
-                .bind(wait)
+                .bind(wait.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -487,8 +488,8 @@ impl Store {
                 .bind(state.word())
                 .bind(result.as_deref().map(clean))
                 .bind(error.as_deref().map(clean))
-                .bind(*ended)
-                .bind(*expires)
+                .bind(ended.get())
+                .bind(expires.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -507,8 +508,8 @@ impl Store {
             sqlx::query(CANCEL)
                 .bind(clean(id))
                 .bind(clean(account_id))
-                .bind(now)
-                .bind(expires)
+                .bind(now.get())
+                .bind(expires.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -530,7 +531,7 @@ impl Store {
         });
         let Some((id, tries)) = next else { return Ok(None) };
         let row: Option<TaskRow> = on_writer!(&self.db, pool => {
-            sqlx::query_as(CLAIM_NOTIFICATION).bind(id).bind(tries).bind(hold).fetch_optional(pool).await?
+            sqlx::query_as(CLAIM_NOTIFICATION).bind(id).bind(tries).bind(hold.get()).fetch_optional(pool).await?
         });
         Ok(row.map(Task::try_from).transpose()?)
     }
@@ -550,7 +551,7 @@ impl Store {
                 .bind(i64::from(tries))
                 .bind(told.word())
                 .bind(status.map(i64::from))
-                .bind(wait)
+                .bind(wait.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -566,15 +567,15 @@ impl Store {
     ) -> Result<(u64, u64), StoreError> {
         let given_up = on_writer!(&self.db, pool => {
             sqlx::query(FAIL_OVERDUE)
-                .bind(now)
+                .bind(now.get())
                 .bind(error)
-                .bind(expires)
+                .bind(expires.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
         });
         let forgotten = on_writer!(&self.db, pool => {
-            sqlx::query(SWEEP).bind(now).execute(pool).await?.rows_affected()
+            sqlx::query(SWEEP).bind(now.get()).execute(pool).await?.rows_affected()
         });
         Ok((given_up, forgotten))
     }

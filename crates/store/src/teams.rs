@@ -4,8 +4,7 @@
 //! special case. Queries for people (`Store::account`, a sign-in) do not find teams, so that no
 //! team can sign in or get a role by mistake.
 
-use canon::Money;
-use ledger::Micros;
+use canon::{Micros, Money};
 
 use crate::accounts::{ADD_LOGIN, AccountRow, account_columns, folded};
 use crate::db::{clean, in_transaction, on_reader, unknown_word};
@@ -210,8 +209,8 @@ impl Store {
                 .bind(clean(&team.id))
                 .bind(clean(&team.name))
                 .bind(team.disabled)
-                .bind(team.created)
-                .bind(team.changed)
+                .bind(team.created.get())
+                .bind(team.changed.get())
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("team id", "team"))?;
@@ -335,7 +334,7 @@ impl Store {
                         .bind(clean(team_id))
                         .bind(clean(account_id))
                         .bind(role.word())
-                        .bind(at)
+                        .bind(at.get())
                         .execute(&mut *tx)
                         .await?
                         .rows_affected(),

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use canon::Micros;
 use sqlx::{Decode, QueryBuilder, Type};
 
 use crate::db::{clean, in_snapshot, on_reader};
 use crate::rollup::Scope;
 use crate::sums::{ReportTotals, SummedColumns};
-use crate::{LatencyTotals, Micros, Store, StoreError, UsageStep, UsageTotals};
+use crate::{LatencyTotals, Store, StoreError, UsageStep, UsageTotals};
 
 /// The dimension that groups usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,7 @@ fn pieces(range: &Range<Micros>) -> Vec<RangePiece> {
         return Vec::new();
     }
     let from = UsageStep::Hour.begin(range.start);
-    let to = UsageStep::Hour.end(range.end.saturating_sub(1));
+    let to = UsageStep::Hour.end(range.end - Micros::new(1));
     // The whole steps within a range.
     let within = |step: UsageStep, outer: Range<Micros>| {
         let begin = step.begin(outer.start);
@@ -226,7 +227,7 @@ impl UsageQuery<'_> {
             step.word(),
             scope.word()
         ));
-        query.push_bind(range.start).push(" AND begun < ").push_bind(range.end);
+        query.push_bind(range.start.get()).push(" AND begun < ").push_bind(range.end.get());
         let UsageFilter { account_id, key_id, model, lane, status } = filter;
         match scope {
             Scope::Key | Scope::KeySum => {
@@ -277,7 +278,7 @@ where
     let numbers = (2..).take(S::COLUMNS.len()).map(|place| row.try_get(place));
     let numbers = numbers.collect::<Result<Vec<i64>, _>>()?;
     let used = S::from_numbers(numbers.into_iter());
-    Ok(UsagePoint { begun: row.try_get(0)?, group: row.try_get(1)?, used })
+    Ok(UsagePoint { begun: Micros::new(row.try_get(0)?), group: row.try_get(1)?, used })
 }
 
 impl Store {
@@ -318,7 +319,7 @@ impl Store {
         if range.is_empty() {
             return Ok(UsageReport::default());
         }
-        let range = step.begin(range.start)..step.end(range.end.saturating_sub(1));
+        let range = step.begin(range.start)..step.end(range.end - Micros::new(1));
         let cut = pieces(&range);
         let mut view = UsageReport::default();
         let mut groups: BTreeMap<String, ReportTotals> = BTreeMap::new();
@@ -405,7 +406,8 @@ mod tests {
     fn a_range_is_divided_into_adjacent_pieces() {
         // 2026-11-01.
         let november = 20_758 * DAY;
-        let year = november - 300 * DAY + 5 * HOUR + 1..november + 3 * DAY + 2 * HOUR + 7;
+        let year = november - 300 * DAY + 5 * HOUR + Micros::new(1)
+            ..november + 3 * DAY + 2 * HOUR + Micros::new(7);
         let cut = pieces(&year);
         let steps: Vec<UsageStep> = cut.iter().map(|(step, _)| *step).collect();
         assert_eq!(
@@ -418,8 +420,11 @@ mod tests {
         );
         assert_eq!(cut.last().map(|(_, piece)| piece.end), Some(november + 3 * DAY + 3 * HOUR));
         assert!(cut.windows(2).all(|pair| matches!(pair, [(_, a), (_, b)] if a.end == b.start)));
-        assert_eq!(pieces(&(5..6)), [(UsageStep::Hour, 0..HOUR)]);
-        assert_eq!(pieces(&(5..5)), []);
-        assert!(pieces(&(0..i64::MAX)).len() < 6);
+        assert_eq!(
+            pieces(&(Micros::new(5)..Micros::new(6))),
+            [(UsageStep::Hour, Micros::ZERO..HOUR)]
+        );
+        assert_eq!(pieces(&(Micros::new(5)..Micros::new(5))), []);
+        assert!(pieces(&(Micros::ZERO..Micros::MAX)).len() < 6);
     }
 }

@@ -155,7 +155,7 @@ row! {
         request_id: String,
         attempts: i64,
         lane: String,
-        first_byte_us: Option<i64>,
+        first_byte_us: Option<Micros>,
         failed: String,
     }
 }

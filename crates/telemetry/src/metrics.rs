@@ -116,9 +116,8 @@ impl GatewayMetrics {
             let (lane, outcome) = (attempt.lane.clone(), attempt.outcome.clone());
             self.failures.get_or_create(&FailureLabels { lane, outcome }).inc();
         }
-        if let Some(micros) = entry.first_byte_us {
-            #[expect(clippy::cast_precision_loss, reason = "a time in seconds, for a histogram")]
-            self.first_byte_seconds.observe(micros as f64 / 1e6);
+        if let Some(wait) = entry.first_byte_us {
+            self.first_byte_seconds.observe(wait.to_duration().as_secs_f64());
         }
     }
 

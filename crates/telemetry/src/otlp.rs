@@ -3,6 +3,7 @@
 //!
 //! Prompts and replies are never exported.
 
+use canon::Micros;
 use catalog::ModelKind;
 use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
@@ -36,14 +37,14 @@ const FIRST_TOKEN_BOUNDS: &[f64] =
 /// Histograms of all calls since start.
 #[derive(Debug)]
 pub(crate) struct CallHistograms {
-    since: i64,
+    since: Micros,
     tokens: LabelledHistogram,
     duration: LabelledHistogram,
     first_token: LabelledHistogram,
 }
 
 impl CallHistograms {
-    pub(crate) const fn new(since: i64) -> Self {
+    pub(crate) const fn new(since: Micros) -> Self {
         Self {
             since,
             tokens: LabelledHistogram::new("gen_ai.client.token.usage", "{token}", TOKEN_BOUNDS),
@@ -71,19 +72,19 @@ impl CallHistograms {
                 self.tokens.record(labels, count as f64);
             }
         }
-        if let Some(micros) = entry.first_byte_us {
-            self.first_token.record(labels.clone(), micros as f64 / 1e6);
+        if let Some(wait) = entry.first_byte_us {
+            self.first_token.record(labels.clone(), wait.to_duration().as_secs_f64());
         }
         let mut labels = labels;
         if let Some(error) = error_type(entry) {
             labels.push(("error.type", error));
         }
-        let duration = entry.ended.saturating_sub(entry.started);
-        self.duration.record(labels, duration as f64 / 1e6);
+        let duration = entry.ended - entry.started;
+        self.duration.record(labels, duration.to_duration().as_secs_f64());
     }
 
     /// Returns a metrics report, or `None` before the first call.
-    pub(crate) fn report(&self, service: &str, now: i64) -> Option<Value> {
+    pub(crate) fn report(&self, service: &str, now: Micros) -> Option<Value> {
         if self.duration.is_empty() {
             return None;
         }
@@ -166,7 +167,7 @@ fn span(call: &EndedCall) -> Value {
         ("gen_ai.usage.output_tokens", Some(usage.output)),
         ("http.response.status_code", Some(u64::from(*status))),
         ("portunus.attempts", Some(u64::from(*attempts))),
-        ("portunus.first_byte_us", first_byte_us.and_then(|micros| u64::try_from(micros).ok())),
+        ("portunus.first_byte_us", first_byte_us.and_then(|wait| u64::try_from(wait.get()).ok())),
     ];
     for (name, number) in numbers {
         if let Some(number) = number {
@@ -256,7 +257,7 @@ fn scope() -> Value {
     json!({ "name": "portunus", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Converts microseconds to the decimal nanoseconds OTLP uses for times.
-fn unix_nanos(micros: i64) -> String {
-    i128::from(micros).saturating_mul(1_000).to_string()
+/// Formats a time in decimal nanoseconds, as OTLP does.
+fn unix_nanos(at: Micros) -> String {
+    i128::from(at.get()).saturating_mul(1_000).to_string()
 }

@@ -129,16 +129,16 @@ impl TestGateway {
     /// An admin key of the first owner, made when it is first needed.
     pub async fn admin_key(&self) -> &str {
         let make = async {
-            let (store, now) = (&self.app.store, self.app.clock.now());
-            let accounts = store.accounts().await.expect("the accounts");
+            let accounts = self.app.store.accounts().await.expect("the accounts");
             let owner = accounts.into_iter().find(|one| one.role == AccountRole::Owner);
-            self.admin_key_of(&owner.expect("an owner").id, now).await
+            self.admin_key_of(&owner.expect("an owner").id).await
         };
         self.admin.get_or_init(|| make).await
     }
 
-    /// A new admin key of that account, made at that time.
-    pub async fn admin_key_of(&self, account_id: &str, now: i64) -> String {
+    /// A new admin key of that account.
+    pub async fn admin_key_of(&self, account_id: &str) -> String {
+        let now = self.app.clock.now();
         let name = "administration".to_owned();
         let key = NewKey { name, cap: None, models: Vec::new(), expires: None };
         let (mut record, text) =

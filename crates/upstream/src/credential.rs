@@ -1,6 +1,6 @@
 //! Credentials of a provider: none, a header, a Google access token or an AWS signature.
 
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use http::Request;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::sigv4::SigV4Signer;
 use transport::HttpClient;
 use transport::RequestBody;
 
-/// Clock in microseconds since 1970, a parameter so that a test can set it.
-pub type ClockFn = Arc<dyn Fn() -> i64 + Send + Sync>;
+/// Time of day, a parameter so that a test can set it.
+pub type ClockFn = Arc<dyn Fn() -> Micros + Send + Sync>;
 
 /// A credential for a provider, never printed.
 #[derive(Clone)]

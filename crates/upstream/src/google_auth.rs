@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, AtomicMicros, ErrorKind, Micros};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Limited};
@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -35,14 +35,13 @@ const ASSERTION_SECONDS: i64 = 3600;
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest response of a token endpoint.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
-const SECOND_MICROS: i64 = 1_000_000;
 /// Time before expiry at which a token is renewed, if its lifetime is long enough.
-const RENEW_AHEAD_MICROS: i64 = 300 * SECOND_MICROS;
+const RENEW_AHEAD: Micros = Micros::from_secs(300);
 /// Time before expiry at which a token is no longer used, for clock differences and the duration of
 /// a request.
-const CLOCK_SKEW_MICROS: i64 = 10 * SECOND_MICROS;
+const CLOCK_SKEW: Micros = Micros::from_secs(10);
 /// Pause after a failed renewal while the old token is valid.
-const RENEW_RETRY_MICROS: i64 = 10 * SECOND_MICROS;
+const RENEW_RETRY: Micros = Micros::from_secs(10);
 /// Longest lifetime that is believed.
 const MAX_TOKEN_SECONDS: i64 = 12 * 3600;
 
@@ -57,7 +56,7 @@ pub struct GoogleAuth {
     /// Number of completed fetches.
     rounds: AtomicU64,
     renewing: AtomicBool,
-    renew_not_before: AtomicI64,
+    renew_not_before: AtomicMicros,
 }
 
 enum TokenSource {
@@ -68,8 +67,8 @@ enum TokenSource {
 
 struct AccessToken {
     value: HeaderValue,
-    renew_at: i64,
-    expires_at: i64,
+    renew_at: Micros,
+    expires_at: Micros,
 }
 
 /// Reason why a Google account cannot be used. Repeats nothing secret.
@@ -155,7 +154,7 @@ impl GoogleAuth {
             fetching: Mutex::new(None),
             rounds: AtomicU64::new(0),
             renewing: AtomicBool::new(false),
-            renew_not_before: AtomicI64::new(0),
+            renew_not_before: AtomicMicros::default(),
         }
     }
 
@@ -209,10 +208,8 @@ impl GoogleAuth {
     }
 
     /// Renews the token while calls continue with the old one.
-    fn renew_in_background(self: &Arc<Self>, client: &HttpClient, now: i64) {
-        if now < self.renew_not_before.load(Ordering::Relaxed)
-            || self.renewing.swap(true, Ordering::Relaxed)
-        {
+    fn renew_in_background(self: &Arc<Self>, client: &HttpClient, now: Micros) {
+        if now < self.renew_not_before.load() || self.renewing.swap(true, Ordering::Relaxed) {
             return;
         }
         let (own, client) = (Arc::clone(self), client.clone());
@@ -221,7 +218,7 @@ impl GoogleAuth {
             let outcome = own.request_token(&client).await;
             *failed = outcome.err();
             if let Some(error) = &*failed {
-                own.renew_not_before.store((own.now)() + RENEW_RETRY_MICROS, Ordering::Relaxed);
+                own.renew_not_before.store((own.now)() + RENEW_RETRY);
                 tracing::warn!(
                     "a Google access token could not be renewed before its end: {}",
                     error.log_note().unwrap_or_default()
@@ -269,18 +266,22 @@ impl GoogleAuth {
             .map_err(|_| token_error("the token is not valid in a header"))?;
         value.set_sensitive(true);
         let lifetime = response.get("expires_in").and_then(Value::as_i64).unwrap_or(0);
-        let lifetime = lifetime.clamp(0, MAX_TOKEN_SECONDS) * SECOND_MICROS;
-        let expires_at = began + lifetime - CLOCK_SKEW_MICROS;
+        let lifetime = Micros::from_secs(lifetime.clamp(0, MAX_TOKEN_SECONDS));
+        let expires_at = began + lifetime - CLOCK_SKEW;
         let token = AccessToken {
             value: value.clone(),
-            renew_at: expires_at - RENEW_AHEAD_MICROS.min(lifetime / 4),
+            renew_at: expires_at - RENEW_AHEAD.min(lifetime / 4),
             expires_at,
         };
         self.token.store(Some(Arc::new(token)));
         Ok(value)
     }
 
-    async fn call_token_endpoint(&self, client: &HttpClient, now: i64) -> Result<Value, ApiError> {
+    async fn call_token_endpoint(
+        &self,
+        client: &HttpClient,
+        now: Micros,
+    ) -> Result<Value, ApiError> {
         let request = self.source.request(now)?;
         let host = request.uri().host().unwrap_or_default().to_owned();
         let response = client.send(request, false).await.map_err(|failure| {
@@ -306,7 +307,7 @@ impl GoogleAuth {
 
 impl TokenSource {
     /// Builds the request to the token endpoint.
-    fn request(&self, now: i64) -> Result<Request<RequestBody>, ApiError> {
+    fn request(&self, now: Micros) -> Result<Request<RequestBody>, ApiError> {
         let form = |body: Bytes, endpoint: &Uri| {
             let mut request = Request::new(RequestBody::new(vec![body]));
             *request.method_mut() = Method::POST;
@@ -319,7 +320,7 @@ impl TokenSource {
         Ok(match self {
             Self::ServiceAccount { email, key_id, key, endpoint } => {
                 let assertion =
-                    sign_assertion(email, key_id.as_deref(), key, endpoint, now / SECOND_MICROS)?;
+                    sign_assertion(email, key_id.as_deref(), key, endpoint, now.as_secs())?;
                 let grant = utf8_percent_encode(JWT_GRANT_TYPE, NON_ALPHANUMERIC);
                 form(Bytes::from(format!("grant_type={grant}&assertion={assertion}")), endpoint)
             }

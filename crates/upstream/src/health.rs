@@ -2,8 +2,9 @@
 //!
 //! Failure and load are separate. A failing lane cools down and is then probed by single calls. A
 //! lane that reports to be busy is skipped until the time it named, which does not count as a
-//! failure. Time is a parameter, in microseconds since any fixed moment.
+//! failure. Time is a parameter, since any fixed moment.
 
+use canon::{AtomicMicros, Micros};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -15,21 +16,23 @@ use crate::breaker::{Backoff, Breaker, BreakerState};
 const MAX_FAILURE_STREAK: u32 = 5;
 /// Calls within the window from which on a failure rate above one half opens the breaker.
 const MIN_WINDOW_CALLS: u64 = 20;
-const WINDOW_MICROS: i64 = 10_000_000;
+const WINDOW_LENGTH: Micros = Micros::from_secs(10);
 /// Short, because a probe costs one call one more attempt, and a recovered lane should be used
 /// soon.
-const FAILURE_BACKOFF: Backoff = Backoff { initial_micros: 500_000, max_micros: 1_500_000 };
+const FAILURE_BACKOFF: Backoff =
+    Backoff { initial: Micros::from_millis(500), max: Micros::from_millis(1_500) };
 /// A probe that fails slowly costs its caller that time, so the backoff grows with it up to this
 /// limit.
-const MAX_SLOW_BACKOFF_MICROS: i64 = 30_000_000;
+const MAX_SLOW_BACKOFF: Micros = Micros::from_secs(30);
 /// A refused credential or a missing model needs the operator, so the backoff is longer.
-const REFUSAL_BACKOFF: Backoff = Backoff { initial_micros: 30_000_000, max_micros: 300_000_000 };
+const REFUSAL_BACKOFF: Backoff =
+    Backoff { initial: Micros::from_secs(30), max: Micros::from_secs(300) };
 /// Backoff of a busy lane that names no time.
-const BUSY_BACKOFF: Backoff = Backoff { initial_micros: 1_000_000, max_micros: 8_000_000 };
+const BUSY_BACKOFF: Backoff = Backoff { initial: Micros::from_secs(1), max: Micros::from_secs(8) };
 /// Measurements needed before the latency is used.
 const MIN_SAMPLES: i64 = 3;
 /// Age at which a measurement expires.
-const SAMPLE_LIFETIME_MICROS: i64 = 10_000_000;
+const SAMPLE_LIFETIME: Micros = Micros::from_secs(10);
 
 /// Reason why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +100,10 @@ pub enum LaneState {
     Good,
     /// The cooldown is over: one call may probe the lane.
     Probing,
-    /// The lane is busy for this many more microseconds.
-    Busy(i64),
-    /// The lane failed and cools down for this many more microseconds.
-    CoolingDown(i64),
+    /// The lane is busy for this time.
+    Busy(Micros),
+    /// The lane failed and cools down for this time.
+    CoolingDown(Micros),
 }
 
 impl LaneState {
@@ -129,20 +132,20 @@ pub struct HealthTracker {
     answered: AtomicU64,
     /// Locked only by failures.
     window: Mutex<FailureWindow>,
-    busy_until: AtomicI64,
+    busy_until: AtomicMicros,
     /// Busy reports in a row without a wait.
     busy_streak: AtomicU32,
-    latency: AtomicI64,
+    latency: AtomicMicros,
     /// Number of measurements, up to a small maximum.
     samples: AtomicI64,
-    measured_at: AtomicI64,
+    measured_at: AtomicMicros,
     last_failure: AtomicU8,
 }
 
 /// Failures and successes within a short time.
 #[derive(Debug, Default)]
 struct FailureWindow {
-    began_at: i64,
+    began_at: Micros,
     answered: u64,
     failed: u64,
 }
@@ -172,11 +175,11 @@ impl HealthTracker {
             failure_streak: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             window: Mutex::default(),
-            busy_until: AtomicI64::new(0),
+            busy_until: AtomicMicros::default(),
             busy_streak: AtomicU32::new(0),
-            latency: AtomicI64::new(0),
+            latency: AtomicMicros::default(),
             samples: AtomicI64::new(0),
-            measured_at: AtomicI64::new(0),
+            measured_at: AtomicMicros::default(),
             last_failure: AtomicU8::new(0),
         }
     }
@@ -187,8 +190,8 @@ impl HealthTracker {
     }
 
     /// Returns the state of the lane.
-    pub fn state(&self, now: i64) -> LaneState {
-        let busy_until = self.busy_until.load(Ordering::Relaxed);
+    pub fn state(&self, now: Micros) -> LaneState {
+        let busy_until = self.busy_until.load();
         if now < busy_until {
             return LaneState::Busy(busy_until - now);
         }
@@ -200,7 +203,7 @@ impl HealthTracker {
             }
             // Another call is probing, with an unknown outcome.
             (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
-                LaneState::CoolingDown(FAILURE_BACKOFF.max_micros)
+                LaneState::CoolingDown(FAILURE_BACKOFF.max)
             }
             (BreakerState::HalfOpen, _) | (_, BreakerState::HalfOpen) => LaneState::Probing,
         }
@@ -221,16 +224,15 @@ impl HealthTracker {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Returns the usual latency in microseconds, if measured recently.
-    pub fn latency(&self, now: i64) -> Option<i64> {
-        let recent =
-            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+    /// Returns the usual latency, if measured recently.
+    pub fn latency(&self, now: Micros) -> Option<Micros> {
+        let recent = now - self.measured_at.load() < SAMPLE_LIFETIME;
         let enough = self.samples.load(Ordering::Relaxed) >= MIN_SAMPLES;
-        (recent && enough).then(|| self.latency.load(Ordering::Relaxed))
+        (recent && enough).then(|| self.latency.load())
     }
 
     /// Begins an attempt.
-    pub fn begin_attempt(self: &Arc<Self>, now: i64) -> AttemptGuard {
+    pub fn begin_attempt(self: &Arc<Self>, now: Micros) -> AttemptGuard {
         self.pending.fetch_add(1, Ordering::Relaxed);
         let probes_lane = self.breaker.begin_probe(now);
         let probes_credential = self.credential.0.begin_probe(now);
@@ -244,19 +246,19 @@ impl HealthTracker {
     }
 
     /// Returns the health for display.
-    pub fn snapshot(&self, now: i64) -> HealthSnapshot {
-        let micros = self.latency(now).and_then(|micros| u64::try_from(micros).ok());
+    pub fn snapshot(&self, now: Micros) -> HealthSnapshot {
+        let latency = self.latency(now).map(Micros::to_duration);
         HealthSnapshot {
             state: self.state(now),
             failure_streak: self.failure_streak.load(Ordering::Relaxed),
             pending: self.pending(),
-            latency: micros.map(Duration::from_micros),
+            latency,
             last_failure: AttemptFailure::from_code(self.last_failure.load(Ordering::Relaxed))
                 .map(AttemptFailure::as_str),
         }
     }
 
-    fn record_success(&self, began: i64) {
+    fn record_success(&self, began: Micros) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if self.failure_streak.load(Ordering::Relaxed) != 0 {
             self.failure_streak.store(0, Ordering::Relaxed);
@@ -268,29 +270,28 @@ impl HealthTracker {
         self.credential.0.record_success(began);
     }
 
-    fn record_latency(&self, micros: i64, now: i64) {
-        let recent =
-            now.saturating_sub(self.measured_at.load(Ordering::Relaxed)) < SAMPLE_LIFETIME_MICROS;
+    fn record_latency(&self, latency: Micros, now: Micros) {
+        let recent = now - self.measured_at.load() < SAMPLE_LIFETIME;
         let samples = if recent { self.samples.load(Ordering::Relaxed) } else { 0 };
         // The mean of the first few, then a moving average, so that a single slow call has little
         // weight.
-        let old = self.latency.load(Ordering::Relaxed);
-        let new = old.saturating_add((micros - old) / (samples + 1));
-        self.latency.store(if samples == 0 { micros } else { new }.max(1), Ordering::Relaxed);
+        let old = self.latency.load();
+        let new = old + (latency - old) / (samples + 1);
+        self.latency.store(if samples == 0 { latency } else { new }.max(Micros::new(1)));
         self.samples.store((samples + 1).min(5), Ordering::Relaxed);
-        self.measured_at.store(now, Ordering::Relaxed);
+        self.measured_at.store(now);
     }
 
-    fn mark_busy(&self, wait: Option<Duration>, now: i64) {
+    fn mark_busy(&self, wait: Option<Duration>, now: Micros) {
         let wait = match wait {
-            Some(wait) => i64::try_from(wait.as_micros()).unwrap_or(i64::MAX),
+            Some(wait) => Micros::from(wait),
             None => BUSY_BACKOFF.delay(self.busy_streak.fetch_add(1, Ordering::Relaxed)),
         };
-        self.busy_until.fetch_max(now.saturating_add(wait), Ordering::Relaxed);
+        self.busy_until.advance_to(now + wait);
     }
 
-    /// Records a failure that took `wasted_micros`. Returns true if it opened the breaker.
-    fn record_failure(&self, wasted_micros: i64, now: i64, probes_lane: bool) -> bool {
+    /// Records a failure that took `wasted`. Returns true if it opened the breaker.
+    fn record_failure(&self, wasted: Micros, now: Micros, probes_lane: bool) -> bool {
         let streak = self.failure_streak.fetch_add(1, Ordering::Relaxed) + 1;
         // While the breaker is open, only the probe counts; other calls began earlier or had no
         // alternative.
@@ -300,18 +301,14 @@ impl HealthTracker {
         }
         if probes_lane || streak >= MAX_FAILURE_STREAK || self.exceeds_failure_rate(now) {
             *self.window.lock() = self.new_window(now);
-            return self.breaker.trip(
-                now,
-                FAILURE_BACKOFF,
-                wasted_micros.min(MAX_SLOW_BACKOFF_MICROS),
-            );
+            return self.breaker.trip(now, FAILURE_BACKOFF, wasted.min(MAX_SLOW_BACKOFF));
         }
         false
     }
 
-    fn exceeds_failure_rate(&self, now: i64) -> bool {
+    fn exceeds_failure_rate(&self, now: Micros) -> bool {
         let mut window = self.window.lock();
-        if now.saturating_sub(window.began_at) > WINDOW_MICROS {
+        if now - window.began_at > WINDOW_LENGTH {
             *window = self.new_window(now);
         }
         window.failed += 1;
@@ -319,7 +316,7 @@ impl HealthTracker {
         window.failed > answered && window.failed + answered >= MIN_WINDOW_CALLS
     }
 
-    fn new_window(&self, now: i64) -> FailureWindow {
+    fn new_window(&self, now: Micros) -> FailureWindow {
         FailureWindow { began_at: now, answered: self.answered.load(Ordering::Relaxed), failed: 0 }
     }
 }
@@ -329,7 +326,7 @@ impl HealthTracker {
 #[derive(Debug)]
 pub struct AttemptGuard {
     health: Arc<HealthTracker>,
-    began_at: i64,
+    began_at: Micros,
     /// True if this attempt probes the lane.
     probes_lane: bool,
     /// True if this attempt probes the credential.
@@ -339,24 +336,24 @@ pub struct AttemptGuard {
 
 impl AttemptGuard {
     /// Records a response, including one that reports an error of the caller.
-    pub fn succeeded(&mut self, now: i64) {
+    pub fn succeeded(&mut self, now: Micros) {
         if !std::mem::replace(&mut self.is_reported, true) {
             self.health.record_success(self.began_at);
-            self.health.record_latency(now.saturating_sub(self.began_at), now);
+            self.health.record_latency(now - self.began_at, now);
         }
     }
 
     /// Records a failure. Returns true if the operator should be notified: the lane or its
     /// credential was good until now.
-    pub fn failed(&mut self, failure: AttemptFailure, now: i64) -> bool {
+    pub fn failed(&mut self, failure: AttemptFailure, now: Micros) -> bool {
         let health = &self.health;
         health.last_failure.store(failure.code(), Ordering::Relaxed);
         // A stream that broke off after its start has not delayed its caller.
         let begun = std::mem::replace(&mut self.is_reported, true);
-        let wasted_micros = if begun { 0 } else { now.saturating_sub(self.began_at) };
+        let wasted = if begun { Micros::ZERO } else { now - self.began_at };
         match failure {
             AttemptFailure::Down | AttemptFailure::TimedOut => {
-                health.record_failure(wasted_micros, now, self.probes_lane)
+                health.record_failure(wasted, now, self.probes_lane)
             }
             AttemptFailure::RateLimited(wait) | AttemptFailure::Overloaded(wait) => {
                 // A busy report proves that the lane responds.
@@ -364,8 +361,10 @@ impl AttemptGuard {
                 health.mark_busy(wait, now);
                 false
             }
-            AttemptFailure::CredentialRefused => health.credential.0.trip(now, REFUSAL_BACKOFF, 0),
-            AttemptFailure::ModelGone => health.breaker.trip(now, REFUSAL_BACKOFF, 0),
+            AttemptFailure::CredentialRefused => {
+                health.credential.0.trip(now, REFUSAL_BACKOFF, Micros::ZERO)
+            }
+            AttemptFailure::ModelGone => health.breaker.trip(now, REFUSAL_BACKOFF, Micros::ZERO),
             AttemptFailure::NotNow => {
                 health.breaker.record_success(self.began_at);
                 false
@@ -374,8 +373,8 @@ impl AttemptGuard {
     }
 
     /// Returns the duration of the attempt.
-    pub fn elapsed(&self, now: i64) -> Duration {
-        Duration::from_micros(u64::try_from(now.saturating_sub(self.began_at)).unwrap_or(0))
+    pub fn elapsed(&self, now: Micros) -> Duration {
+        (now - self.began_at).to_duration()
     }
 }
 
@@ -396,13 +395,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MS: i64 = 1_000;
+    const MS: Micros = Micros::from_millis(1);
+
+    const fn at(micros: i64) -> Micros {
+        Micros::new(micros)
+    }
 
     fn health() -> Arc<HealthTracker> {
         Arc::new(HealthTracker::new(Arc::default()))
     }
 
-    fn fail(health: &Arc<HealthTracker>, now: i64) -> bool {
+    fn fail(health: &Arc<HealthTracker>, now: Micros) -> bool {
         health.begin_attempt(now).failed(AttemptFailure::Down, now)
     }
 
@@ -410,12 +413,12 @@ mod tests {
     fn opens_after_five_failures_and_admits_one_probe() {
         let health = health();
         for now in 1..5 {
-            assert!(!fail(&health, now) && health.state(now) == LaneState::Good);
+            assert!(!fail(&health, at(now)) && health.state(at(now)) == LaneState::Good);
         }
-        assert!(fail(&health, 5));
-        assert_eq!(health.state(5), LaneState::CoolingDown(500 * MS));
-        assert!(!fail(&health, 6), "an earlier call changes nothing");
-        assert_eq!(health.state(6), LaneState::CoolingDown(500 * MS - 1));
+        assert!(fail(&health, at(5)));
+        assert_eq!(health.state(at(5)), LaneState::CoolingDown(500 * MS));
+        assert!(!fail(&health, at(6)), "an earlier call changes nothing");
+        assert_eq!(health.state(at(6)), LaneState::CoolingDown(500 * MS - at(1)));
         let later = 501 * MS;
         assert_eq!(health.state(later), LaneState::Probing);
         let mut probe = health.begin_attempt(later);
@@ -434,7 +437,7 @@ mod tests {
     fn abandoned_probe_is_left_to_the_next_call() {
         let health = health();
         (1..6).for_each(|now| {
-            fail(&health, now);
+            fail(&health, at(now));
         });
         drop(health.begin_attempt(600 * MS));
         assert_eq!(health.state(600 * MS), LaneState::Probing);
@@ -446,8 +449,8 @@ mod tests {
         let mut rested = None;
         for now in 1..100 {
             if now % 3 == 0 {
-                health.begin_attempt(now).succeeded(now);
-            } else if fail(&health, now) {
+                health.begin_attempt(at(now)).succeeded(at(now));
+            } else if fail(&health, at(now)) {
                 rested = Some(now);
                 break;
             }
@@ -460,15 +463,15 @@ mod tests {
         let health = health();
         let wait = Some(Duration::from_secs(2));
         for _ in 0..10 {
-            assert!(!health.begin_attempt(1).failed(AttemptFailure::RateLimited(wait), 1));
+            assert!(!health.begin_attempt(at(1)).failed(AttemptFailure::RateLimited(wait), at(1)));
         }
-        assert_eq!(health.state(1), LaneState::Busy(2_000 * MS));
+        assert_eq!(health.state(at(1)), LaneState::Busy(2_000 * MS));
         assert!(health.has_no_recent_failure() && health.is_rate_limited());
-        assert_eq!(health.state(1 + 2_000 * MS), LaneState::Good);
-        health.begin_attempt(1).failed(AttemptFailure::Overloaded(None), 5_000 * MS);
+        assert_eq!(health.state(at(1) + 2_000 * MS), LaneState::Good);
+        health.begin_attempt(at(1)).failed(AttemptFailure::Overloaded(None), 5_000 * MS);
         assert_eq!(health.state(5_000 * MS), LaneState::Busy(1_000 * MS));
         assert!(!health.is_rate_limited());
-        health.begin_attempt(1).failed(AttemptFailure::Overloaded(None), 7_000 * MS);
+        health.begin_attempt(at(1)).failed(AttemptFailure::Overloaded(None), 7_000 * MS);
         assert_eq!(health.state(7_000 * MS), LaneState::Busy(2_000 * MS), "longer each time");
     }
 
@@ -478,25 +481,25 @@ mod tests {
         let one = Arc::new(HealthTracker::new(Arc::clone(&credential)));
         let two = Arc::new(HealthTracker::new(credential));
         assert!(
-            one.begin_attempt(1).failed(AttemptFailure::CredentialRefused, 1),
+            one.begin_attempt(at(1)).failed(AttemptFailure::CredentialRefused, at(1)),
             "the operator is notified"
         );
-        assert!(!one.begin_attempt(2).failed(AttemptFailure::CredentialRefused, 2), "once");
-        assert!(matches!(two.state(3), LaneState::CoolingDown(left) if left >= 30_000 * MS));
-        let mut lucky = two.begin_attempt(4);
-        lucky.succeeded(5);
-        assert_eq!(one.state(5), LaneState::Good, "an answer proves the credential good");
+        assert!(!one.begin_attempt(at(2)).failed(AttemptFailure::CredentialRefused, at(2)), "once");
+        assert!(matches!(two.state(at(3)), LaneState::CoolingDown(left) if left >= 30_000 * MS));
+        let mut lucky = two.begin_attempt(at(4));
+        lucky.succeeded(at(5));
+        assert_eq!(one.state(at(5)), LaneState::Good, "an answer proves the credential good");
     }
 
     #[test]
     fn latency_is_averaged_and_expires() {
         let health = health();
-        assert_eq!(health.latency(0), None);
+        assert_eq!(health.latency(Micros::ZERO), None);
         for millis in [700, 100] {
-            health.begin_attempt(0).succeeded(millis * MS);
+            health.begin_attempt(Micros::ZERO).succeeded(millis * MS);
             assert_eq!(health.latency(700 * MS), None, "too few samples");
         }
-        health.begin_attempt(0).succeeded(100 * MS);
+        health.begin_attempt(Micros::ZERO).succeeded(100 * MS);
         assert_eq!(health.latency(700 * MS), Some(300 * MS));
         assert_eq!(health.snapshot(700 * MS).latency, Some(Duration::from_millis(300)));
         for _ in 0..100 {
@@ -511,9 +514,9 @@ mod tests {
         #[test]
         fn every_state_ends(steps in prop::collection::vec((0..8u8, 0..400_000i64), 1..300)) {
             let health = health();
-            let mut now = 1;
+            let mut now = at(1);
             for (what, pass) in steps {
-                now += pass;
+                now += at(pass);
                 let mut attempt = health.begin_attempt(now);
                 match what {
                     0 => { attempt.succeeded(now); }
@@ -527,11 +530,11 @@ mod tests {
                 drop(attempt);
                 prop_assert_eq!(health.pending(), 0);
                 let left = match health.state(now) {
-                    LaneState::Good | LaneState::Probing => 0,
+                    LaneState::Good | LaneState::Probing => Micros::ZERO,
                     LaneState::Busy(left) | LaneState::CoolingDown(left) => left,
                 };
-                prop_assert!(left <= 62_000_000);
-                let later = health.state(now + 62_000_000);
+                prop_assert!(left <= Micros::from_secs(62));
+                let later = health.state(now + Micros::from_secs(62));
                 prop_assert!(matches!(later, LaneState::Good | LaneState::Probing));
             }
         }

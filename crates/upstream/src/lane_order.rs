@@ -1,6 +1,7 @@
 //! Order of attempts: by priority, and among equals by weight, load and latency.
 
 use crate::health::LaneState;
+use canon::Micros;
 
 /// A conversation leaves its lane, where its prompt is likely cached, if the lane has this many
 /// times the load of the next one.
@@ -8,7 +9,7 @@ const MAX_STICKY_LOAD_RATIO: f64 = 4.0;
 /// A lane is slow if its latency exceeds that of its equal by this factor and by this margin; a
 /// smaller difference is noise.
 const SLOW_FACTOR: i64 = 5;
-const SLOW_MARGIN_MICROS: i64 = 40_000;
+const SLOW_MARGIN: Micros = Micros::from_millis(40);
 /// One call of this many goes to the slow lane, to measure it again.
 const SLOW_SAMPLE_INTERVAL: u64 = 8;
 
@@ -25,8 +26,8 @@ pub struct LaneCandidate {
     pub state: LaneState,
     /// Running calls.
     pub pending: u32,
-    /// Usual latency in microseconds, if known.
-    pub latency: Option<i64>,
+    /// Usual latency, if known.
+    pub latency: Option<Micros>,
 }
 
 /// Returns the indices of the lanes in the order of attempts: available lanes by priority, then
@@ -59,14 +60,17 @@ fn rank(index: usize, one: &LaneCandidate, draw: u64) -> (u8, f64, f64, usize) {
             let unit = ((mix(draw ^ one.hash_key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             (0, f64::from(one.priority), -unit.ln() / one.weight.max(f64::MIN_POSITIVE), index)
         }
-        LaneState::CoolingDown(left) => (1, left as f64, f64::from(one.priority), index),
-        LaneState::Busy(left) => (2, left as f64, f64::from(one.priority), index),
+        LaneState::CoolingDown(left) => {
+            (1, left.to_duration().as_secs_f64(), f64::from(one.priority), index)
+        }
+        LaneState::Busy(left) => {
+            (2, left.to_duration().as_secs_f64(), f64::from(one.priority), index)
+        }
     }
 }
 
 /// Returns true if the first of two equals should be tried second, because it is much slower or has
 /// more load.
-#[expect(clippy::cast_precision_loss, reason = "a comparison needs no exact figures")]
 fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: bool) -> bool {
     if one.priority != other.priority
         || one.state != LaneState::Good
@@ -79,7 +83,9 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: b
         && (is_slower(mine, theirs) || is_slower(theirs, mine))
     {
         // Waiting calls take as long as the lane is slow.
-        let work = |one: &LaneCandidate, latency: i64| load(one, 1.0) * latency as f64;
+        let work = |one: &LaneCandidate, latency: Micros| {
+            load(one, 1.0) * latency.to_duration().as_secs_f64()
+        };
         let samples = mine > theirs && mix(!draw).is_multiple_of(SLOW_SAMPLE_INTERVAL);
         return !samples && work(one, mine) > work(other, theirs);
     }
@@ -90,8 +96,8 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: u64, sticky: b
     }
 }
 
-const fn is_slower(mine: i64, theirs: i64) -> bool {
-    mine > theirs.saturating_mul(SLOW_FACTOR) && mine > theirs.saturating_add(SLOW_MARGIN_MICROS)
+fn is_slower(mine: Micros, theirs: Micros) -> bool {
+    mine > theirs * SLOW_FACTOR && mine > theirs + SLOW_MARGIN
 }
 
 /// Spreads a number over all bits (SplitMix64).
@@ -140,7 +146,7 @@ mod tests {
             let home = order_lanes(&lanes, hash_key, true)[0];
             let mut without = lanes;
             let other = (home + 1) % 3;
-            without[other].state = LaneState::CoolingDown(5);
+            without[other].state = LaneState::CoolingDown(Micros::new(5));
             assert_eq!(
                 order_lanes(&without, hash_key, true)[0],
                 home,
@@ -159,7 +165,8 @@ mod tests {
         lanes[0].pending = 1;
         assert_eq!(share(&lanes, false)[0], 0.0);
         lanes[0].pending = 0;
-        (lanes[0].latency, lanes[1].latency) = (Some(1_000_000), Some(100_000));
+        (lanes[0].latency, lanes[1].latency) =
+            (Some(Micros::from_secs(1)), Some(Micros::from_millis(100)));
         for sticky in [false, true] {
             let slow = share(&lanes, sticky)[0];
             assert!((0.04..0.09).contains(&slow), "an occasional sample: {slow}");
@@ -169,18 +176,23 @@ mod tests {
         lanes[1].pending = 50;
         assert!(share(&lanes, false)[0] > 0.99, "fifty are not");
         lanes[1].pending = 0;
-        (lanes[0].latency, lanes[1].latency) = (Some(10_000), Some(1_000));
+        (lanes[0].latency, lanes[1].latency) =
+            (Some(Micros::from_millis(10)), Some(Micros::from_millis(1)));
         assert!(share(&lanes, false)[0] > 0.4, "milliseconds do not count");
         lanes[1].latency = None;
         assert!(share(&lanes, false)[0] > 0.4, "an unknown latency is no disadvantage");
+    }
+
+    fn left() -> impl Strategy<Value = Micros> {
+        (0..9_i64).prop_map(Micros::new)
     }
 
     fn state() -> impl Strategy<Value = LaneState> {
         prop_oneof![
             Just(LaneState::Good),
             Just(LaneState::Probing),
-            (0..9i64).prop_map(LaneState::Busy),
-            (0..9i64).prop_map(LaneState::CoolingDown),
+            left().prop_map(LaneState::Busy),
+            left().prop_map(LaneState::CoolingDown),
         ]
     }
 

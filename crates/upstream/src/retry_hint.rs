@@ -1,14 +1,15 @@
 //! Wait that a provider asks for, in all known forms.
 
+use canon::Micros;
 use http::HeaderMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Longest accepted wait.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Returns the wait that the headers or the body of an error ask for, at most a minute. `now` is in
-/// microseconds since 1970. Returns `None` if no readable wait is named.
-pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: i64) -> Option<Duration> {
+/// Returns the wait that the headers or the body of an error ask for, at most a minute.
+/// `now` is the time of day. Returns `None` if no readable wait is named.
+pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: Micros) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let seconds_to_wait = text("retry-after-ms")
         .and_then(|value| parse_number(value).map(|millis| millis / 1_000.0))
@@ -19,7 +20,7 @@ pub fn suggested_wait(headers: &HeaderMap, body: &[u8], now: i64) -> Option<Dura
 }
 
 /// Parses `120`, `1.5` or an HTTP date (`Retry-After`, RFC 9110, section 10.2.3).
-fn parse_retry_after(value: &str, now: i64) -> Option<f64> {
+fn parse_retry_after(value: &str, now: Micros) -> Option<f64> {
     parse_number(value).or_else(|| {
         let date = httpdate::parse_http_date(value.trim()).ok()?;
         Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - seconds(now))
@@ -40,7 +41,7 @@ fn find_retry_delay(body: &[u8]) -> Option<f64> {
 /// `x-ratelimit-reset-tokens: 6m0s` (<https://platform.openai.com/docs/guides/rate-limits>) and
 /// `anthropic-ratelimit-requests-reset: 2026-01-01T00:00:00Z`
 /// (<https://docs.anthropic.com/en/api/rate-limits>).
-fn longest_reset(headers: &HeaderMap, now: i64) -> Option<f64> {
+fn longest_reset(headers: &HeaderMap, now: Micros) -> Option<f64> {
     let mut longest: Option<(bool, f64)> = None;
     for (name, value) in headers {
         let name = name.as_str();
@@ -60,7 +61,7 @@ fn longest_reset(headers: &HeaderMap, now: i64) -> Option<f64> {
 }
 
 /// Parses a span, seconds, a time in seconds or milliseconds since 1970, or an RFC 3339 time.
-fn parse_reset(value: &str, now: i64) -> Option<f64> {
+fn parse_reset(value: &str, now: Micros) -> Option<f64> {
     if let Some(number) = parse_number(value) {
         return Some(match number {
             millis if millis > 1e11 => millis / 1_000.0 - seconds(now),
@@ -70,7 +71,7 @@ fn parse_reset(value: &str, now: i64) -> Option<f64> {
     }
     parse_span(value).or_else(|| {
         let time: jiff::Timestamp = value.trim().parse().ok()?;
-        Some(seconds(time.as_microsecond()) - seconds(now))
+        Some(seconds(Micros::new(time.as_microsecond())) - seconds(now))
     })
 }
 
@@ -106,8 +107,8 @@ fn parse_number(value: &str) -> Option<f64> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a wait is exact enough in doubles")]
-fn seconds(micros: i64) -> f64 {
-    micros as f64 / 1e6
+fn seconds(at: Micros) -> f64 {
+    at.get() as f64 / 1e6
 }
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// 1994-11-06T08:49:37Z.
-    const NOW: i64 = 784_111_777_000_000;
+    const NOW: Micros = Micros::from_secs(784_111_777);
 
     fn hint(headers: &[(&str, &str)], body: &str) -> Option<u128> {
         let mut map = HeaderMap::new();

@@ -2,7 +2,7 @@
 //! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>.
 
 use aws_lc_rs::{digest, hmac};
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Uri};
@@ -193,8 +193,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Formats a time as `20150830T123600Z`.
-fn timestamp(micros: i64) -> Option<String> {
-    let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
+fn timestamp(at: Micros) -> Option<String> {
+    let moment = jiff::Timestamp::from_microsecond(at.get()).ok()?;
     Some(moment.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
@@ -230,7 +230,7 @@ mod tests {
     /// Keys and time of the published test suite.
     fn keys(session: Option<&str>) -> SigV4Signer {
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
-        let now: ClockFn = Arc::new(|| 1_440_938_160_000_000);
+        let now: ClockFn = Arc::new(|| Micros::from_secs(1_440_938_160));
         SigV4Signer::new("us-east-1", "service", "AKIDEXAMPLE", secret, session, now).unwrap()
     }
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn matches_the_published_signatures() {
-        let stamp = timestamp(1_440_938_160_000_000).unwrap();
+        let stamp = timestamp(Micros::from_secs(1_440_938_160)).unwrap();
         assert_eq!(stamp, "20150830T123600Z");
         let form = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
         let cases = [
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn error_names_the_field_without_the_secret() {
-        let now: ClockFn = Arc::new(|| 0);
+        let now: ClockFn = Arc::new(|| Micros::ZERO);
         let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
             SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now))
                 .unwrap_err()

@@ -3,8 +3,8 @@
 //! The account's cap is part of every key's lease, so no balance is kept here. The account's budget
 //! has a counter of its own.
 
-use canon::Money;
-use ledger::{Budget, Micros};
+use canon::{Micros, Money};
+use ledger::Budget;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use store::AccountTerms;

@@ -5,8 +5,8 @@
 //! database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, ErrorKind, Money};
-use ledger::{Budget, Clock, KeyBalance, Micros};
+use canon::{ApiError, ErrorKind, Micros, Money};
+use ledger::{Budget, Clock, KeyBalance};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::limits::RateWindow;
 /// Limit on store lookups for unknown keys.
 const MAX_LOOKUPS_PER_SECOND: u32 = 50;
 /// Changes this far back are fetched again, because clocks of nodes differ.
-const CHANGE_OVERLAP_MICROS: Micros = 10_000_000;
+const CHANGE_OVERLAP: Micros = Micros::from_secs(10);
 
 /// An API key in the cache.
 #[derive(Debug)]
@@ -145,8 +145,7 @@ impl KeyCache {
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.refreshed_at.lock();
         let now = self.clock.now();
-        let changed =
-            self.store.keys_changed_since(since.saturating_sub(CHANGE_OVERLAP_MICROS)).await?;
+        let changed = self.store.keys_changed_since(since - CHANGE_OVERLAP).await?;
         // Account terms are read after the keys and applied before them, so that no key is ever
         // used with limits that are too loose.
         self.refresh_accounts().await?;
@@ -291,7 +290,7 @@ impl KeyCache {
             if lookups.unknown_ids.get(id).is_some_and(|until| now < *until) {
                 return Err(invalid_key());
             }
-            let second = now / 1_000_000;
+            let second = now.as_secs();
             if lookups.second != second {
                 lookups.second = second;
                 lookups.count = 0;
@@ -310,7 +309,7 @@ impl KeyCache {
                 self.insert(record).await.map_err(|e| store_error(&e))
             }
             Ok(None) => {
-                let until = now.saturating_add(2_000_000);
+                let until = now + Micros::from_secs(2);
                 self.lookup_limiter.lock().unknown_ids.insert(id.to_owned(), until);
                 Err(invalid_key())
             }

@@ -1,10 +1,11 @@
 //! JSON description of a key for the CLI and the admin API, without its secret.
 
+use canon::Micros;
 use serde_json::{Value, json};
 use store::{BudgetTerms, KeyRecord};
 
 /// Returns `live`, `expired` or `revoked`.
-pub fn key_state(key: &KeyRecord, now: i64) -> &'static str {
+pub fn key_state(key: &KeyRecord, now: Micros) -> &'static str {
     if key.revoked.is_some() {
         "revoked"
     } else if key.expires.is_some_and(|expires| expires <= now) {
@@ -20,8 +21,8 @@ pub fn budget_json(BudgetTerms { limit: most, period }: BudgetTerms) -> Value {
 }
 
 /// Describes a key.
-pub fn key_json(key: &KeyRecord, now: i64) -> Value {
-    let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
+pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
+    let time = |at: Micros| jiff::Timestamp::from_microsecond(at.get()).map(|t| t.to_string()).ok();
     json!({
         "id": key.id,
         "name": key.name,

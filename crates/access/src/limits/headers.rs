@@ -3,10 +3,9 @@
 //! OpenAI: <https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers>. Anthropic:
 //! <https://docs.anthropic.com/en/api/rate-limits#response-headers>.
 
-use canon::WireFormat;
+use canon::{Micros, WireFormat};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
-use ledger::Micros;
 use std::time::Duration;
 
 use super::rate_window::{RemainingLimit, RemainingLimits};
@@ -44,7 +43,7 @@ fn messages_headers(what: &str, left: &RemainingLimit, now: Micros, headers: &mu
         format!("anthropic-ratelimit-{what}-remaining"),
         left.remaining.to_string(),
     );
-    let reset = Timestamp::from_microsecond(now)
+    let reset = Timestamp::from_microsecond(now.get())
         .and_then(|now| now.checked_add(SignedDuration::from_millis(millis(left.reset))));
     if let Ok(reset) = reset {
         insert_header(headers, format!("anthropic-ratelimit-{what}-reset"), format!("{reset:.0}"));
@@ -88,7 +87,7 @@ mod tests {
         let left = RemainingLimits { requests: Some(left), ..RemainingLimits::default() };
         let lines = |origin| {
             let mut headers = HeaderMap::new();
-            add_limit_headers(&left, origin, 1_000_000, &mut headers);
+            add_limit_headers(&left, origin, Micros::from_secs(1), &mut headers);
             let mut lines: Vec<String> = headers
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))

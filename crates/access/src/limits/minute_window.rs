@@ -2,12 +2,11 @@
 //!
 //! Amounts are counted in steps of a quarter second. A step leaves the window a full minute after
 //! its end, so the window is strict by at most one step.
-
-use ledger::Micros;
+use canon::Micros;
 use std::time::Duration;
 
 /// Length of a step.
-const STEP_MICROS: Micros = 250_000;
+const STEP_TIME: Micros = Micros::from_millis(250);
 /// Steps in the window: one minute, and the current step.
 const STEPS: i64 = 241;
 const SLOTS: usize = 241;
@@ -72,7 +71,7 @@ impl MinuteWindow {
 
     /// Moves the window forward. A clock that goes back leaves it unchanged.
     fn advance(&mut self, now: Micros) {
-        let step = now.div_euclid(STEP_MICROS);
+        let step = now.get().div_euclid(STEP_TIME.get());
         if step <= self.newest {
             return;
         }
@@ -113,29 +112,29 @@ impl MinuteWindow {
 
 /// Returns the time until a step leaves the window.
 fn time_until_expiry(step: i64, now: Micros) -> Duration {
-    let leaves = (step + STEPS).saturating_mul(STEP_MICROS);
-    Duration::from_micros(u64::try_from(leaves - now).unwrap_or(0))
+    (STEP_TIME * (step + STEPS) - now).to_duration()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SECOND: Micros = 1_000_000;
-    const BEGIN: Micros = 1_700_000_000 * SECOND;
+    const SECOND: Micros = Micros::from_secs(1);
+    const BEGIN: Micros = Micros::from_secs(1_700_000_000);
 
     #[test]
     fn no_minute_exceeds_the_limit() {
         let mut window = MinuteWindow::default();
         let mut admitted: Vec<Micros> = Vec::new();
         // A caller that tries every 7 ms for five minutes.
-        for now in (BEGIN..BEGIN + 300 * SECOND).step_by(7_000) {
+        for step in 0..=300_000 / 7 {
+            let now = BEGIN + Micros::from_millis(7 * step);
             if window.take(now, 1, 25).is_ok() {
                 admitted.push(now);
             }
         }
         for (first, later) in admitted.iter().zip(admitted.iter().skip(25)) {
-            assert!(later - first >= 60 * SECOND, "26 within {} µs", later - first);
+            assert!(*later - *first >= 60 * SECOND, "26 within {} µs", *later - *first);
         }
         assert!(admitted.len() >= 25 * 4, "and the limit is used: {}", admitted.len());
     }
@@ -148,12 +147,12 @@ mod tests {
         }
         let now = BEGIN + 5 * SECOND;
         let wait = window.take(now, 30, 100).unwrap_err();
-        let later = now + i64::try_from(wait.as_micros()).unwrap();
-        assert!(window.take(later - 1, 30, 100).is_err(), "not earlier");
+        let later = now + Micros::from(wait);
+        assert!(window.take(later - Micros::new(1), 30, 100).is_err(), "not earlier");
         window.take(later, 30, 100).unwrap();
         let reset = window.reset(later);
-        let empty = later + i64::try_from(reset.as_micros()).unwrap();
-        assert!(window.used(empty - 1) > 0);
+        let empty = later + Micros::from(reset);
+        assert!(window.used(empty - Micros::new(1)) > 0);
         assert_eq!(window.used(empty), 0);
     }
 

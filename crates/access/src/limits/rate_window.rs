@@ -1,6 +1,5 @@
 //! Limits of one key or account, and their use in the last minute.
-
-use ledger::Micros;
+use canon::Micros;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,11 +50,11 @@ impl RemoteUse {
 
     /// Returns the use while it is less than a minute old.
     fn current(self, now: Micros) -> u64 {
-        if now.saturating_sub(self.reported_at) < MINUTE_MICROS { self.used } else { 0 }
+        if now - self.reported_at < MINUTE { self.used } else { 0 }
     }
 }
 
-const MINUTE_MICROS: Micros = 60_000_000;
+const MINUTE: Micros = Micros::from_secs(60);
 
 /// A limit that a call would exceed. The duration is the time to retry after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,7 +276,7 @@ mod tests {
     fn concurrent_checks_keep_exactly_the_share() {
         for round in 0..200 {
             let window = RateWindow::new(RateLimits { rpm: Some(30), ..RateLimits::default() });
-            let now = round * MINUTE_MICROS;
+            let now = round * MINUTE;
             let steps: Vec<_> = (0..30).map(|_| window.admit(now, 3, false).unwrap()).collect();
             let begin = Barrier::new(6);
             let stay = |steps: &[Option<i64>]| {

@@ -4,19 +4,20 @@
 //! or holds foreign values, each node applies its share of a limit and finds changed keys by
 //! polling.
 
+use canon::{AtomicMicros, Micros};
 use futures_util::StreamExt as _;
-use ledger::{Clock, Micros};
+use ledger::Clock;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Script};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 use config::ValkeySettings;
 
 /// Pause after a failed request before Valkey is asked again.
-const RETRY_PAUSE_MICROS: Micros = 1_000_000;
+const RETRY_PAUSE: Micros = Micros::from_secs(1);
 /// Interval of node heartbeats, and the age at which a silent node is dropped.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const NODE_TIMEOUT_SECONDS: i64 = 10;
@@ -37,8 +38,8 @@ pub struct SharedLimits {
     node: String,
     /// Node count of the last heartbeat.
     nodes: AtomicU32,
-    /// Time in microseconds until which Valkey is not asked.
-    paused_until: AtomicI64,
+    /// Time until which Valkey is not asked.
+    paused_until: AtomicMicros,
 }
 
 /// An amount to count against a shared limit.
@@ -88,7 +89,7 @@ impl SharedLimits {
             timeout: *timeout,
             node,
             nodes: AtomicU32::new(1),
-            paused_until: AtomicI64::new(0),
+            paused_until: AtomicMicros::default(),
         }))
     }
 
@@ -99,7 +100,7 @@ impl SharedLimits {
 
     /// Returns true if Valkey recently failed to answer.
     pub fn is_unreachable(&self) -> bool {
-        self.clock.now() < self.paused_until.load(Ordering::Relaxed)
+        self.clock.now() < self.paused_until.load()
     }
 
     /// Counts an amount against a limit that all nodes share.
@@ -126,9 +127,8 @@ impl SharedLimits {
 
     fn pause(&self, why: &str) -> TakeOutcome {
         let now = self.clock.now();
-        let before =
-            self.paused_until.swap(now.saturating_add(RETRY_PAUSE_MICROS), Ordering::Relaxed);
-        if before.saturating_add(RETRY_PAUSE_MICROS) < now {
+        let before = self.paused_until.swap(now + RETRY_PAUSE);
+        if before + RETRY_PAUSE < now {
             tracing::warn!(
                 nodes = self.nodes(),
                 "Valkey does not answer ({why}); each node applies its share of the limits"
@@ -142,7 +142,7 @@ impl SharedLimits {
         let difference = i128::from(to) - i128::from(from);
         let Ok(difference) = i64::try_from(difference) else { return };
         // A write after its minute would recreate a step that has been swept.
-        let over = step.saturating_add(WINDOW_SECONDS) <= self.clock.now() / 1_000_000;
+        let over = step.saturating_add(WINDOW_SECONDS) <= self.clock.now().as_secs();
         if difference == 0 || over || self.is_unreachable() {
             return;
         }

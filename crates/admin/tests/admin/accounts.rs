@@ -3,6 +3,7 @@
 use admin::{
     AccountChange, AccountDraft, Actor, InviteDraft, KeyDraft, ReadVersion, user_json, version_of,
 };
+use canon::Micros;
 use store::{AccountRole, AccountTerms, KeyOwner, KeyScope, RateLimits};
 
 use crate::fixture::{ACTORS, Fixture, outcome, password};
@@ -58,7 +59,7 @@ async fn every_change_of_an_account_needs_the_right_over_it() {
                 let disabled = admin.store.account(target).await.unwrap().unwrap().disabled;
                 assert!(disabled, "{cell}");
             }
-            admin.store.set_disabled(target, false, 2).await.unwrap();
+            admin.store.set_disabled(target, false, Micros::new(2)).await.unwrap();
             // A person ends the own sessions without the right over accounts.
             let own = matches!(&actor, Actor::Person(own) if own.id == target);
             let ended = admin.end_sessions(&actor, target).await;
@@ -94,7 +95,7 @@ async fn a_role_is_given_only_by_those_who_may() {
             let same = role == AccountRole::Member && !administrates(name).is_empty();
             let may = if same { "done" } else { may };
             assert_eq!(outcome(&changed), may, "change: {cell}");
-            admin.store.set_role("member", AccountRole::Member, 2).await.unwrap();
+            admin.store.set_role("member", AccountRole::Member, Micros::new(2)).await.unwrap();
         }
     }
 }
@@ -117,11 +118,11 @@ async fn the_only_owner_stays_one() {
     }
     // A locked owner does not count, an active one does.
     fixture.account("second", AccountRole::Owner).await;
-    admin.store.set_disabled("second", true, 2).await.unwrap();
+    admin.store.set_disabled("second", true, Micros::new(2)).await.unwrap();
     let [_, lock] = changes;
     let operator = Actor::Operator;
     assert_eq!(outcome(&admin.change_account(&operator, "owner", read, lock).await), "forbidden");
-    admin.store.set_disabled("second", false, 2).await.unwrap();
+    admin.store.set_disabled("second", false, Micros::new(2)).await.unwrap();
     assert_eq!(outcome(&admin.change_account(&operator, "owner", read, lock).await), "done");
 }
 
@@ -163,7 +164,11 @@ async fn values_are_checked_for_every_surface() {
     }
     let role = AccountRole::Member;
     for email in ["a@b.c, d@e.f", "owner@example.com"] {
-        admin.store.rename_account("owner", "owner", Some("owner@example.com"), 2).await.unwrap();
+        admin
+            .store
+            .rename_account("owner", "owner", Some("owner@example.com"), Micros::new(2))
+            .await
+            .unwrap();
         let draft = InviteDraft { email: Some(email.to_owned()), role, team: None };
         assert_eq!(outcome(&admin.invite(&operator, draft).await), "invalid", "{email}");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use access::keys::KeyCache;
 use admin::{AccountAdmin, Actor, AdminError, HashedPassword, NewPassword};
+use canon::Micros;
 use ledger::{Clock, TestClock};
 use store::{Account, AccountRole, KeyRecord, KeyScope, RateLimits, Store};
 use tokio_util::task::TaskTracker;
@@ -33,7 +34,7 @@ impl Fixture {
         let folder = std::env::temp_dir().join(format!("admin-{}", uuid::Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
         let store = Store::open(&format!("sqlite:{}/t.db", folder.display())).await.unwrap();
-        let clock = Arc::new(TestClock::at(1_800_000_000_000_000));
+        let clock = Arc::new(TestClock::at(Micros::from_secs(1_800_000_000)));
         let shared = Arc::clone(&clock) as Arc<dyn Clock>;
         let keys = KeyCache::load(store.clone(), Arc::clone(&shared), "pepper").await.unwrap();
         let keys = Arc::new(keys);
@@ -49,7 +50,7 @@ impl Fixture {
             fixture.account(name, role).await;
         }
         let locked = fixture.account("locked", AccountRole::Admin).await;
-        fixture.admin.store.set_disabled(&locked.id, true, 1).await.unwrap();
+        fixture.admin.store.set_disabled(&locked.id, true, Micros::new(1)).await.unwrap();
         fixture
     }
 
@@ -62,8 +63,8 @@ impl Fixture {
             role,
             password_hash: None,
             disabled: false,
-            created: 1,
-            changed: 1,
+            created: Micros::new(1),
+            changed: Micros::new(1),
         };
         self.admin.store.add_account(&account).await.unwrap();
         account
@@ -109,8 +110,8 @@ fn key_actor(account: Account) -> Actor {
         revoked: None,
         limits: RateLimits::default(),
         ips: Vec::new(),
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
         last_used: None,
     };
     Actor::Key { account, record: Box::new(record) }

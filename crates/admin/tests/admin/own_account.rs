@@ -1,6 +1,7 @@
 //! Ways to sign in: a person changes the own ones, and nobody else does.
 
 use admin::{AccountDraft, Actor, IdentityClaims, VerifiedPasskey};
+use canon::Micros;
 use store::{AccountRole, LinkPurpose};
 
 use crate::fixture::{ACTORS, Fixture, outcome, password};
@@ -86,6 +87,6 @@ async fn a_link_works_once_in_time_and_for_its_own_purpose() {
     assert_eq!(outcome(&admin.set_password_by_link(&link, &hash).await), "not found");
     admin.issue_password_link(&Actor::Operator, &account.id).await.unwrap();
     let late = admin.store.links_for(LinkPurpose::Reset).await.unwrap().remove(0);
-    fixture.clock.pass(31 * 60 * 1_000_000);
+    fixture.clock.pass(Micros::from_secs(31 * 60));
     assert_eq!(outcome(&admin.set_password_by_link(&late, &hash).await), "not found");
 }

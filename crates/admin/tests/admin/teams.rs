@@ -1,6 +1,7 @@
 //! Rights within a team: every actor with every seat.
 
 use admin::{Actor, MemberKeys, ReadVersion, TeamChange};
+use canon::Micros;
 use store::{AccountRole, TeamRole};
 
 use crate::fixture::{ACTORS, Fixture, outcome};
@@ -27,7 +28,7 @@ async fn administrators_alone_create_and_change_teams() {
         // The seat of a manager gives no right over the team itself.
         if let Some(own) = actor.account() {
             let (store, role) = (&fixture.admin.store, Some(TeamRole::Manager));
-            store.set_member(&id, &own.id, role, true, 2).await.unwrap();
+            store.set_member(&id, &own.id, role, true, Micros::new(2)).await.unwrap();
         }
         let wish = Some(format!("Crew of {name}"));
         let change = TeamChange { name: wish, ..TeamChange::default() };
@@ -54,7 +55,7 @@ async fn members_are_changed_by_managers_and_administrators() {
         for seat in [None, Some(TeamRole::Viewer), Some(TeamRole::Member), Some(TeamRole::Manager)]
         {
             if let Some(own) = actor.account() {
-                admin.store.set_member(&id, &own.id, seat, true, 2).await.unwrap();
+                admin.store.set_member(&id, &own.id, seat, true, Micros::new(2)).await.unwrap();
             }
             // A viewer of the gateway views a team only, and a key has the rights of an
             // administrator or none.

@@ -2,7 +2,7 @@
 
 use ::admin::{AuditEntry, AuditPage, AuditQuery};
 use axum::response::Response;
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use serde::Serialize;
 
 use super::usage::{query_value, query_values};
@@ -30,7 +30,7 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let moment = |name: &'static str| match query_value(&query, name) {
         None => Ok(None),
         Some(text) => match text.parse::<jiff::Timestamp>() {
-            Ok(at) => Ok(Some(at.as_microsecond())),
+            Ok(at) => Ok(Some(Micros::new(at.as_microsecond()))),
             Err(_) => Err(invalid_field(name, "write a moment, such as 2026-03-12T00:00:00Z")),
         },
     };

@@ -3,7 +3,7 @@
 use ::admin::{KeyChange, KeyDraft};
 use access::keys::key_json;
 use axum::response::Response;
-use canon::{ApiError, Money};
+use canon::{ApiError, Micros, Money};
 use config::parse_duration;
 use http::StatusCode;
 use serde::Deserialize;
@@ -78,7 +78,7 @@ pub(super) struct BudgetBody {
 }
 
 impl KeyBody {
-    fn into_change(self, now: i64) -> Result<KeyChange, ApiError> {
+    fn into_change(self, now: Micros) -> Result<KeyChange, ApiError> {
         let Self {
             account_id: _,
             name,
@@ -109,9 +109,9 @@ pub(super) fn parse_amount(field: &'static str, text: &str) -> Result<Money, Api
     ::admin::parse_amount(field, text).map_err(admin_error)
 }
 
-fn time_from_now(text: &str, now: i64) -> Result<i64, ApiError> {
+fn time_from_now(text: &str, now: Micros) -> Result<Micros, ApiError> {
     let life = parse_duration(text).map_err(|why| invalid_field("expires_in", why))?;
-    Ok(now.saturating_add(i64::try_from(life.as_micros()).unwrap_or(i64::MAX)))
+    Ok(now + Micros::from(life))
 }
 
 pub(super) fn parse_budget(

@@ -18,6 +18,7 @@ mod users;
 mod vault;
 
 pub(super) use audit::list as audit;
+use canon::{ApiError, ErrorKind, Micros};
 pub(super) use credentials::{
     add as add_credential, check as check_provider, delete as delete_credential,
 };
@@ -40,7 +41,6 @@ pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 use ::admin::{Actor, AdminError, ReadVersion, version_of};
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http::{Request, StatusCode};
 use serde::de::DeserializeOwned;
@@ -210,9 +210,9 @@ fn path_id(incoming: &ApiRequest, before: &str, behind: &str) -> String {
     id.unwrap_or_default().to_owned()
 }
 
-/// Formats a time in microseconds as RFC 3339.
-fn rfc3339(micros: i64) -> Option<String> {
-    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).ok()
+/// Formats a time as RFC 3339.
+fn rfc3339(at: Micros) -> Option<String> {
+    jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).ok()
 }
 
 /// Deserialises a present field, including `null`. An absent field needs `#[serde(default)]`.

@@ -1,7 +1,7 @@
 //! `GET /api/admin/usage`: usage totals, groups and time series.
 
 use axum::response::Response;
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use serde_json::{Map, Value, json};
 use store::{
     DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsageReport,
@@ -12,7 +12,6 @@ use super::{invalid_field, require_admin, rfc3339, store_error};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 
-const DAY_US: i64 = 24 * 3_600 * 1_000_000;
 /// Maximum number of groups in the answer.
 const MAX_GROUPS: usize = 100;
 /// Maximum number of time steps in the answer.
@@ -78,7 +77,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         status,
     };
     let now = incoming.state.clock().now();
-    let range = now.saturating_sub(days.saturating_mul(DAY_US))..now.saturating_add(1);
+    let range = now - Micros::from_days(days)..now + Micros::new(1);
     let report_request = UsageRequest {
         range,
         step,
@@ -91,7 +90,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
     let report = incoming.state.store.usage_view(&report_request).await.map_err(store_error)?;
     let UsageReport { all, latencies, top, series, others } = &report;
     let top = top.iter().map(|(group, used)| json!({ "group": group, "used": totals_json(used) }));
-    let point_json = |begun: i64, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });
+    let point_json = |begun: Micros, group: Option<&str>, used: &ReportTotals| json!({ "begun": rfc3339(begun), "group": group, "used": totals_json(used) });
     let apart = series.iter().map(|point| point_json(point.begun, Some(&point.group), &point.used));
     let points = apart.chain(others.iter().map(|(begun, used)| point_json(*begun, None, used)));
     let value = json!({
@@ -124,6 +123,6 @@ fn latencies_json(LatencyTotals { took, waited }: &LatencyTotals) -> Value {
     json!({ "first_byte_ms": percentiles(waited), "whole_ms": percentiles(took) })
 }
 
-fn to_ms(micros: Option<i64>) -> Option<i64> {
-    micros.map(|micros| micros / 1_000)
+fn to_ms(time: Option<Micros>) -> Option<i64> {
+    time.map(Micros::as_millis)
 }

@@ -52,7 +52,7 @@ pub(crate) async fn compact(incoming: ApiRequest) -> Result<Response, ApiError> 
     call.body = Bytes::from(request.to_string());
     call.edits.clear();
     let id = call.id.trim_start_matches("req_").to_owned();
-    let created = state.clock().now() / 1_000_000;
+    let created = state.clock().now().as_secs();
     let reply = relay::serve(call).await?;
     let (head, reply) = reply.into_parts();
     let reply = axum::body::to_bytes(reply, MAX_SUMMARY_BYTES)

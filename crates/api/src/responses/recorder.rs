@@ -1,7 +1,7 @@
 //! Stores an answer on its way to the caller, whole or streamed.
 
 use axum::response::Response;
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -33,15 +33,14 @@ impl ResponseRecorder {
         }
         let Ok(ReplyId { id }) = serde_json::from_str(reply) else { return };
         let now = self.state.clock().now();
-        let span =
-            i64::try_from(self.state.config().answer_retention.as_micros()).unwrap_or(i64::MAX);
+        let retention = Micros::from(self.state.config().answer_retention);
         self.state.stored_answers.put(StoredResponse {
             id,
             account_id: self.account.clone(),
             request: json!({ "input": self.items }).to_string(),
             reply: reply.to_owned(),
             created: now,
-            expires: now.saturating_add(span),
+            expires: now + retention,
         });
     }
 }

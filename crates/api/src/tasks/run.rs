@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use http::Request;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use relay::RequestId;
 use relay::{ImageResult, generate_images};
 
 /// Lifetime of a claim without a heartbeat, and the period of the heartbeat.
-const CLAIM_US: i64 = 15_000_000;
+const CLAIM_TIME: Micros = Micros::from_secs(15);
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
 /// Period of checking for shutdown.
 const SHUTDOWN_POLL_PERIOD: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ impl ApiState {
                 let claim = TaskClaim {
                     owner: &name,
                     request_id: &request_id,
-                    hold: CLAIM_US,
+                    hold: CLAIM_TIME,
                     per_provider: terms.max_per_provider,
                 };
                 match self.store.claim_task(&claim).await {
@@ -94,7 +94,7 @@ impl ApiState {
             () = self.keep_claim(task, task_run) => return,
             () = self.wait_until_ending() => {
                 // Releases the task, so that another node can run it at once.
-                if let Err(e) = self.store.postpone_task(id, task.runs, 0).await {
+                if let Err(e) = self.store.postpone_task(id, task.runs, Micros::ZERO).await {
                     tracing::warn!(task.id = id, "{id} could not be released: {e}");
                 }
                 return;
@@ -116,7 +116,7 @@ impl ApiState {
                 "run {} of {id} failed, the next one starts in {wait} s: {error} [{note}]",
                 task.runs
             );
-            let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+            let wait = Micros::from_secs(i64::try_from(wait).unwrap_or(i64::MAX));
             if let Err(e) = self.store.postpone_task(id, task.runs, wait).await {
                 // The claim expires by itself.
                 tracing::warn!(task.id = id, "{id} could not be postponed: {e}");
@@ -139,7 +139,7 @@ impl ApiState {
             tokio::time::sleep(HEARTBEAT_PERIOD).await;
             // 100 is set only by the end of the task.
             let progress = task_run.progress.load(Ordering::Relaxed).min(99);
-            match self.store.hold_task(id, run, CLAIM_US, progress).await {
+            match self.store.hold_task(id, run, CLAIM_TIME, progress).await {
                 Ok(true) => last_renewal = self.clock().steady(),
                 Ok(false) => {
                     tracing::debug!(
@@ -153,7 +153,7 @@ impl ApiState {
                     tracing::warn!(task.id = id, "the claim of {id} could not be renewed: {e}")
                 }
             }
-            if self.clock().steady().saturating_sub(last_renewal) > CLAIM_US {
+            if self.clock().steady() - last_renewal > CLAIM_TIME {
                 tracing::warn!(
                     task.id = id,
                     run,
@@ -264,12 +264,11 @@ impl ApiState {
         state: TaskState,
         result: Option<String>,
         error: Option<String>,
-        expires: Option<i64>,
+        expires: Option<Micros>,
     ) -> TaskEnd {
         let ended = self.clock().now();
-        let retention_us =
-            i64::try_from(self.config().files.retention.as_micros()).unwrap_or(i64::MAX);
-        let expires = expires.unwrap_or_else(|| ended.saturating_add(retention_us));
+        let retention = Micros::from(self.config().files.retention);
+        let expires = expires.unwrap_or_else(|| ended + retention);
         TaskEnd { state, result, error, ended, expires }
     }
 
@@ -302,10 +301,10 @@ impl ApiState {
 
     /// Stores the images of a reply as files. Returns the rest of the reply, and the expiry time of
     /// the files.
-    async fn store_images(&self, task: &Task, reply: &[u8]) -> Result<(Value, i64), ApiError> {
+    async fn store_images(&self, task: &Task, reply: &[u8]) -> Result<(Value, Micros), ApiError> {
         let mut reply: Value = serde_json::from_slice(reply)
             .map_err(|e| ApiError::internal(format!("a reply is not JSON: {e}")))?;
-        let mut expires = i64::MAX;
+        let mut expires = Micros::MAX;
         let pictures = reply.get_mut("data").and_then(Value::as_array_mut);
         for picture in pictures.into_iter().flatten().filter_map(Value::as_object_mut) {
             let Some(Value::String(data)) = picture.shift_remove("b64_json") else { continue };
@@ -314,12 +313,11 @@ impl ApiState {
             let mime = dialects::images::image_info(&bytes).map(|info| info.mime());
             let mime = mime.as_deref().unwrap_or("application/octet-stream");
             let link = self.engine.files.put(&task.account_id, Bytes::from(bytes), mime).await?;
-            expires = expires.min(link.expires_at.saturating_mul(1_000_000));
+            expires = expires.min(Micros::from_secs(link.expires_at));
             picture.insert(FILE_FIELD.to_owned(), json!(link.name));
         }
-        let retention_us =
-            i64::try_from(self.config().files.retention.as_micros()).unwrap_or(i64::MAX);
-        Ok((reply, expires.min(self.clock().now().saturating_add(retention_us))))
+        let retention = Micros::from(self.config().files.retention);
+        Ok((reply, expires.min(self.clock().now() + retention)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, Micros};
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ pub(crate) async fn submit(
         guard.check(url).map_err(|e| ApiError::invalid("webhook", format!("`webhook` {e}")))?;
     }
     let now = state.clock().now();
-    let retention_us = i64::try_from(call.config.files.retention.as_micros()).unwrap_or(i64::MAX);
+    let retention = Micros::from(call.config.files.retention);
     let (body, file) = if call.body.len() <= MAX_INLINE_BODY_BYTES {
         (Some(call.body.to_vec()), None)
     } else {
@@ -102,7 +102,7 @@ pub(crate) async fn submit(
         request: TaskBody { head, body, file },
         webhook,
         created: now,
-        expires: now.saturating_add(retention_us),
+        expires: now + retention,
     };
     let unavailable = |why: String| {
         ApiError::new(

@@ -1,6 +1,6 @@
 //! The task object of the API.
 
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use dialects::Dialect as _;
 use dialects::chat::ChatDialect;
 use serde_json::{Map, Value, json};
@@ -14,8 +14,7 @@ pub(super) const FILE_FIELD: &str = "file";
 /// JSON of a task. Once completed, it has the fields of the synchronous answer, with freshly signed
 /// links.
 pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
-    let seconds = |micros: i64| micros / 1_000_000;
-    let expires = seconds(task.expires);
+    let expires = task.expires.as_secs();
     let webhook = task.webhook.as_ref().map(|hook| {
         json!({
             "url": hook.url,
@@ -29,12 +28,12 @@ pub(crate) fn task_json(state: &ApiState, task: &Task) -> Value {
     set("id", json!(task.id));
     set("object", json!("image.generation.task"));
     set("model", json!(task.model));
-    set("created", json!(seconds(task.created)));
+    set("created", json!(task.created.as_secs()));
     set("status", json!(task.state.word()));
     set("progress", json!(task.progress));
     set("request_id", json!(task.request_id));
     set("poll_url", json!(format!("{}{}", state.config().public_url, task_path(&task.id))));
-    set("completed_at", json!(task.ended.map(seconds)));
+    set("completed_at", json!(task.ended.map(Micros::as_secs)));
     set("expires_at", json!(task.state.is_over().then_some(expires)));
     let mut result: Map<String, Value> =
         task.result.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -66,7 +65,7 @@ pub(crate) const fn poll_delay_s(state: TaskState) -> Option<u32> {
     }
 }
 
-/// Replaces file names by signed links.
+/// Replaces file names by signed links that expire at this time in seconds.
 fn with_links(state: &ApiState, data: Value, expires: i64) -> Value {
     let Value::Array(mut pictures) = data else { return data };
     for picture in pictures.iter_mut().filter_map(Value::as_object_mut) {

@@ -9,6 +9,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use canon::Micros;
 use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::state::ApiState;
 /// Delay after each failed attempt. After the last one the webhook is given up.
 const RETRY_DELAYS_S: [u64; 9] = [5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 28_800];
 /// Lifetime of a claim. Another node may retry after it.
-const CLAIM_US: i64 = 60_000_000;
+const CLAIM_TIME: Micros = Micros::from_secs(60);
 /// Maximum number of concurrent deliveries.
 const MAX_CONCURRENT_WEBHOOKS: usize = 8;
 
@@ -33,7 +34,7 @@ impl ApiState {
         let slots = Arc::new(Semaphore::new(MAX_CONCURRENT_WEBHOOKS));
         while !self.stop.is_cancelled() {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            match self.store.claim_notification(CLAIM_US).await {
+            match self.store.claim_notification(CLAIM_TIME).await {
                 Ok(Some(task)) => {
                     let state = Arc::clone(&self);
                     self.engine.tasks.spawn(async move {
@@ -92,7 +93,7 @@ impl ApiState {
                 webhook.tries
             ),
         }
-        let wait = i64::try_from(wait).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let wait = Micros::from_secs(i64::try_from(wait).unwrap_or(i64::MAX));
         let stored =
             self.store.record_notification(id, webhook.tries, delivery, status, wait).await;
         if let Err(e) = stored {
@@ -108,10 +109,10 @@ impl ApiState {
         let now = self.clock().now();
         let body = json!({
             "type": format!("image.generation.{}", task.state.word()),
-            "timestamp": jiff::Timestamp::from_microsecond(now).unwrap_or_default().to_string(),
+            "timestamp": jiff::Timestamp::from_microsecond(now.get()).unwrap_or_default().to_string(),
             "data": task_json(self, task),
         });
-        let (body, seconds) = (body.to_string(), now / 1_000_000);
+        let (body, seconds) = (body.to_string(), now.as_secs());
         let id = format!("msg_{}", task.id.trim_start_matches("task_"));
         let key = self.image_tasks.webhook_key(&task.account_id);
         let signature = sign(&key, &id, seconds, &body);

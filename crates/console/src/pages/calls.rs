@@ -7,10 +7,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use canon::Usage;
+use canon::{Micros, Usage};
 use futures_util::stream;
 use http::header;
-use ledger::{FailedAttempt, LedgerEntry, Micros};
+use ledger::{FailedAttempt, LedgerEntry};
 use maud::{Markup, html};
 use store::{EntryFilter, Store};
 
@@ -27,7 +27,7 @@ use crate::urls::{self, TEAM_PARAMETER};
 const PER_PAGE: u32 = 50;
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
-const DAY: Micros = 24 * 3_600 * 1_000_000;
+const DAY: Micros = Micros::from_days(1);
 
 fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
     let parameter = |name| {
@@ -46,13 +46,13 @@ fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryF
     };
     let before = parameter("before")?.and_then(|text| {
         let (ended, id) = text.split_once('~')?;
-        Some((ended.parse().ok()?, id.to_owned()))
+        Some((Micros::new(ended.parse().ok()?), id.to_owned()))
     });
     Ok(EntryFilter {
         account_id,
         key_id: parameter("key")?,
         model: parameter("model")?,
-        since: days.map(|days| now.saturating_sub(days * DAY)),
+        since: days.map(|days| now - days * DAY),
         until: None,
         before,
     })
@@ -166,7 +166,7 @@ pub(crate) async fn receipt(
 }
 
 fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
-    let took = entry.ended.saturating_sub(entry.started);
+    let took = entry.ended - entry.started;
     let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.facts {
@@ -327,8 +327,8 @@ fn csv_row(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
         call.usage.thinking.to_string(),
         call.estimated.to_string(),
         call.cost.to_string(),
-        call.first_byte_us.map(|micros| (micros / 1_000).to_string()).unwrap_or_default(),
-        (call.ended.saturating_sub(call.started) / 1_000).to_string(),
+        call.first_byte_us.map(|wait| wait.as_millis().to_string()).unwrap_or_default(),
+        (call.ended - call.started).as_millis().to_string(),
     ];
     csv_line(fields)
 }

@@ -1,11 +1,11 @@
 //! The form of a key.
 
-use canon::Money;
+use canon::{Micros, Money};
 use config::IpRange;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{BudgetPeriod, Micros};
+use ledger::BudgetPeriod;
 use maud::{Markup, html};
 use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
@@ -15,7 +15,7 @@ use crate::state::ConsoleState;
 use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
 
-const DAY: Micros = 24 * 3_600 * 1_000_000;
+const DAY: Micros = Micros::from_days(1);
 const MAX_NAME_CHARS: usize = 60;
 const MAX_LIFETIME_DAYS: i64 = 3_650;
 const MAX_MODELS: usize = 50;
@@ -63,7 +63,7 @@ impl KeyTerms {
         };
         let expires = match before {
             None => parse_days(fields.get_trimmed("days", MAX_FIELD_BYTES)?)
-                .map(|days| days.map(|days| state.now().saturating_add(days.saturating_mul(DAY)))),
+                .map(|days| days.map(|days| state.now() + DAY * days)),
             Some(before) => parse_expiry(
                 fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
                 before.expires,
@@ -190,7 +190,7 @@ pub(super) fn plain_amount(amount: Money) -> String {
 }
 
 fn date_text(at: Micros) -> String {
-    Timestamp::from_microsecond(at)
+    Timestamp::from_microsecond(at.get())
         .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string())
 }
 
@@ -209,8 +209,8 @@ fn parse_expiry(
     }
     let day: Date = text.parse().map_err(|_| WRONG)?;
     let begin = day.to_zoned(TimeZone::UTC).map_err(|_| WRONG)?.timestamp().as_microsecond();
-    let end = begin.saturating_add(DAY - 1);
-    let far = now.saturating_add(MAX_LIFETIME_DAYS * DAY + DAY);
+    let end = Micros::new(begin) + DAY - Micros::new(1);
+    let far = now + MAX_LIFETIME_DAYS * DAY + DAY;
     if end <= now || end > far { Err(WRONG) } else { Ok(Some(end)) }
 }
 
@@ -489,10 +489,17 @@ mod tests {
 
     #[test]
     fn expiry_is_in_the_future_or_unchanged() {
-        let now = 1_800_000_000_000_000;
-        assert_eq!(parse_expiry("", Some(5), now), Ok(None));
-        assert_eq!(parse_expiry("1970-01-01", Some(5), now), Ok(Some(5)), "a time that stays");
-        assert_eq!(parse_expiry("2027-01-15", None, now), Ok(Some(1_800_057_599_999_999)));
+        let now = Micros::from_secs(1_800_000_000);
+        assert_eq!(parse_expiry("", Some(Micros::new(5)), now), Ok(None));
+        assert_eq!(
+            parse_expiry("1970-01-01", Some(Micros::new(5)), now),
+            Ok(Some(Micros::new(5))),
+            "a time that stays"
+        );
+        assert_eq!(
+            parse_expiry("2027-01-15", None, now),
+            Ok(Some(Micros::new(1_800_057_599_999_999)))
+        );
         for bad in ["2027-01-14", "1970-01-01", "2099-01-01", "soon", "2027-02-30", "-1"] {
             assert!(parse_expiry(bad, None, now).is_err(), "{bad}");
         }

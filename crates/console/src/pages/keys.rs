@@ -6,8 +6,8 @@ use admin::{AdminError, IssuedKey, ReadVersion};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use canon::Micros;
 use http::StatusCode;
-use ledger::Micros;
 use maud::html;
 use store::{KeyOwner, KeyRecord, KeyScope};
 
@@ -25,13 +25,12 @@ use crate::state::ConsoleState;
 use crate::{display, urls};
 
 const NEW_ADMIN_KEY_PATH: &str = "/console/keys/new?scope=admin";
-const HOUR: Micros = 3_600 * 1_000_000;
 /// Grace periods of the old value after a rotation: form value, label, duration.
 const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
-    ("day", "for a day", 24 * HOUR),
-    ("hour", "for an hour", HOUR),
-    ("week", "for a week", 7 * 24 * HOUR),
-    ("none", "not at all", 0),
+    ("day", "for a day", Micros::from_days(1)),
+    ("hour", "for an hour", Micros::from_hours(1)),
+    ("week", "for a week", Micros::from_days(7)),
+    ("none", "not at all", Micros::ZERO),
 ];
 
 /// `GET /console/keys`, for browsers that reload a submitted form.
@@ -288,7 +287,7 @@ pub(crate) async fn rotate(
     if key.revoked.is_some() {
         return Ok(redirect_to(&home));
     }
-    let until = state.now().saturating_add(*overlap);
+    let until = state.now() + *overlap;
     let rotated = state.host.accounts().rotate_key(&user.actor(), &key.id, until).await;
     let IssuedKey { record: key, secret: text } = match rotated {
         Ok(rotated) => rotated,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use canon::Micros;
 use http::StatusCode;
-use ledger::Micros;
 use maud::{Markup, html};
 use store::{AccountRole, KeyRecord, Team, TeamMember, TeamRole};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use canon::Money;
-use ledger::{CallOutcome, LedgerEntry, Micros};
+use canon::{Micros, Money};
+use ledger::{CallOutcome, LedgerEntry};
 use maud::{Markup, html};
 use store::{EntryFilter, KeyOwner, KeyRecord, KeyScope, Team};
 
@@ -18,7 +18,7 @@ use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
 
-const DAY: Micros = 24 * 3_600 * 1_000_000;
+const DAY: Micros = Micros::from_days(1);
 const KEYS_PER_PAGE: usize = 25;
 const MAX_RECENT_CALLS: u32 = 20;
 /// Limit of calls added up for the day; above it the page shows "more than".
@@ -73,7 +73,7 @@ pub(crate) async fn show(
     let account_id = (!all).then(|| mine.to_owned());
     let filter = EntryFilter { account_id, ..EntryFilter::default() };
     let latest = state.store.entries(&filter, MAX_RECENT_CALLS).await?;
-    let today = EntryFilter { since: Some(now.saturating_sub(DAY)), ..filter };
+    let today = EntryFilter { since: Some(now - DAY), ..filter };
     let today = state.store.entries(&today, MAX_COUNTED_CALLS).await?;
     let page = query.get("page").parse::<usize>().unwrap_or(1).max(1);
     let body = html! {

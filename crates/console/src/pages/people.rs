@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
 use store::{Account, AccountRole, Link, LinkPurpose};
@@ -177,7 +178,7 @@ fn account_table(accounts: &[Account], user: &SignedInUser) -> Markup {
     }
 }
 
-fn invite_table(invites: &[Link], user: &SignedInUser, now: i64) -> Markup {
+fn invite_table(invites: &[Link], user: &SignedInUser, now: Micros) -> Markup {
     html! {
         div.sheet {
             table.list {

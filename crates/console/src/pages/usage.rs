@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use canon::Money;
+use canon::{Micros, Money};
 use jiff::Timestamp;
-use ledger::Micros;
 use maud::{Markup, html};
 use store::{
     GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsagePoint, UsageReport,
@@ -25,22 +24,21 @@ use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls::{self, TEAM_PARAMETER};
 
-const HOUR: Micros = 3_600 * 1_000_000;
-const DAY: Micros = 24 * HOUR;
+const DAY: Micros = Micros::from_days(1);
 /// Number of groups drawn separately; the rest is one series.
 const MAX_SERIES: usize = 8;
 const MAX_LISTED_GROUPS: usize = 25;
 const MAX_FILTER_OPTIONS: usize = 100;
 const MAX_PARAMETER_BYTES: usize = 256;
 
-const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", 30 * DAY);
+const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", Micros::from_days(30));
 /// Time ranges: parameter value, label, duration.
 const RANGES: [(&str, &str, Micros); 5] = [
     ("24h", "24 hours", DAY),
-    ("7d", "7 days", 7 * DAY),
+    ("7d", "7 days", Micros::from_days(7)),
     DEFAULT_RANGE,
-    ("90d", "90 days", 90 * DAY),
-    ("1y", "A year", 365 * DAY),
+    ("90d", "90 days", Micros::from_days(90)),
+    ("1y", "A year", Micros::from_days(365)),
 ];
 
 /// Measured quantity.
@@ -93,7 +91,7 @@ impl UsageMetric {
         match self {
             Self::Spend => |nanos| display::dollars(Money::from_nanos(nanos)),
             Self::Tokens | Self::Calls => |count| display::short_count(count.max(0).unsigned_abs()),
-            Self::Latency => |micros| display::duration(micros),
+            Self::Latency => |micros| display::duration(Micros::new(micros)),
         }
     }
 }
@@ -138,14 +136,14 @@ impl UsageSelection {
                 .unwrap_or(UsageMetric::Spend),
             group_by: GroupBy::by_word(query.get("by")).unwrap_or(GroupBy::Model),
             range_word,
-            range: now.saturating_sub(back)..now.saturating_add(1),
+            range: now - back..now + Micros::new(1),
             filter,
             team: user.team.as_ref().map(|team| team.id.clone()),
         })
     }
 
     fn step(&self) -> UsageStep {
-        let days = self.range.end.saturating_sub(self.range.start) / DAY;
+        let days = (self.range.end - self.range.start).get() / DAY.get();
         match days {
             ..3 => UsageStep::Hour,
             3..120 => UsageStep::Day,
@@ -392,7 +390,7 @@ fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
 
 fn figures(all: &ReportTotals, pace: &LatencyTotals) -> Markup {
     let count = |n: i64| display::count(n.max(0).unsigned_abs());
-    let time = |micros: Option<Micros>| micros.map_or_else(|| "–".to_owned(), display::duration);
+    let time = |time: Option<Micros>| time.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.figures {
             div { dt { "Spent" } dd { (display::money(all.cost)) } }
@@ -445,7 +443,7 @@ fn latency_chart(
         let mut row = axis.empty_series(name.to_owned());
         for point in points {
             if let Some(value) = axis.value_mut(&mut row, point.begun) {
-                *value = pick(&point.used).unwrap_or_default();
+                *value = pick(&point.used).unwrap_or_default().get();
             }
         }
         row
@@ -510,7 +508,7 @@ fn step_labels(begin: Micros, step: UsageStep) -> (String, String) {
         UsageStep::Day => ("%-d %b", "%-d %b %Y"),
         UsageStep::Month => ("%b %Y", "%B %Y"),
     };
-    match Timestamp::from_microsecond(begin) {
+    match Timestamp::from_microsecond(begin.get()) {
         Ok(time) => (time.strftime(short).to_string(), time.strftime(full).to_string()),
         Err(_) => (String::new(), String::new()),
     }

@@ -1,5 +1,6 @@
 //! The user's own account: password, address, sessions, and the page after a sign-in.
 
+use canon::Micros;
 use http::StatusCode;
 use store::AccountRole;
 
@@ -70,7 +71,7 @@ async fn role_changes_apply_to_the_next_request() {
     let cookie = gateway.sign_in("adam").await;
     let people = async || gateway.get("/console/people").cookie(&cookie).send().await.status;
     assert_eq!(people().await, StatusCode::OK);
-    gateway.store.set_role(&adam.id, AccountRole::Member, 2).await.unwrap();
+    gateway.store.set_role(&adam.id, AccountRole::Member, Micros::new(2)).await.unwrap();
     assert_eq!(people().await, StatusCode::FORBIDDEN);
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use admin::{Actor, CredentialDraft, CredentialSecret, ProviderDraft, ReadVersion};
+use canon::Micros;
 use config::StoredEntries;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -90,10 +91,10 @@ async fn providers_are_listed_with_lane_states() {
     let engine = &gateway.host.admin.engine;
     let lanes = &engine.config().routes["house/x"].lanes;
     // Reported ahead of the clock, so that no state ends before the page is drawn.
-    let now = engine.monotonic_micros() + 600_000_000;
+    let now = engine.monotonic_now() + Micros::from_secs(600);
     let attempt = |lane: usize| lanes[lane].slots[0].health.begin_attempt(now);
     for _ in 0..20 {
-        attempt(0).succeeded(now + 340_000);
+        attempt(0).succeeded(now + Micros::from_millis(340));
     }
     for _ in 0..5 {
         attempt(1).failed(AttemptFailure::TimedOut, now);

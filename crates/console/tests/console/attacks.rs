@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use canon::Micros;
 use console::routes;
 use http::{HeaderMap, Method, StatusCode};
 use store::{Account, AccountRole};
@@ -48,11 +49,11 @@ async fn sessions_end_on_all_nodes() {
             }
             "password" => {
                 let hash = anna.password_hash.as_deref();
-                one.store.set_password(&anna.id, hash, 2).await.unwrap();
+                one.store.set_password(&anna.id, hash, Micros::new(2)).await.unwrap();
                 one.store.drop_sessions_of(&anna.id).await.unwrap();
             }
             _ => {
-                one.store.set_disabled(&anna.id, true, 3).await.unwrap();
+                one.store.set_disabled(&anna.id, true, Micros::new(3)).await.unwrap();
             }
         }
         for node in [&one, &two] {
@@ -128,8 +129,8 @@ async fn replies_and_work_do_not_reveal_accounts() {
     gateway.account("known", AccountRole::Member).await;
     let locked = gateway.account("shut1", AccountRole::Member).await;
     let bare = gateway.account("bare1", AccountRole::Member).await;
-    gateway.store.set_disabled(&locked.id, true, 1).await.unwrap();
-    gateway.store.set_password(&bare.id, None, 1).await.unwrap();
+    gateway.store.set_disabled(&locked.id, true, Micros::new(1)).await.unwrap();
+    gateway.store.set_password(&bare.id, None, Micros::new(1)).await.unwrap();
     tracing::subscriber::set_global_default(HashCounter).unwrap();
     for (path, field, address) in [
         ("/login", "login", false),

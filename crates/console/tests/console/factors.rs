@@ -1,6 +1,7 @@
 //! Second factors: TOTP codes, recovery codes and passkeys, and attempts to avoid them.
 
 use aws_lc_rs::hmac;
+use canon::Micros;
 use http::StatusCode;
 use store::{AccountRole, Factor, FactorKind, SealedSecret};
 
@@ -8,7 +9,7 @@ use crate::fake_passkey::{FakePasskey, send};
 use crate::gateway::{ConsoleGateway, PASSWORD, PageReply, SECOND};
 
 /// Code an authenticator app shows at a time.
-fn code(secret: &str, at: i64) -> String {
+fn code(secret: &str, at: Micros) -> String {
     let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let bits: String =
         secret.chars().map(|c| format!("{:05b}", letters.find(c).unwrap())).collect();
@@ -18,14 +19,14 @@ fn code(secret: &str, at: i64) -> String {
         .map(|eight| u8::from_str_radix(std::str::from_utf8(eight).unwrap(), 2).unwrap())
         .collect();
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &bytes);
-    let tag = hmac::sign(&key, &(at / SECOND / 30).to_be_bytes());
+    let tag = hmac::sign(&key, &(at.as_secs() / 30).to_be_bytes());
     let tag = tag.as_ref();
     let offset = usize::from(tag[19] & 15);
     let four: [u8; 4] = tag[offset..offset + 4].try_into().unwrap();
     format!("{:06}", (u32::from_be_bytes(four) & 0x7fff_ffff) % 1_000_000)
 }
 
-fn now(gateway: &ConsoleGateway) -> i64 {
+fn now(gateway: &ConsoleGateway) -> Micros {
     ledger::Clock::now(&*gateway.host.clock)
 }
 

@@ -11,12 +11,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::response::Response;
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, ModelPrices};
 use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ledger::{CallOutcome, Clock, LedgerEntry, Micros, TestClock};
+use ledger::{CallOutcome, Clock, LedgerEntry, TestClock};
 use parking_lot::Mutex;
 use store::{Account, AccountRole, KeyRecord, KeyScope, RateLimits, Store, Vault};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -26,9 +26,9 @@ use crate::admin_parts::open_admin;
 use crate::fake_identity_provider::FakeIdentityProvider;
 
 pub(crate) const PASSWORD: &str = "three harbour lights";
-pub(crate) const SECOND: Micros = 1_000_000;
-pub(crate) const DAY: Micros = 86_400 * SECOND;
-pub(crate) const START: Micros = 1_800_000_000 * SECOND;
+pub(crate) const SECOND: Micros = Micros::from_secs(1);
+pub(crate) const DAY: Micros = Micros::from_days(1);
+pub(crate) const START: Micros = Micros::from_secs(1_800_000_000);
 pub(crate) const ODD: &str = "acme/<script>alert(1)</script>'\"&:x";
 
 pub(crate) struct FakeHost {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::AccountRole;
 
 use crate::fake_identity_provider::{FakeIdentityProvider, ISSUER, OTHER};
-use crate::gateway::{ConsoleGateway, PageReply, START};
+use crate::gateway::{ConsoleGateway, PageReply, SECOND, START};
 
 /// A gateway with an identity provider.
 struct IdentityFixture {
@@ -54,7 +54,7 @@ impl IdentityFixture {
     fn good(&self, flow: &StartedFlow) -> Value {
         json!({
             "iss": ISSUER, "aud": "portunus", "sub": "7", "nonce": flow.nonce,
-            "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
+            "iat": START.as_secs(), "exp": START.as_secs() + 300,
             "email": "anna@example.com", "email_verified": true, "preferred_username": "anna",
         })
     }
@@ -116,9 +116,9 @@ async fn callback_works_once_and_only_for_the_same_browser() {
         fixture.nobody_got_in(&fixture.back("corp", flow, &code).await, why).await;
     }
     let old = fixture.leave("corp").await;
-    fixture.gateway.host.clock.pass(601_000_000);
+    fixture.gateway.host.clock.pass(601 * SECOND);
     fixture.nobody_got_in(&fixture.back("corp", &old, &code).await, "too late").await;
-    fixture.gateway.host.clock.pass(-601_000_000);
+    fixture.gateway.host.clock.pass(-601 * SECOND);
     fixture.back("corp", &one, &code).await.assert_redirect("/console");
     let replayed = fixture.back("corp", &one, &code).await;
     assert_eq!(replayed.status, StatusCode::BAD_REQUEST);
@@ -148,7 +148,7 @@ async fn response_of_another_provider_is_rejected() {
 #[tokio::test]
 async fn invalid_id_tokens_are_rejected() {
     let fixture = IdentityFixture::new().await;
-    let now = START / 1_000_000;
+    let now = START.as_secs();
     let spoilt: [(&str, Value); 12] = [
         ("iss", json!(OTHER)),
         ("iss", json!("https://id.example/")),
@@ -222,7 +222,7 @@ async fn same_subject_of_another_issuer_is_another_user() {
     let flow = fixture.leave("other").await;
     *fixture.provider.claims.lock() = json!({
         "iss": OTHER, "aud": "portunus", "sub": "7", "nonce": flow.nonce,
-        "iat": START / 1_000_000, "exp": START / 1_000_000 + 300,
+        "iat": START.as_secs(), "exp": START.as_secs() + 300,
     });
     fixture.back("other", &flow, "code=c").await.assert_redirect("/console");
     assert_eq!(fixture.gateway.store.account_count().await.unwrap(), 2);

@@ -4,7 +4,7 @@ use canon::Money;
 use http::StatusCode;
 use store::{AccountRole, KeyScope};
 
-use crate::gateway::{ConsoleGateway, DAY, ODD, START, entry, escape};
+use crate::gateway::{ConsoleGateway, DAY, ODD, SECOND, START, entry, escape};
 
 #[tokio::test]
 async fn new_key_is_shown_once_and_cached_at_once() {
@@ -386,7 +386,7 @@ async fn admin_keys_need_an_administrator_with_recent_proof() {
     assert_eq!(got.status, StatusCode::BAD_REQUEST, "it must end");
     assert_eq!(gateway.store.key(&key.id).await.unwrap(), Some(key.clone()));
 
-    gateway.host.clock.pass(601 * 1_000_000);
+    gateway.host.clock.pass(601 * SECOND);
     gateway.get(NEW).cookie(&cookie).send().await.assert_redirect(PROVE);
     let fields = [("scope", "admin"), ("name", "second")];
     gateway.post("/console/keys", &fields).cookie(&cookie).send().await.assert_redirect(PROVE);

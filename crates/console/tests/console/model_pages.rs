@@ -1,6 +1,7 @@
 //! Pages for models and prices, and the system page, on the real administration.
 
 use admin::{Actor, ModelView};
+use canon::Micros;
 use http::StatusCode;
 use serde_json::{Value, json};
 use store::AccountRole;
@@ -172,7 +173,7 @@ async fn pages_of_a_large_gateway_are_small() {
     let engine = &gateway.host.admin.engine;
     let route = &engine.config().routes["house/some-model-name-1990"];
     // Reported ahead of the clock, so that the state does not end before the page is drawn.
-    let now = engine.monotonic_micros() + 600_000_000;
+    let now = engine.monotonic_now() + Micros::from_secs(600);
     for _ in 0..5 {
         let mut attempt = route.lanes[0].slots[0].health.begin_attempt(now);
         attempt.failed(AttemptFailure::Down, now);

@@ -1,12 +1,13 @@
 //! Password reset by mail, and attempts to learn from it.
 
+use canon::Micros;
 use http::StatusCode;
 use store::{AccountRole, LinkPurpose};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, SECOND};
 
 const NEW: &str = "four quiet lanterns";
-const MINUTE: i64 = 60 * SECOND;
+const MINUTE: Micros = Micros::from_secs(60);
 
 async fn asked(gateway: &ConsoleGateway, login: &str) -> crate::gateway::PageReply {
     gateway.post("/reset", &[("login", login)]).send().await
@@ -80,12 +81,12 @@ async fn reset_links_end_by_age_new_password_or_lock() {
     assert_eq!(gateway.get(&old).send().await.status, StatusCode::BAD_REQUEST);
 
     let before = link().await;
-    gateway.store.set_password(&anna.id, Some("x"), 1).await.unwrap();
+    gateway.store.set_password(&anna.id, Some("x"), Micros::new(1)).await.unwrap();
     assert_eq!(gateway.get(&before).send().await.status, StatusCode::BAD_REQUEST);
 
     gateway.host.clock.pass(120 * MINUTE);
     let locked = link().await;
-    gateway.store.set_disabled(&anna.id, true, 1).await.unwrap();
+    gateway.store.set_disabled(&anna.id, true, Micros::new(1)).await.unwrap();
     assert_eq!(gateway.get(&locked).send().await.status, StatusCode::BAD_REQUEST);
 }
 
@@ -95,8 +96,8 @@ async fn known_unknown_locked_and_addressless_accounts_get_the_same_answer() {
     gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let cleo = gateway.account("cleo", AccountRole::Member).await;
-    gateway.store.set_disabled(&bert.id, true, 1).await.unwrap();
-    gateway.store.rename_account(&cleo.id, "cleo", None, 1).await.unwrap();
+    gateway.store.set_disabled(&bert.id, true, Micros::new(1)).await.unwrap();
+    gateway.store.rename_account(&cleo.id, "cleo", None, Micros::new(1)).await.unwrap();
     let mut answers = Vec::new();
     for login in ["bert", "cleo", "nobody", "nobody@example.com", "anna"] {
         let got = asked(&gateway, login).await;

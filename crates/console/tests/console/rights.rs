@@ -1,5 +1,6 @@
 //! Rights in teams: every cell of the table, tested through the pages.
 
+use canon::Micros;
 use http::{Method, StatusCode};
 use store::{Account, AccountRole, AccountTerms, KeyRecord, RateLimits, Team, TeamRole};
 
@@ -222,8 +223,8 @@ async fn every_cell_of_the_table_of_rights() {
             id: uuid::Uuid::now_v7().to_string(),
             name: String::new(),
             disabled: false,
-            created: 0,
-            changed: 0,
+            created: Micros::ZERO,
+            changed: Micros::ZERO,
         },
         own: key("nokey", "", "", None, Vec::new(), None),
         other: key("nokey", "", "", None, Vec::new(), None),

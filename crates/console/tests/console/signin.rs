@@ -1,5 +1,6 @@
 //! Sign-in, sign-out and session lifetime.
 
+use canon::Micros;
 use http::StatusCode;
 use store::AccountRole;
 
@@ -40,8 +41,8 @@ async fn all_failed_sign_ins_look_the_same() {
     gateway.account("anna", AccountRole::Member).await;
     let bert = gateway.account("bert", AccountRole::Member).await;
     let cleo = gateway.account("cleo", AccountRole::Member).await;
-    gateway.store.set_disabled(&bert.id, true, 1).await.unwrap();
-    gateway.store.set_password(&cleo.id, None, 1).await.unwrap();
+    gateway.store.set_disabled(&bert.id, true, Micros::new(1)).await.unwrap();
+    gateway.store.set_password(&cleo.id, None, Micros::new(1)).await.unwrap();
     let mut bodies = Vec::new();
     for (login, password) in
         [("anna", "not the password"), ("dora", PASSWORD), ("bert", PASSWORD), ("cleo", PASSWORD)]
@@ -151,7 +152,7 @@ async fn locking_an_account_ends_its_sessions() {
     let gateway = ConsoleGateway::new().await;
     let anna = gateway.account("anna", AccountRole::Member).await;
     let cookie = gateway.sign_in("anna").await;
-    gateway.store.set_disabled(&anna.id, true, 1).await.unwrap();
+    gateway.store.set_disabled(&anna.id, true, Micros::new(1)).await.unwrap();
     gateway.get("/console").cookie(&cookie).send().await.assert_redirect("/login");
 }
 

@@ -1,6 +1,6 @@
 //! Periodic budgets are never exceeded, by concurrent calls or at the change of the period.
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{
     Budget, BudgetPeriod, Clock as _, HoldRecord, HoldTicket, KeyBalance, LedgerEntry, MemoryDisk,
     OpenCalls, OverBudget, TestClock,
@@ -8,16 +8,16 @@ use ledger::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const DAY: i64 = 86_400_000_000;
+const TEN_SECONDS: Micros = Micros::from_secs(10);
 /// Ten seconds before midnight.
-const EVENING: i64 = 20_000 * DAY - 10_000_000;
+const EVENING: Micros = Micros::from_days(20_000).saturating_sub(TEN_SECONDS);
 
 fn held(id: u32) -> Arc<HoldRecord> {
     Arc::new(HoldRecord {
         request_id: format!("r{id}"),
         key_id: "k".to_owned(),
         account_id: "a".to_owned(),
-        at: 0,
+        at: Micros::ZERO,
         amount: Money::ZERO,
         dialect: "chat".to_owned(),
         model: "m".to_owned(),
@@ -30,7 +30,7 @@ fn held(id: u32) -> Arc<HoldRecord> {
 /// Reserves money as the gateway does: from the budget first, then from the key's balance.
 fn hold(
     (book, balance, budget): (&Arc<OpenCalls>, &Arc<KeyBalance>, &Budget),
-    at: i64,
+    at: Micros,
     id: u32,
     full: Money,
     least: Money,
@@ -44,7 +44,7 @@ fn costing(ticket: HoldTicket, nanos: i64) {
     ticket.settle(LedgerEntry { cost: Money::from_nanos(nanos), ..LedgerEntry::default() });
 }
 
-fn book(at: i64) -> (Arc<TestClock>, Arc<OpenCalls>) {
+fn book(at: Micros) -> (Arc<TestClock>, Arc<OpenCalls>) {
     let clock = Arc::new(TestClock::at(at));
     let passed: Arc<dyn ledger::Clock> = Arc::clone(&clock) as _;
     let opened = OpenCalls::open(passed, Arc::new(MemoryDisk::default())).unwrap();
@@ -61,10 +61,10 @@ fn a_call_is_charged_in_the_period_in_which_it_was_admitted() {
     let from = (&book, &balance, &*budget);
     let over_midnight = hold(from, clock.now(), 1, all, least).unwrap();
     let OverBudget { left, resets } = hold(from, clock.now(), 2, all, least).unwrap_err();
-    assert_eq!((left, resets), (Money::from_nanos(20), EVENING + 10_000_000));
+    assert_eq!((left, resets), (Money::from_nanos(20), EVENING + TEN_SECONDS));
     assert_eq!(balance.status().held, Money::from_nanos(60), "the refused call has no hold");
 
-    clock.pass(10_000_000);
+    clock.pass(TEN_SECONDS);
     let today = budget.status(clock.now());
     assert_eq!(today.money.remaining(), Some(Money::from_nanos(100)), "a new day, a new budget");
     costing(over_midnight, 50);

@@ -1,9 +1,9 @@
 //! A simulated cluster: nodes, a lease store, the connections between them, and the invariants.
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldRecord, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
-    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, Micros, OpenCalls, TestClock,
+    LeaseToken, LeaseUse, LedgerEntry, MemoryDisk, OpenCalls, TestClock,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Cluster {
     pub(crate) fn new(machines: usize, caps: &[Option<i64>]) -> Self {
         let machine = |number| Machine {
             name: format!("node{number}"),
-            clock: Arc::new(TestClock::at(1_000_000_000)),
+            clock: Arc::new(TestClock::at(Micros::from_secs(1_000))),
             memory: Arc::new(MemoryDisk::default()),
             faults: Arc::new(Mutex::new(LineFaults::Fine)),
             process: None,
@@ -266,11 +266,11 @@ impl Cluster {
     }
 
     /// Advances all clocks, each with a small drift.
-    pub(crate) fn pass(&mut self, micros: Micros) {
-        self.store.lock().now += micros;
+    pub(crate) fn pass(&mut self, time: Micros) {
+        self.store.lock().now += time;
         for (which, machine) in self.machines.iter().enumerate() {
-            let drift = micros / 1_000 * (which as i64 % 3 - 1);
-            machine.clock.pass(micros + drift);
+            let drift = time / 1_000 * (which as i64 % 3 - 1);
+            machine.clock.pass(time + drift);
         }
     }
 
@@ -358,7 +358,7 @@ impl Cluster {
                 self.finish(which);
             }
             self.check();
-            self.pass(30_000_000);
+            self.pass(Micros::from_secs(30));
         }
         for which in 0..self.machines.len() {
             let Some(process) = self.process(which) else { continue };
@@ -394,7 +394,7 @@ pub(crate) fn held(id: &str, key_id: &str) -> HoldRecord {
         request_id: id.to_owned(),
         key_id: key_id.to_owned(),
         account_id: "a".to_owned(),
-        at: 0,
+        at: Micros::ZERO,
         amount: Money::ZERO,
         dialect: "chat".to_owned(),
         model: "m".to_owned(),

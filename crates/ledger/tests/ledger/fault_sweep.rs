@@ -1,5 +1,6 @@
 //! Every single call to the lease store and to the disk fails once, in every possible way.
 
+use canon::Micros;
 use ledger::{Disk, MemoryDisk, Segment};
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ fn scenario(cluster: &mut Cluster, disk: Option<Arc<dyn Disk>>) {
             cluster.call(which, 0, 100, 10);
             cluster.call(which, 1, 100, 10);
             cluster.progress(which, 0, 20);
-            cluster.pass(1_200_000);
+            cluster.pass(Micros::from_millis(1_200));
             cluster.tend(which);
             cluster.settle(which, 0, 40 + round as i64);
             cluster.post(which);
@@ -37,11 +38,11 @@ fn scenario(cluster: &mut Cluster, disk: Option<Arc<dyn Disk>>) {
     };
     work(cluster, 0, 3);
     work(cluster, 1, 2);
-    cluster.pass(2_000_000);
+    cluster.pass(Micros::from_secs(2));
     work(cluster, 0, 2);
     cluster.kill(0);
     cluster.check();
-    cluster.pass(45_000_000);
+    cluster.pass(Micros::from_secs(45));
     work(cluster, 1, 2);
     if !cluster.start(0) {
         // The fault is over by now.

@@ -1,6 +1,6 @@
 //! Invariants of the ledger under random work, crashes at any byte and an unreliable store.
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, CallProgress, Disk, HoldError, HoldRefusal, HoldTicket, KeyBalance, LeaseClient,
     MemoryDisk, OpenCalls, TestClock,
@@ -64,7 +64,7 @@ proptest! {
     ) {
         let cap = Money::from_nanos(cap);
         let store = MemoryStore::new(&[Some(cap.as_nanos())]);
-        let clock = Arc::new(TestClock::at(1_000));
+        let clock = Arc::new(TestClock::at(Micros::new(1_000)));
         let disk = Arc::new(MemoryDisk::default());
         let node = TestNode::open(&clock, disk.clone(), &store);
         disk.fail_after(dies_after);
@@ -74,7 +74,7 @@ proptest! {
         let mut charged = BTreeMap::new();
 
         for (id, work) in works.into_iter().enumerate() {
-            clock.pass(7);
+            clock.pass(Micros::new(7));
             match work {
                 Work::Hold { full, least } => {
                     let ask = (Money::from_nanos(full), Money::from_nanos(least.min(full)));
@@ -150,7 +150,7 @@ proptest! {
 
 #[test]
 fn recovery_without_faults_finds_the_charged_amounts() {
-    let clock = Arc::new(TestClock::at(5));
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
     let disk = Arc::new(MemoryDisk::default());
     let book = OpenCalls::open(clock.clone(), disk.clone()).unwrap().book;
     let balance = KeyBalance::new("k0", None, Money::ZERO);
@@ -186,7 +186,7 @@ fn recovery_without_faults_finds_the_charged_amounts() {
 #[test]
 fn the_operator_absorbs_cost_beyond_the_hold() {
     let cap = Some(Money::from_nanos(100));
-    let clock = Arc::new(TestClock::at(5));
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
     let node =
         TestNode::open(&clock, Arc::new(MemoryDisk::default()), &MemoryStore::new(&[Some(100)]));
     let balance = KeyBalance::new("k0", cap, Money::ZERO);
@@ -204,7 +204,7 @@ fn the_operator_absorbs_cost_beyond_the_hold() {
 
 #[test]
 fn a_capped_key_needs_a_lease_and_an_uncapped_key_does_not() {
-    let clock = Arc::new(TestClock::at(5));
+    let clock = Arc::new(TestClock::at(Micros::new(5)));
     let book = OpenCalls::open(clock, Arc::new(MemoryDisk::default())).unwrap().book;
     let one = Money::from_nanos(1);
     let capped = KeyBalance::new("k0", Some(Money::from_nanos(100)), Money::ZERO);

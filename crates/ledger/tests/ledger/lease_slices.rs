@@ -1,6 +1,6 @@
 //! Division of a cap into leases: nearly all of it can be spent, on any nodes.
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{HoldRefusal, LeaseRequest, Node, lease_slice};
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
                 Err(HoldRefusal::Cap { .. } | HoldRefusal::Elsewhere { .. }) => break 'calls,
                 Err(other) => panic!("{other:?}"),
             }
-            cluster.pass(100_000);
+            cluster.pass(Micros::from_millis(100));
             if tries % 10 == 9 {
                 for which in 0..machines {
                     cluster.tend(which);
@@ -85,7 +85,7 @@ fn used(seed: u64, machines: usize, calls: i64, each: i64) -> i64 {
                 }
             }
         }
-        cluster.pass(random.between(0, 20_000));
+        cluster.pass(Micros::new(random.between(0, 20_000)));
         if number % 50 == 49 {
             for which in 0..machines {
                 cluster.tend(which);

@@ -1,11 +1,11 @@
 //! A lease store in memory with the rules of the real one, and connections with faults: a message is
 //! lost, its answer is lost, it is duplicated or delayed.
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore, LeaseStoreError,
-    LeaseToken, LedgerEntry, Micros, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
+    LeaseToken, LedgerEntry, Node, OpenCall, RECALL_WINDOW, SettledCall, lease_slice,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub(crate) struct MemoryStore {
     pub(crate) leases: BTreeMap<LeaseToken, LeaseRow>,
     pub(crate) entries: BTreeMap<String, LedgerEntry>,
     pub(crate) holds: BTreeMap<String, (String, OpenCall)>,
-    nodes: BTreeMap<String, (Micros, Micros)>,
+    nodes: BTreeMap<String, (i64, Micros)>,
     tokens: LeaseToken,
     /// Delayed messages whose sender has given up.
     pub(crate) late: Vec<Message>,
@@ -76,7 +76,7 @@ pub(crate) struct MemoryStore {
 impl MemoryStore {
     /// Creates a store with keys `k0`, `k1`, … of these caps.
     pub(crate) fn new(caps: &[Option<i64>]) -> Arc<Mutex<Self>> {
-        let mut store = Self { now: 1_000_000_000, ..Self::default() };
+        let mut store = Self { now: Micros::from_secs(1_000), ..Self::default() };
         for (number, cap) in caps.iter().enumerate() {
             let cap = cap.map(Money::from_nanos);
             let ceiling = cap.unwrap_or(Money::ZERO);
@@ -90,7 +90,7 @@ impl MemoryStore {
             Message::Enter(id) => {
                 self.close_node(id);
                 let before = self.nodes.get(id).map_or(0, |(epoch, _)| *epoch);
-                let epoch = self.now.max(before + 1);
+                let epoch = self.now.get().max(before + 1);
                 self.nodes.insert(id.clone(), (epoch, self.now));
                 Answer::Node(Node { id: id.clone(), epoch })
             }
@@ -117,7 +117,7 @@ impl MemoryStore {
     }
 
     fn alive(&self) -> u32 {
-        self.nodes.values().filter(|(_, seen)| *seen > self.now - ALIVE_WINDOW.get()).count() as u32
+        self.nodes.values().filter(|(_, seen)| *seen > self.now - ALIVE_WINDOW).count() as u32
     }
 
     fn grant(&mut self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
@@ -136,7 +136,7 @@ impl MemoryStore {
             let mine = mine.map_or(Money::ZERO, |(_, row)| row.amount);
             let elsewhere = key.leased.saturating_sub(mine);
             if elsewhere > Money::ZERO && !ask.ahead {
-                key.wanted = now + RECALL_WINDOW.get();
+                key.wanted = now + RECALL_WINDOW;
             }
             return Ok(LeaseGrant::Short { left: left.max(Money::ZERO), elsewhere });
         };
@@ -146,7 +146,7 @@ impl MemoryStore {
             Some((token, row)) => {
                 row.amount = row.amount.saturating_add(amount);
                 row.version += 1;
-                row.expires = now + LEASE_DURATION.get();
+                row.expires = now + LEASE_DURATION;
                 if row.seq < ask.seq {
                     (row.seq, row.unreported) = (ask.seq, ask.unreported);
                 }
@@ -159,7 +159,7 @@ impl MemoryStore {
                     node_id: ask.node.id.clone(),
                     amount,
                     version: 1,
-                    expires: now + LEASE_DURATION.get(),
+                    expires: now + LEASE_DURATION,
                     unreported: ask.unreported,
                     seq: ask.seq,
                     closed: false,
@@ -183,7 +183,7 @@ impl MemoryStore {
         let mut leases = Vec::new();
         for (token, row) in self.leases.iter_mut().filter(|(_, row)| row.node_id == *id) {
             if !row.closed {
-                row.expires = self.now + LEASE_DURATION.get();
+                row.expires = self.now + LEASE_DURATION;
                 let unreported = report.unreported.iter().find(|spend| spend.token == *token);
                 if let Some(spend) = unreported.filter(|_| row.seq < report.seq) {
                     (row.seq, row.unreported) = (report.seq, spend.amount);
@@ -282,7 +282,7 @@ impl MemoryStore {
 
     fn close_gone(&mut self, now: Micros) -> ClosedCounts {
         let mut closed = ClosedCounts::default();
-        let limit = self.now - LEASE_GRACE.get();
+        let limit = self.now - LEASE_GRACE;
         let expired = self.leases.iter().filter(|(_, row)| row.expires < limit && !row.closed);
         let tokens: Vec<LeaseToken> = expired.map(|(token, _)| *token).collect();
         for token in tokens {
@@ -309,12 +309,13 @@ impl MemoryStore {
             .holds
             .values()
             .filter(|(node, call)| {
-                self.nodes.get(node).is_none_or(|(_, seen)| {
-                    *seen < self.now - LEASE_DURATION.get() - LEASE_GRACE.get()
-                }) && !self
-                    .leases
-                    .iter()
-                    .any(|(token, row)| call.held.lease == Some(*token) && !row.closed)
+                self.nodes
+                    .get(node)
+                    .is_none_or(|(_, seen)| *seen < self.now - LEASE_DURATION - LEASE_GRACE)
+                    && !self
+                        .leases
+                        .iter()
+                        .any(|(token, row)| call.held.lease == Some(*token) && !row.closed)
             })
             .map(|(_, call)| call.clone())
             .collect();

@@ -2,7 +2,7 @@
 //! duplicated and delayed, and clocks that jump. Each of thousands of runs has its seed. A failing
 //! seed is printed and reproduces: `SEED=123 cargo test -p ledger one_seed`.
 
-use canon::Money;
+use canon::{Micros, Money};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cluster::Cluster;
@@ -64,7 +64,7 @@ fn step(cluster: &mut Cluster, random: &mut SeededRandom, seed: u64) {
     let machine = &mut cluster.machines[which];
     if machine.paused > 0 {
         machine.paused -= 1;
-        return cluster.pass(random.between(0, 5_000_000));
+        return cluster.pass(Micros::new(random.between(0, 5_000_000)));
     }
     let (tasks, running) = machine
         .process
@@ -81,9 +81,11 @@ fn step(cluster: &mut Cluster, random: &mut SeededRandom, seed: u64) {
         60..68 => cluster.post(which),
         68..80 => cluster.tend(which),
         80..83 => cluster.close_gone(which),
-        83..90 => cluster.pass(random.between(0, 2_000_000)),
-        90 => cluster.pass(random.between(10_000_000, 90_000_000)),
-        91 => cluster.machines[which].clock.jump(random.between(-7_200_000_000, 7_200_000_000)),
+        83..90 => cluster.pass(Micros::new(random.between(0, 2_000_000))),
+        90 => cluster.pass(Micros::new(random.between(10_000_000, 90_000_000))),
+        91 => cluster.machines[which]
+            .clock
+            .jump(Micros::new(random.between(-7_200_000_000, 7_200_000_000))),
         92 => cluster.machines[which].paused = 1 + random.below(12),
         93 => {
             let faults = match random.below(3) {

@@ -1,6 +1,7 @@
 //! `portunus keys`: create, list, change, revoke and rotate API keys. A running gateway applies
 //! changes within a second.
 
+use canon::Micros;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, Subcommand};
 use ledger::{BudgetPeriod, Clock as _, SystemClock};
@@ -407,9 +408,9 @@ fn require_not_negative(cap: Option<canon::Money>) -> anyhow::Result<()> {
 }
 
 /// Returns the time that is this far from now.
-fn time_from_now(text: &str) -> anyhow::Result<i64> {
+fn time_from_now(text: &str) -> anyhow::Result<Micros> {
     let time = parse_duration(text)?;
-    Ok(SystemClock.now().saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
+    Ok(SystemClock.now() + Micros::from(time))
 }
 
 async fn create(

@@ -1,11 +1,12 @@
 //! `portunus ledger`: verifies or exports the ledger.
 
+use canon::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use ledger::{LedgerEntry, Micros};
+use ledger::LedgerEntry;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -64,7 +65,7 @@ fn parse_time(text: &str) -> Result<Micros, String> {
             Err(_) => Err(why),
         },
     };
-    instant.map(Timestamp::as_microsecond).map_err(|why| why.to_string())
+    instant.map(|at| Micros::new(at.as_microsecond())).map_err(|why| why.to_string())
 }
 
 pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::Result<ExitCode> {
@@ -184,9 +185,9 @@ mod tests {
 
     #[test]
     fn times_are_days_or_instants() {
-        assert_eq!(parse_time("1970-01-02"), Ok(86_400_000_000));
-        assert_eq!(parse_time("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
-        assert_eq!(parse_time("1970-01-01T01:00:00+01:00"), Ok(0));
+        assert_eq!(parse_time("1970-01-02"), Ok(Micros::from_days(1)));
+        assert_eq!(parse_time("1970-01-01T00:00:01.5Z"), Ok(Micros::from_millis(1_500)));
+        assert_eq!(parse_time("1970-01-01T01:00:00+01:00"), Ok(Micros::ZERO));
         assert!(parse_time("yesterday").is_err());
     }
 

@@ -5,6 +5,7 @@ use admin::{
     AccountAdmin, AccountChange, AccountDraft, Actor, AdminError, CreatedAccount, InviteDraft,
     NewPassword, ReadVersion,
 };
+use canon::Micros;
 use clap::Subcommand;
 use config::Config;
 use serde_json::{Value, json};
@@ -265,7 +266,7 @@ fn account_state(account: &Account) -> &'static str {
 }
 
 fn account_json(account: &Account) -> Value {
-    let time = |micros: i64| jiff::Timestamp::from_microsecond(micros).map(|t| t.to_string()).ok();
+    let time = |at: Micros| jiff::Timestamp::from_microsecond(at.get()).map(|t| t.to_string()).ok();
     json!({
         "id": account.id,
         "name": account.username,

@@ -18,12 +18,11 @@ async fn ask(
 
 /// An admin key of a new account with that role.
 async fn key_with(gateway: &TestGateway, name: &str, role: AccountRole) -> (String, String) {
-    let now = gateway.app.clock.now();
     let owner = gateway.app.store.accounts().await.unwrap().remove(0);
     let id = format!("account-{name}");
     let account = store::Account { id, username: name.to_owned(), role, ..owner };
     gateway.app.store.add_account(&account).await.unwrap();
-    let text = gateway.admin_key_of(&account.id, now).await;
+    let text = gateway.admin_key_of(&account.id).await;
     (account.id, text)
 }
 

@@ -1,5 +1,6 @@
 //! Administration in the console: pages over the real administration, with a session.
 
+use canon::Micros;
 use http::Method;
 use serde_json::json;
 use store::{Account, AccountRole};
@@ -141,7 +142,7 @@ async fn the_audit_log_is_filtered_paged_and_exported() {
     let adam = Person::new(&gateway, "adam", AccountRole::Admin).await;
     for n in 0..120 {
         store
-            .add_audit(n * 3_600_000_000, &adam.id, "test.done", &format!("thing {n}"), "=1+1")
+            .add_audit(Micros::from_hours(n), &adam.id, "test.done", &format!("thing {n}"), "=1+1")
             .await
             .unwrap();
     }

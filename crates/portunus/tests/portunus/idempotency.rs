@@ -1,5 +1,6 @@
 //! `Idempotency-Key`: a repeated call gets the same answer and is charged once.
 
+use canon::Micros;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::EntryFilter;
@@ -83,8 +84,8 @@ async fn another_request_under_the_same_name_is_refused_and_another_account_is_a
         role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     };
     gateway.app.store.add_account(&other).await.unwrap();
     let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };

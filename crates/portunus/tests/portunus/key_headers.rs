@@ -2,7 +2,7 @@
 //! provider.
 
 use admin::NewKey;
-use canon::Money;
+use canon::{Micros, Money};
 use serde_json::{Value, json};
 use store::KeyRecord;
 use testkit::{ScriptedProvider, TestGateway, TestResponse, chat_reply, reply};
@@ -55,7 +55,7 @@ async fn a_key_may_the_same_by_whichever_carrier_it_comes() {
     let states = [
         ("good", key(&gateway, |_| ()).await, 200),
         ("revoked", key(&gateway, |own| own.revoked = Some(now)).await, 401),
-        ("expired", key(&gateway, |own| own.expires = Some(now - 1)).await, 401),
+        ("expired", key(&gateway, |own| own.expires = Some(now - Micros::new(1))).await, 401),
         ("for others", key(&gateway, |own| own.models = vec!["demo-echo".into()]).await, 403),
         ("elsewhere", key(&gateway, |own| own.ips = vec!["192.0.2.1".into()]).await, 403),
         ("spent", key(&gateway, |own| own.cap = Some(Money::ZERO)).await, 429),

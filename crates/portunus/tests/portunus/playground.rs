@@ -1,5 +1,6 @@
 //! The console's playground on the real gateway: a call charged to a selected key, and its receipt.
 
+use canon::Micros;
 use http::Method;
 use serde_json::json;
 use store::Session;
@@ -18,7 +19,7 @@ async fn a_picked_key_pays_and_its_limits_hold() {
         hash: digest.as_ref().to_vec(),
         account_id: account.id.clone(),
         created: now,
-        expires: now + 3_600_000_000,
+        expires: now + Micros::from_hours(1),
         seen: now,
     };
     store.add_session(&session).await.unwrap();

@@ -1,5 +1,6 @@
 //! Keys and sessions at every route: who is admitted, and the refusals.
 
+use canon::Micros;
 use http::Method;
 use serde_json::{Value, json};
 use testkit::{TestGateway, until};
@@ -269,8 +270,8 @@ async fn a_receipt_is_its_accounts_alone() {
         role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     };
     gateway.app.store.add_account(&other).await.unwrap();
     let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };

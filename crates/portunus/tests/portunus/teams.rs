@@ -1,5 +1,6 @@
 //! Teams in JSON: create, change, close, join and leave, for administrators only.
 
+use canon::Micros;
 use http::Method;
 use serde_json::{Value, json};
 use store::{Account, AccountRole};
@@ -183,9 +184,8 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
     let admin = person(&gateway, "ada", AccountRole::Admin).await;
     let id = team(&gateway, json!({ "name": "Crew" })).await;
     // Keys of the right scope: it is the account that may or may not.
-    let now = gateway.app.clock.now();
-    let mut keys = vec![(gateway.admin_key_of(&id, now).await, 403, "the team itself")];
-    keys.push((gateway.admin_key_of(&admin.id, now).await, 0, "an administrator"));
+    let mut keys = vec![(gateway.admin_key_of(&id).await, 403, "the team itself")];
+    keys.push((gateway.admin_key_of(&admin.id).await, 0, "an administrator"));
     let owner = gateway.admin_key().await.to_owned();
     keys.push((owner.clone(), 0, "the owner"));
     for (name, role, seat) in [
@@ -200,7 +200,7 @@ async fn only_administrators_administer_teams_whatever_their_seat() {
             let got = ask(&gateway, Method::PUT, &path, json!({ "role": seat }), &owner).await;
             assert_eq!(got.status, 200);
         }
-        keys.push((gateway.admin_key_of(&account.id, now).await, 403, name));
+        keys.push((gateway.admin_key_of(&account.id).await, 403, name));
     }
     let spare = person(&gateway, "spare", AccountRole::Member).await;
     let member = format!("/members/{}", spare.id);
@@ -256,8 +256,8 @@ async fn the_command_line_knows_teams_where_keys_are_and_nobody_where_people_are
         id: "team-night".to_owned(),
         name: "Night shift".to_owned(),
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     };
     store.add_team(&night).await.unwrap();
     let key = told(&["keys", "create", "--name", "k", "--unlimited", "--account", "night SHIFT"]);

@@ -212,7 +212,7 @@ impl FileStore {
     }
 
     fn now_seconds(&self) -> i64 {
-        self.clock.now() / 1_000_000
+        self.clock.now().as_secs()
     }
 }
 
@@ -266,10 +266,12 @@ fn read_error(error: &dyn std::error::Error) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::Micros;
     use config::LoadOptions;
     use ledger::TestClock;
 
-    const HOUR: i64 = 3_600_000_000;
+    const SECOND: Micros = Micros::from_secs(1);
+    const HOUR: Micros = Micros::from_hours(1);
 
     struct FilesFixture {
         files: FileStore,
@@ -289,7 +291,7 @@ mod tests {
         let given = LoadOptions { file: None, listen_address: None, data_folder: folder.clone() };
         let config =
             Config::parse(config, std::path::Path::new("t"), &given, &|_| None).expect("a config");
-        let clock = Arc::new(TestClock::at(1_763_200_000_000_000));
+        let clock = Arc::new(TestClock::at(Micros::from_secs(1_763_200_000)));
         let files = FileStore::open(&config, "secret", Arc::clone(&clock) as _).expect("a folder");
         FilesFixture { files, clock, folder: folder.join("files") }
     }
@@ -325,9 +327,9 @@ mod tests {
             let error = files.verify_link(name, expires, signature).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Forbidden, "{name} {expires} {signature}");
         }
-        fixture.clock.pass(2 * HOUR - 1_000_000);
+        fixture.clock.pass(2 * HOUR - SECOND);
         assert!(files.verify_link(&name, &expires, &signature).is_ok());
-        fixture.clock.pass(1_000_000);
+        fixture.clock.pass(SECOND);
         let error = files.verify_link(&name, &expires, &signature).unwrap_err();
         assert_eq!((error.kind(), error.code()), (ErrorKind::Gone, Some("link_expired")));
     }

@@ -265,8 +265,7 @@ impl ImageCall {
                 self.has_fetched = true;
             }
         }
-        let candidates =
-            route::ordered_candidates(call, &self.route, call.engine.monotonic_micros());
+        let candidates = route::ordered_candidates(call, &self.route, call.engine.monotonic_now());
         let lane = &candidates.first().ok_or_else(|| route::unknown_model(self.model()))?.lane;
         let PreparedImages { protocol, requests: written, losses, is_pass_through: _ } =
             self.prepare(call, lane, self.request().stream)?;

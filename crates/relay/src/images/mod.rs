@@ -166,7 +166,7 @@ async fn try_lane(
     let body = match pass_through_body {
         Some(body) => body,
         None => {
-            let now = call.engine.clock.now() / 1_000_000;
+            let now = call.engine.clock.now().as_secs();
             Bytes::from(dialects::images::write_reply(&reply, image_call.request(), now))
         }
     };

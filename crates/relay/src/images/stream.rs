@@ -52,7 +52,7 @@ pub(super) async fn try_lane(
         Err(error) => return Err((error, account)),
     };
     if is_stream(&answer.headers) {
-        let now = call.engine.clock.now() / 1_000_000;
+        let now = call.engine.clock.now().as_secs();
         let pipeline = StreamPipeline::passing_through(images::stream_meter(
             family,
             image_call.request(),
@@ -116,7 +116,7 @@ fn stream_response(
     if let Some(error) = withheld_error(&reply) {
         return FinalAnswer::Withheld(settle_withheld(call, error, &meter, account));
     }
-    let now = call.engine.clock.now() / 1_000_000;
+    let now = call.engine.clock.now().as_secs();
     let body = images::write_stream(&reply, image_call.request(), now);
     account.set_image_spec(reply.size.as_deref(), reply.quality.as_deref());
     account.record_reply(meter.into());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use store::{AttemptCounter, StoreError};
 
 use crate::on_both;
@@ -32,7 +33,7 @@ fn count(tallies: &mut [AttemptCounter]) -> Result<(), CountError> {
             return Err(CountError::Full(tally.tries));
         }
         tally.tries += 1;
-        tally.last += 5;
+        tally.last += Micros::new(5);
     }
     Ok(())
 }
@@ -44,7 +45,7 @@ async fn no_concurrent_attempt_is_missed(database: Arc<TestDatabase>) {
         // In any order of the names.
         let mut both = vec![b"a name".to_vec(), b"a database".to_vec()];
         both.rotate_left(number / 2 % 2);
-        tokio::spawn(async move { store.change_attempts(&both, 100, count).await })
+        tokio::spawn(async move { store.change_attempts(&both, Micros::new(100), count).await })
     });
     let tries: Vec<_> = tries.collect();
     let mut counted = 0;
@@ -66,28 +67,34 @@ async fn refused_attempts_are_not_counted_and_old_counters_are_deleted(
     let store = database.open().await;
     let (full, new) = (vec![1; 32], vec![2; 32]);
     for _ in 0..10 {
-        store.change_attempts(std::slice::from_ref(&full), 100, count).await.unwrap();
+        store.change_attempts(std::slice::from_ref(&full), Micros::new(100), count).await.unwrap();
     }
     let both = [new.clone(), full.clone()];
-    assert_eq!(store.change_attempts(&both, 100, count).await, Err(CountError::Full(10)));
+    assert_eq!(
+        store.change_attempts(&both, Micros::new(100), count).await,
+        Err(CountError::Full(10))
+    );
     let look = |hash: Vec<u8>| {
         let store = store.clone();
         async move {
             let look = |tallies: &mut [AttemptCounter]| Err(CountError::Seen(tallies.to_vec()));
-            match store.change_attempts(&[hash], 7, look).await {
+            match store.change_attempts(&[hash], Micros::new(7), look).await {
                 Err(CountError::Seen(mut seen)) => seen.remove(0),
                 other => panic!("{other:?}"),
             }
         }
     };
-    assert_eq!(look(new).await, AttemptCounter { tries: 0, last: 7, closed_until: 0 });
-    let seen = AttemptCounter { tries: 10, last: 150, closed_until: 0 };
+    assert_eq!(
+        look(new).await,
+        AttemptCounter { tries: 0, last: Micros::new(7), closed_until: Micros::ZERO }
+    );
+    let seen = AttemptCounter { tries: 10, last: Micros::new(150), closed_until: Micros::ZERO };
     assert_eq!(look(full.clone()).await, seen);
-    store.drop_old_attempts(150).await.unwrap();
+    store.drop_old_attempts(Micros::new(150)).await.unwrap();
     assert_eq!(look(full.clone()).await, seen, "not older than that");
-    store.drop_old_attempts(151).await.unwrap();
+    store.drop_old_attempts(Micros::new(151)).await.unwrap();
     assert_eq!(look(full.clone()).await.tries, 0);
-    store.change_attempts(std::slice::from_ref(&full), 100, count).await.unwrap();
+    store.change_attempts(std::slice::from_ref(&full), Micros::new(100), count).await.unwrap();
     store.drop_attempts(std::slice::from_ref(&full)).await.unwrap();
     assert_eq!(look(full).await.tries, 0);
     store.close().await;

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use ledger::{
     CallProgress, ClosedCounts, HeartbeatReply, HeartbeatReport, HoldRecord, HoldTicket,
     KeyBalance, KeyStatus, LeaseClient, LeaseGrant, LeaseRequest, LeaseReturn, LeaseStore,
-    LeaseStoreError, LedgerEntry, MemoryDisk, Micros, Node, OpenCalls, SettledCall, TestClock,
+    LeaseStoreError, LedgerEntry, MemoryDisk, Node, OpenCalls, SettledCall, TestClock,
 };
 use std::sync::Mutex;
 use store::{KeyRecord, Store};
@@ -141,7 +141,7 @@ impl Machine {
             request_id: request_id.clone(),
             key_id: self.key.id.clone(),
             account_id: self.key.account_id.clone(),
-            at: 0,
+            at: Micros::ZERO,
             amount: Money::ZERO,
             dialect: "chat".to_owned(),
             model: "m".to_owned(),
@@ -170,7 +170,7 @@ impl Machine {
             let cost = Money::from_nanos(20);
             ticket.progress(CallProgress { lane: "l".to_owned(), usage, cost });
         }
-        self.clock.pass(1_200_000);
+        self.clock.pass(Micros::from_millis(1_200));
         drop(client.heartbeat().await);
         self.settle(first, 40);
         drop(client.post().await);
@@ -218,7 +218,7 @@ async fn scenario_over(
         Machine {
             line: StoreLine { store: store.clone(), faults },
             name: id(),
-            clock: Arc::new(TestClock::at(1_000)),
+            clock: Arc::new(TestClock::at(Micros::new(1_000))),
             disk: Arc::default(),
             balance: KeyBalance::new(&key.id, key.cap, Money::ZERO),
             key: key.clone(),
@@ -235,7 +235,7 @@ async fn scenario_over(
     two.check_sums().await;
     // The first node dies during a call, and a minute passes.
     let open = one.call(&first).await;
-    one.clock.pass(1_200_000);
+    one.clock.pass(Micros::from_millis(1_200));
     drop(first.heartbeat().await);
     one.disk = Arc::new(one.disk.after_crash());
     std::mem::forget(open);
@@ -252,7 +252,7 @@ async fn scenario_over(
     two.check_sums().await;
     for (machine, client) in [(&one, &first), (&two, &second)] {
         for _ in 0..3 {
-            machine.clock.pass(1_200_000);
+            machine.clock.pass(Micros::from_millis(1_200));
             drop(client.heartbeat().await);
             drop(client.post().await);
         }
@@ -288,7 +288,7 @@ async fn every_message_to_the_store_may_fail_once(database: Arc<TestDatabase>) {
         }
         // A lease whose grant was lost expires and is closed.
         database.execute_raw("UPDATE leases SET expires = expires - 90000000000").await;
-        store.close_gone(1).await.unwrap();
+        store.close_gone(Micros::new(1)).await.unwrap();
         let left = store.lease_totals().await.unwrap();
         assert!(left.iter().all(|total| total.leased == Money::ZERO), "{fate:?}: {left:?}");
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use store::{CallClaim, CallName, ClaimResult, Store, StoredReply};
 
 use crate::on_both;
@@ -15,7 +16,8 @@ on_both!(
     a_failed_call_releases_its_claim,
 );
 
-const MINUTE: i64 = 60_000_000;
+const MINUTE: Micros = Micros::from_secs(60);
+const START: Micros = Micros::from_millis(1);
 
 async fn call(store: &Store) -> CallName {
     let account = account("ada");
@@ -23,7 +25,7 @@ async fn call(store: &Store) -> CallName {
     CallName { account_id: account.id, name: "order 7 \0é".to_owned() }
 }
 
-fn claim(call: &CallName, owner: &str, now: i64) -> CallClaim {
+fn claim(call: &CallName, owner: &str, now: Micros) -> CallClaim {
     CallClaim {
         call: call.clone(),
         hash: vec![7; 32],
@@ -48,15 +50,15 @@ async fn one_of_many_concurrent_claims_succeeds(database: Arc<TestDatabase>) {
     let tries: Vec<_> = (0..64)
         .map(|number| {
             let store = if number % 2 == 0 { one.clone() } else { other.clone() };
-            let claim = claim(&call, &number.to_string(), 1_000);
-            tokio::spawn(async move { store.claim(&claim, 1_000).await.unwrap() })
+            let claim = claim(&call, &number.to_string(), START);
+            tokio::spawn(async move { store.claim(&claim, START).await.unwrap() })
         })
         .collect();
     let mut ours = 0;
     for one in tries {
         match one.await.unwrap() {
             ClaimResult::Ours => ours += 1,
-            ClaimResult::Running(until) => assert_eq!(until, 1_000 + MINUTE),
+            ClaimResult::Running(until) => assert_eq!(until, START + MINUTE),
             other => panic!("{other:?}"),
         }
     }
@@ -68,8 +70,8 @@ async fn one_of_many_concurrent_claims_succeeds(database: Arc<TestDatabase>) {
 async fn a_reply_is_replayed_until_it_expires(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let call = call(&store).await;
-    let first = claim(&call, "a", 0);
-    assert_eq!(store.claim(&first, 0).await.unwrap(), ClaimResult::Ours);
+    let first = claim(&call, "a", Micros::ZERO);
+    assert_eq!(store.claim(&first, Micros::ZERO).await.unwrap(), ClaimResult::Ours);
     let body: &[u8] = b"{\"n\":\"\0\xff\"}";
     assert!(store.finish_claim(&call, "a", &answer(Some(body))).await.unwrap());
     assert!(!store.release_claim(&call, "a").await.unwrap(), "what is over stays over");
@@ -97,7 +99,10 @@ async fn a_reply_is_replayed_until_it_expires(database: Arc<TestDatabase>) {
 async fn an_expired_claim_is_taken_over_and_its_old_owner_is_rejected(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let call = call(&store).await;
-    assert_eq!(store.claim(&claim(&call, "dead", 0), 0).await.unwrap(), ClaimResult::Ours);
+    assert_eq!(
+        store.claim(&claim(&call, "dead", Micros::ZERO), Micros::ZERO).await.unwrap(),
+        ClaimResult::Ours
+    );
     assert!(store.hold_claim(&call, "dead", 3 * MINUTE).await.unwrap());
     let early = claim(&call, "next", 2 * MINUTE);
     let told = store.claim(&early, 2 * MINUTE).await.unwrap();
@@ -117,9 +122,12 @@ async fn an_expired_claim_is_taken_over_and_its_old_owner_is_rejected(database: 
 async fn a_failed_call_releases_its_claim(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let call = call(&store).await;
-    assert_eq!(store.claim(&claim(&call, "a", 0), 0).await.unwrap(), ClaimResult::Ours);
+    assert_eq!(
+        store.claim(&claim(&call, "a", Micros::ZERO), Micros::ZERO).await.unwrap(),
+        ClaimResult::Ours
+    );
     assert!(store.release_claim(&call, "a").await.unwrap());
-    let other = CallClaim { hash: vec![8; 32], ..claim(&call, "b", 0) };
-    assert_eq!(store.claim(&other, 0).await.unwrap(), ClaimResult::Ours);
+    let other = CallClaim { hash: vec![8; 32], ..claim(&call, "b", Micros::ZERO) };
+    assert_eq!(store.claim(&other, Micros::ZERO).await.unwrap(), ClaimResult::Ours);
     store.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use store::{KeyRecord, KeyScope, RateLimits, StoreError};
 
 use crate::on_both;
@@ -37,7 +37,7 @@ async fn any_key_is_stored_completely(database: Arc<TestDatabase>) {
 async fn keys_are_listed_in_all_and_by_account(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let (a, b) = (some_key(&store).await, some_key(&store).await);
-    let c = KeyRecord { created: 0, ..key(&a.account_id) };
+    let c = KeyRecord { created: Micros::ZERO, ..key(&a.account_id) };
     store.add_key(&c).await.unwrap();
     let mut all = vec![a.clone(), b.clone(), c.clone()];
     all.sort_by_key(|key| (key.created, key.id.clone()));
@@ -62,7 +62,7 @@ async fn a_new_key_has_spent_nothing(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let mut key = KeyRecord { id: id(), ..some_key(&store).await };
     key.spent = Money::from_nanos(5);
-    key.last_used = Some(5);
+    key.last_used = Some(Micros::new(5));
     store.add_key(&key).await.unwrap();
     let stored = store.key(&key.id).await.unwrap().unwrap();
     assert_eq!((stored.spent, stored.last_used), (Money::ZERO, None));
@@ -72,49 +72,54 @@ async fn a_new_key_has_spent_nothing(database: Arc<TestDatabase>) {
 async fn a_key_is_revoked_once(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    assert!(store.revoke_key(&key.id, 10).await.unwrap());
-    assert!(!store.revoke_key(&key.id, 20).await.unwrap());
-    assert!(!store.revoke_key("none", 20).await.unwrap());
+    assert!(store.revoke_key(&key.id, Micros::new(10)).await.unwrap());
+    assert!(!store.revoke_key(&key.id, Micros::new(20)).await.unwrap());
+    assert!(!store.revoke_key("none", Micros::new(20)).await.unwrap());
     let stored = store.key(&key.id).await.unwrap().unwrap();
-    assert_eq!(stored, KeyRecord { revoked: Some(10), changed: 10, ..key });
+    assert_eq!(
+        stored,
+        KeyRecord { revoked: Some(Micros::new(10)), changed: Micros::new(10), ..key }
+    );
     store.close().await;
 }
 
 async fn a_rotated_key_keeps_the_previous_secret(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let mut key = some_key(&store).await;
-    assert!(store.rotate_key(&key.id, b"second", 100, 10).await.unwrap());
+    assert!(store.rotate_key(&key.id, b"second", Micros::new(100), Micros::new(10)).await.unwrap());
     key = KeyRecord {
         old_hash: Some(key.hash),
         hash: b"second".to_vec(),
-        old_until: Some(100),
-        changed: 10,
+        old_until: Some(Micros::new(100)),
+        changed: Micros::new(10),
         ..key
     };
     assert_eq!(store.key(&key.id).await.unwrap(), Some(key.clone()));
-    assert!(store.rotate_key(&key.id, b"third", 200, 20).await.unwrap());
+    assert!(store.rotate_key(&key.id, b"third", Micros::new(200), Micros::new(20)).await.unwrap());
     let stored = store.key(&key.id).await.unwrap().unwrap();
     assert_eq!(stored.old_hash.as_deref(), Some(&b"second"[..]));
-    store.revoke_key(&key.id, 30).await.unwrap();
-    assert!(!store.rotate_key(&key.id, b"fourth", 300, 40).await.unwrap());
-    assert!(!store.rotate_key("none", b"fourth", 300, 40).await.unwrap());
+    store.revoke_key(&key.id, Micros::new(30)).await.unwrap();
+    assert!(
+        !store.rotate_key(&key.id, b"fourth", Micros::new(300), Micros::new(40)).await.unwrap()
+    );
+    assert!(!store.rotate_key("none", b"fourth", Micros::new(300), Micros::new(40)).await.unwrap());
     store.close().await;
 }
 
 async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let old = some_key(&store).await;
-    store.rotate_key(&old.id, b"second", 100, 10).await.unwrap();
-    store.revoke_key(&old.id, 20).await.unwrap();
+    store.rotate_key(&old.id, b"second", Micros::new(100), Micros::new(10)).await.unwrap();
+    store.revoke_key(&old.id, Micros::new(20)).await.unwrap();
     store.post(&[entry(&id(), &old, 7, 70)]).await.unwrap();
     let edited = KeyRecord {
         name: "another".to_owned(),
         cap: Some(Money::from_nanos(99)),
         models: vec!["m".to_owned()],
-        expires: Some(1000),
+        expires: Some(Micros::new(1000)),
         limits: RateLimits { rpm: Some(u32::MAX), tpm: None, concurrency: Some(0) },
         ips: vec!["10.0.0.0/8".to_owned()],
-        changed: 30,
+        changed: Micros::new(30),
         ..old.clone()
     };
     assert!(store.update_key(&edited).await.unwrap());
@@ -122,10 +127,10 @@ async fn an_edit_from_an_old_copy_reverts_nothing(database: Arc<TestDatabase>) {
     let expected = KeyRecord {
         hash: b"second".to_vec(),
         old_hash: Some(old.hash),
-        old_until: Some(100),
-        revoked: Some(20),
+        old_until: Some(Micros::new(100)),
+        revoked: Some(Micros::new(20)),
         spent: Money::from_nanos(7),
-        last_used: Some(70),
+        last_used: Some(Micros::new(70)),
         ..edited
     };
     assert_eq!(stored, expected);
@@ -140,27 +145,30 @@ async fn only_edits_count_as_changes(database: Arc<TestDatabase>) {
         let keys = store.keys_changed_since(since).await.unwrap();
         keys.into_iter().map(|key| key.id).collect::<Vec<_>>()
     };
-    assert_eq!(changed(1).await.len(), 2);
-    assert_eq!(changed(2).await, [""; 0]);
+    assert_eq!(changed(Micros::new(1)).await.len(), 2);
+    assert_eq!(changed(Micros::new(2)).await, [""; 0]);
     store.post(&[entry(&id(), &a, 7, 70)]).await.unwrap();
-    assert_eq!(changed(2).await, [""; 0], "spending is no edit");
-    store.revoke_key(&b.id, 10).await.unwrap();
-    assert_eq!(changed(10).await, [&*b.id]);
-    assert_eq!(changed(11).await, [""; 0]);
-    store.rotate_key(&a.id, b"second", 100, 20).await.unwrap();
-    assert_eq!(changed(10).await, [&*b.id, &*a.id]);
-    store.update_key(&KeyRecord { changed: 30, ..b.clone() }).await.unwrap();
-    assert_eq!(changed(10).await, [&*a.id, &*b.id]);
+    assert_eq!(changed(Micros::new(2)).await, [""; 0], "spending is no edit");
+    store.revoke_key(&b.id, Micros::new(10)).await.unwrap();
+    assert_eq!(changed(Micros::new(10)).await, [&*b.id]);
+    assert_eq!(changed(Micros::new(11)).await, [""; 0]);
+    store.rotate_key(&a.id, b"second", Micros::new(100), Micros::new(20)).await.unwrap();
+    assert_eq!(changed(Micros::new(10)).await, [&*b.id, &*a.id]);
+    store.update_key(&KeyRecord { changed: Micros::new(30), ..b.clone() }).await.unwrap();
+    assert_eq!(changed(Micros::new(10)).await, [&*a.id, &*b.id]);
     store.close().await;
 }
 
 async fn an_edit_with_a_slow_clock_is_found(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    store.rotate_key(&key.id, b"second", 100, 50).await.unwrap();
-    store.revoke_key(&key.id, 40).await.unwrap();
-    let stored = store.keys_changed_since(51).await.unwrap();
-    assert_eq!(stored.first().map(|key| (key.changed, key.revoked)), Some((51, Some(40))));
+    store.rotate_key(&key.id, b"second", Micros::new(100), Micros::new(50)).await.unwrap();
+    store.revoke_key(&key.id, Micros::new(40)).await.unwrap();
+    let stored = store.keys_changed_since(Micros::new(51)).await.unwrap();
+    assert_eq!(
+        stored.first().map(|key| (key.changed, key.revoked)),
+        Some((Micros::new(51), Some(Micros::new(40))))
+    );
     store.close().await;
 }
 
@@ -181,14 +189,17 @@ async fn an_admin_key_ends_and_keeps_its_scope(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let owner = some_key(&store).await.account_id;
     let mut admin = key(&owner);
-    admin.make_admin(7);
-    assert_eq!((admin.cap, admin.expires), (Some(Money::ZERO), Some(7 + 30 * 86_400_000_000)));
+    admin.make_admin(Micros::new(7));
+    assert_eq!(
+        (admin.cap, admin.expires),
+        (Some(Money::ZERO), Some(Micros::new(7) + Micros::from_days(30)))
+    );
     store.add_key(&admin).await.unwrap();
     assert_eq!(store.key(&admin.id).await.unwrap(), Some(admin.clone()));
-    let edited = KeyRecord { scope: KeyScope::Call, changed: 9, ..admin.clone() };
+    let edited = KeyRecord { scope: KeyScope::Call, changed: Micros::new(9), ..admin.clone() };
     assert!(store.update_key(&edited).await.unwrap());
     let stored = store.key(&admin.id).await.unwrap().unwrap();
-    assert_eq!(stored, KeyRecord { changed: 9, ..admin.clone() }, "the scope stays");
+    assert_eq!(stored, KeyRecord { changed: Micros::new(9), ..admin.clone() }, "the scope stays");
     let endless = KeyRecord { expires: None, ..admin.clone() };
     assert!(store.update_key(&endless).await.is_err());
     assert!(store.add_key(&KeyRecord { id: id(), ..endless }).await.is_err());

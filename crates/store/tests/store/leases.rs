@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use canon::{Money, Usage};
+use canon::{Micros, Money, Usage};
 use ledger::{
     CallOutcome, HeartbeatReport, HoldRecord, HoldRefusal, KeyBalance, LeaseClient, LeaseGrant,
     LeaseRequest, LeaseReturn, LeaseStore, LeaseStoreError, LeaseToken, LedgerEntry, MemoryDisk,
@@ -193,7 +193,7 @@ fn open_call(
         request_id: request_id.to_owned(),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
-        at: 7,
+        at: Micros::new(7),
         amount: Money::from_nanos(200),
         dialect: "chat".to_owned(),
         model: "m".to_owned(),
@@ -203,7 +203,7 @@ fn open_call(
     };
     let reached = cost.map(|cost| ProgressRecord {
         request_id: request_id.to_owned(),
-        at: 8,
+        at: Micros::new(8),
         lane: "l".to_owned(),
         usage: Usage { output: 3, ..Usage::default() },
         cost: Money::from_nanos(cost),
@@ -227,19 +227,20 @@ async fn calls_of_a_dead_node_are_settled_once(database: Arc<TestDatabase>) {
     heartbeat(&store, &dead, vec![open_call("far", &key, Some(token), Some(70))]).await;
     LeaseStore::post(&store, &[settled("ended", &key, 40, Some(token))]).await.unwrap();
     let survivor = enter(&store, "survivor").await;
-    let closed = store.close_gone(99).await.unwrap();
+    let closed = store.close_gone(Micros::new(99)).await.unwrap();
     assert_eq!((closed.leases, closed.calls), (0, 0), "no node is dead yet");
     // A minute passes for the dead node.
     database.execute_raw("UPDATE leases SET expires = expires - 60000000").await;
     database.execute_raw("UPDATE nodes SET seen = seen - 60000000 WHERE id = 'dead'").await;
-    let (one, two) = tokio::join!(store.close_gone(99), store.close_gone(99));
+    let (one, two) =
+        tokio::join!(store.close_gone(Micros::new(99)), store.close_gone(Micros::new(99)));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_eq!((one.leases + two.leases, one.calls + two.calls), (1, 3));
     assert_eq!(sums(&store, &key).await, (110, 0));
     let far = store.entry("far").await.unwrap().unwrap();
     assert_eq!(
         (far.cost, far.outcome, far.ended),
-        (Money::from_nanos(70), CallOutcome::Recovered, 99)
+        (Money::from_nanos(70), CallOutcome::Recovered, Micros::new(99))
     );
     assert_eq!(store.entry("begun").await.unwrap().unwrap().cost, Money::ZERO);
     assert_eq!(store.entry("free").await.unwrap().unwrap().cost, Money::from_nanos(9));
@@ -277,7 +278,7 @@ async fn unreported_spending_of_a_dead_node_stays_reserved(database: Arc<TestDat
     store.heartbeat(&report(100, 4)).await.unwrap();
     store.heartbeat(&report(20, 3)).await.unwrap();
     database.execute_raw("UPDATE leases SET expires = expires - 60000000").await;
-    assert_eq!(store.close_gone(99).await.unwrap().leases, 1);
+    assert_eq!(store.close_gone(Micros::new(99)).await.unwrap().leases, 1);
     assert_eq!(sums(&store, &key).await, (60, 100), "by the latest word, not the last to come");
     // No node can use the reserve. It pays for late calls.
     let reply = heartbeat(&store, &dead, vec![]).await;
@@ -334,10 +335,11 @@ async fn a_shortage_recalls_leases_of_other_nodes(database: Arc<TestDatabase>) {
     // A cap that was lowered below the leased amount recalls it as well.
     database.execute_raw("UPDATE keys SET wanted = 0").await;
     assert!(!heartbeat(&store, &a, vec![]).await.leases[0].wanted);
-    let lowered = KeyRecord { cap: Some(Money::from_nanos(600)), changed: 5, ..key.clone() };
+    let lowered =
+        KeyRecord { cap: Some(Money::from_nanos(600)), changed: Micros::new(5), ..key.clone() };
     assert!(store.update_key(&lowered).await.unwrap());
     assert!(heartbeat(&store, &a, vec![]).await.leases[0].wanted);
-    let unlimited = KeyRecord { cap: None, changed: 6, ..key.clone() };
+    let unlimited = KeyRecord { cap: None, changed: Micros::new(6), ..key.clone() };
     assert!(store.update_key(&unlimited).await.unwrap());
     assert_eq!(store.grant(&ask(&b, &key, 400, 400)).await.unwrap(), LeaseGrant::Unlimited);
     store.close().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{BudgetPeriod, LedgerEntry};
 use store::{BudgetTerms, KeyRecord, RateLimits};
 
@@ -16,7 +16,7 @@ on_both!(
     a_period_sums_the_calls_admitted_in_it,
 );
 
-const DAY: i64 = 86_400_000_000;
+const DAY: Micros = Micros::from_days(1);
 
 async fn account_limits_are_set_changed_and_removed(database: Arc<TestDatabase>) {
     let store = database.open().await;
@@ -42,7 +42,7 @@ async fn a_key_budget_is_stored_and_edited(database: Arc<TestDatabase>) {
     let made = KeyRecord { budget: Some(weekly), ..key(&ada.id) };
     store.add_key(&made).await.unwrap();
     assert_eq!(store.key(&made.id).await.unwrap().unwrap().budget, Some(weekly));
-    let edited = KeyRecord { budget: None, changed: 9, ..made.clone() };
+    let edited = KeyRecord { budget: None, changed: Micros::new(9), ..made.clone() };
     assert!(store.update_key(&edited).await.unwrap());
     assert_eq!(store.key(&made.id).await.unwrap(), Some(edited));
     store.close().await;
@@ -53,12 +53,12 @@ async fn a_period_sums_the_calls_admitted_in_it(database: Arc<TestDatabase>) {
     let (ours, other) = (some_key(&store).await, some_key(&store).await);
     // 2026-11-01 was a Sunday and day 20758 since 1970.
     let november = 20_758 * DAY;
-    let call = |id: &str, key: &KeyRecord, cost, started| LedgerEntry {
+    let call = |id: &str, key: &KeyRecord, cost, started: Micros| LedgerEntry {
         started,
-        ..entry(id, key, cost, started + DAY)
+        ..entry(id, key, cost, (started + DAY).get())
     };
     let calls = [
-        call("october", &ours, 1, november - 1),
+        call("october", &ours, 1, november - Micros::new(1)),
         call("first", &ours, 10, november),
         call("monday", &ours, 100, november + DAY),
         call("tuesday", &ours, 1_000, november + 2 * DAY),
@@ -66,9 +66,9 @@ async fn a_period_sums_the_calls_admitted_in_it(database: Arc<TestDatabase>) {
     ];
     store.post(&calls).await.unwrap();
     // Posted again with one new call: each counts once.
-    let more = call("tuesday too", &ours, 5_000, november + 2 * DAY + 1);
+    let more = call("tuesday too", &ours, 5_000, november + 2 * DAY + Micros::new(1));
     store.post(&[&calls[..], std::slice::from_ref(&more)].concat()).await.unwrap();
-    let tuesday = november + 2 * DAY + 5;
+    let tuesday = november + 2 * DAY + Micros::new(5);
     for (period, first, sum) in [
         (BudgetPeriod::Day, 20_760, 6_000),
         (BudgetPeriod::Week, 20_759, 6_100),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use store::{
     Account, AccountTerms, Factor, FactorKind, Identity, Link, LinkPurpose, Session, Store,
     StoreError,
@@ -29,8 +29,8 @@ fn link(purpose: LinkPurpose, account: Option<&Account>, n: u8) -> Link {
         purpose,
         account_id: account.map(|account| account.id.clone()),
         data: "{}".to_owned(),
-        created: 1,
-        expires: 10 + i64::from(n),
+        created: Micros::new(1),
+        expires: Micros::new(10 + i64::from(n)),
     }
 }
 
@@ -58,7 +58,7 @@ async fn a_link_is_used_once_and_for_its_purpose(database: Arc<TestDatabase>) {
     }
     let got: Vec<Link> = tries.join_all().await.into_iter().flatten().collect();
     assert_eq!(got, [reset]);
-    assert_eq!(store.sweep_links(invite.expires - 1).await.unwrap(), 0);
+    assert_eq!(store.sweep_links(invite.expires - Micros::new(1)).await.unwrap(), 0);
     assert_eq!(store.sweep_links(invite.expires).await.unwrap(), 1);
     let nobodys =
         Link { account_id: Some("nobody".to_owned()), ..link(LinkPurpose::Reset, None, 3) };
@@ -67,8 +67,13 @@ async fn a_link_is_used_once_and_for_its_purpose(database: Arc<TestDatabase>) {
 }
 
 async fn give_all(store: &Store, anna: &Account) {
-    let session =
-        Session { hash: vec![9; 32], account_id: anna.id.clone(), created: 1, expires: 9, seen: 1 };
+    let session = Session {
+        hash: vec![9; 32],
+        account_id: anna.id.clone(),
+        created: Micros::new(1),
+        expires: Micros::new(9),
+        seen: Micros::new(1),
+    };
     store.add_session(&session).await.unwrap();
     for (purpose, n) in [(LinkPurpose::Reset, 1), (LinkPurpose::Second, 2), (LinkPurpose::Email, 3)]
     {
@@ -89,9 +94,9 @@ async fn a_new_password_ends_sessions_and_links_to_choose_one(database: Arc<Test
     let bert = account("bert");
     store.add_account(&bert).await.unwrap();
     give_all(&store, &anna).await;
-    assert!(store.set_password(&bert.id, Some("new"), 2).await.unwrap());
+    assert!(store.set_password(&bert.id, Some("new"), Micros::new(2)).await.unwrap());
     assert_eq!(left(&store).await, [true; 4], "another's password ends nothing");
-    assert!(store.set_password(&anna.id, Some("new"), 2).await.unwrap());
+    assert!(store.set_password(&anna.id, Some("new"), Micros::new(2)).await.unwrap());
     assert_eq!(left(&store).await, [false, false, false, true]);
     store.close().await;
 }
@@ -99,9 +104,9 @@ async fn a_new_password_ends_sessions_and_links_to_choose_one(database: Arc<Test
 async fn a_lock_ends_sessions_and_links(database: Arc<TestDatabase>) {
     let (store, anna) = with_account(&database).await;
     give_all(&store, &anna).await;
-    assert!(store.set_disabled(&anna.id, false, 2).await.unwrap());
+    assert!(store.set_disabled(&anna.id, false, Micros::new(2)).await.unwrap());
     assert_eq!(left(&store).await, [true; 4]);
-    assert!(store.set_disabled(&anna.id, true, 2).await.unwrap());
+    assert!(store.set_disabled(&anna.id, true, Micros::new(2)).await.unwrap());
     assert_eq!(left(&store).await, [false; 4]);
     store.close().await;
 }
@@ -112,7 +117,7 @@ fn identity(account: &Account, issuer: &str, subject: &str) -> Identity {
         subject: subject.to_owned(),
         account_id: account.id.clone(),
         label: "anna@example.com".to_owned(),
-        created: 1,
+        created: Micros::new(1),
     }
 }
 
@@ -175,7 +180,7 @@ fn factor(account: &Account, kind: FactorKind) -> Factor {
         secret: vec![1, 2, 3],
         sealed_by: None,
         counter: 0,
-        created: 1,
+        created: Micros::new(1),
         used: None,
     }
 }
@@ -185,13 +190,16 @@ async fn a_code_counts_once(database: Arc<TestDatabase>) {
     let totp = factor(&anna, FactorKind::Totp);
     store.add_factor(&totp).await.unwrap();
     assert_eq!(store.factor(&totp.id).await.unwrap(), Some(totp.clone()));
-    assert!(store.use_factor(&totp.id, 0, 2).await.unwrap(), "one that counts nothing");
-    assert!(store.use_factor(&totp.id, 41, 2).await.unwrap());
+    assert!(
+        store.use_factor(&totp.id, 0, Micros::new(2)).await.unwrap(),
+        "one that counts nothing"
+    );
+    assert!(store.use_factor(&totp.id, 41, Micros::new(2)).await.unwrap());
     for old in [41, 40, 0] {
-        assert!(!store.use_factor(&totp.id, old, 3).await.unwrap(), "{old}");
+        assert!(!store.use_factor(&totp.id, old, Micros::new(3)).await.unwrap(), "{old}");
     }
-    assert!(store.use_factor(&totp.id, 42, 4).await.unwrap());
-    assert_eq!(store.factor(&totp.id).await.unwrap().unwrap().used, Some(4));
+    assert!(store.use_factor(&totp.id, 42, Micros::new(4)).await.unwrap());
+    assert_eq!(store.factor(&totp.id).await.unwrap().unwrap().used, Some(Micros::new(4)));
     store.close().await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use store::{Account, AccountRole, Session, StoreError};
 use tokio::task::JoinSet;
 
@@ -29,7 +30,7 @@ async fn an_account_is_stored_completely(database: Arc<TestDatabase>) {
             email: (n % 2 == 0).then(|| format!("Mail{n}@Example.com")),
             password_hash: (n % 2 == 1).then(|| "hash".to_owned()),
             disabled: n == 3,
-            created: n as i64,
+            created: Micros::new(n as i64),
             ..account(&format!("Name {n}"))
         };
         store.add_account(&account).await.unwrap();
@@ -109,16 +110,16 @@ async fn a_renamed_account_is_found_by_its_new_names_only(database: Arc<TestData
     let eve = account("eve");
     store.add_account(&bob).await.unwrap();
     store.add_account(&eve).await.unwrap();
-    assert!(store.rename_account(&bob.id, "Robert", None, 9).await.unwrap());
+    assert!(store.rename_account(&bob.id, "Robert", None, Micros::new(9)).await.unwrap());
     for gone in ["bob", "bob@example.com"] {
         assert_eq!(store.account_by_login(gone).await.unwrap(), None);
     }
     let found = store.account_by_login("robert").await.unwrap().unwrap();
-    assert_eq!((found.id, found.email, found.changed), (bob.id.clone(), None, 9));
-    let taken = store.rename_account(&bob.id, "x", Some("EVE"), 10).await;
+    assert_eq!((found.id, found.email, found.changed), (bob.id.clone(), None, Micros::new(9)));
+    let taken = store.rename_account(&bob.id, "x", Some("EVE"), Micros::new(10)).await;
     assert_eq!(taken.unwrap_err(), StoreError::Conflict("username or email"));
     assert!(store.account_by_login("robert").await.unwrap().is_some(), "nothing half-done stays");
-    assert!(!store.rename_account("nobody", "x", None, 11).await.unwrap());
+    assert!(!store.rename_account("nobody", "x", None, Micros::new(11)).await.unwrap());
     store.close().await;
 }
 
@@ -126,24 +127,24 @@ async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let mut account = account("ada");
     store.add_account(&account).await.unwrap();
-    assert!(store.set_password(&account.id, Some("new"), 5).await.unwrap());
+    assert!(store.set_password(&account.id, Some("new"), Micros::new(5)).await.unwrap());
     account.password_hash = Some("new".to_owned());
-    account.changed = 5;
+    account.changed = Micros::new(5);
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account.clone()));
-    assert!(store.set_disabled(&account.id, true, 6).await.unwrap());
-    assert!(store.set_role(&account.id, AccountRole::Owner, 7).await.unwrap());
-    assert!(store.set_password(&account.id, None, 8).await.unwrap());
+    assert!(store.set_disabled(&account.id, true, Micros::new(6)).await.unwrap());
+    assert!(store.set_role(&account.id, AccountRole::Owner, Micros::new(7)).await.unwrap());
+    assert!(store.set_password(&account.id, None, Micros::new(8)).await.unwrap());
     account = Account {
         disabled: true,
         role: AccountRole::Owner,
         password_hash: None,
-        changed: 8,
+        changed: Micros::new(8),
         ..account
     };
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account));
-    assert!(!store.set_password("nobody", None, 9).await.unwrap());
-    assert!(!store.set_disabled("nobody", true, 9).await.unwrap());
-    assert!(!store.set_role("nobody", AccountRole::Owner, 9).await.unwrap());
+    assert!(!store.set_password("nobody", None, Micros::new(9)).await.unwrap());
+    assert!(!store.set_disabled("nobody", true, Micros::new(9)).await.unwrap());
+    assert!(!store.set_role("nobody", AccountRole::Owner, Micros::new(9)).await.unwrap());
     store.close().await;
 }
 
@@ -151,15 +152,15 @@ fn session(account: &Account, n: u8) -> Session {
     Session {
         hash: vec![n, 0, 255],
         account_id: account.id.clone(),
-        created: 1,
-        expires: i64::from(n) * 100,
-        seen: 1,
+        created: Micros::new(1),
+        expires: Micros::new(i64::from(n) * 100),
+        seen: Micros::new(1),
     }
 }
 
 async fn a_session_leads_to_its_account(database: Arc<TestDatabase>) {
     let store = database.open().await;
-    let account = Account { created: 77, changed: 78, ..account("ada") };
+    let account = Account { created: Micros::new(77), changed: Micros::new(78), ..account("ada") };
     store.add_account(&account).await.unwrap();
     let mut session = session(&account, 1);
     store.add_session(&session).await.unwrap();
@@ -168,9 +169,9 @@ async fn a_session_leads_to_its_account(database: Arc<TestDatabase>) {
         Some((session.clone(), account.clone()))
     );
     assert_eq!(store.session(b"other").await.unwrap(), None);
-    store.touch_session(&session.hash, 50).await.unwrap();
-    store.touch_session(&session.hash, 40).await.unwrap();
-    session.seen = 50;
+    store.touch_session(&session.hash, Micros::new(50)).await.unwrap();
+    store.touch_session(&session.hash, Micros::new(40)).await.unwrap();
+    session.seen = Micros::new(50);
     assert_eq!(store.session(&session.hash).await.unwrap(), Some((session.clone(), account)));
     assert_eq!(store.add_session(&session).await.unwrap_err(), StoreError::Conflict("session"));
     let orphan = Session { hash: vec![9], account_id: id(), ..session };
@@ -190,7 +191,7 @@ async fn sessions_end_one_by_one_by_account_and_by_time(database: Arc<TestDataba
     store.add_session(&session(&bob, 5)).await.unwrap();
     assert!(store.drop_session(&session(&ada, 1).hash).await.unwrap());
     assert!(!store.drop_session(&session(&ada, 1).hash).await.unwrap());
-    assert_eq!(store.drop_expired_sessions(200).await.unwrap(), 1);
+    assert_eq!(store.drop_expired_sessions(Micros::new(200)).await.unwrap(), 1);
     assert_eq!(store.drop_sessions_of(&ada.id).await.unwrap(), 2);
     assert_eq!(store.drop_sessions_of(&ada.id).await.unwrap(), 0);
     assert!(store.session(&session(&bob, 5).hash).await.unwrap().is_some());

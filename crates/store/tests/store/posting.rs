@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::LedgerEntry;
 use proptest::prelude::*;
 use store::{KeyRecord, KeyTotal, Store};
@@ -91,7 +91,10 @@ async fn any_overlapping_batches_charge_every_call_once(database: Arc<TestDataba
                 Some(&(cost, last)) => (cost, Some(last)),
                 None => (0, None),
             };
-            assert_eq!((stored.spent, stored.last_used), (Money::from_nanos(cost), last));
+            assert_eq!(
+                (stored.spent, stored.last_used),
+                (Money::from_nanos(cost), last.map(Micros::new))
+            );
         }
         agreed(&store).await;
     });
@@ -137,7 +140,7 @@ async fn eight_concurrent_overlapping_batches_charge_every_call_once(database: A
         let cost = mine().sum::<usize>() as i64;
         assert_eq!(sums[&key.id], (mine().count() as i64, Money::from_nanos(cost)));
         let stored = stores[0].key(&key.id).await.unwrap().unwrap();
-        assert_eq!(stored.last_used, mine().max().map(|n| n as i64));
+        assert_eq!(stored.last_used, mine().max().map(|n| n as i64).map(Micros::new));
     }
     for store in stores {
         store.close().await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use ledger::LedgerEntry;
 use proptest::prelude::*;
 use store::{EntryFilter, KeyRecord, Store};
@@ -33,7 +34,7 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
     rows
 }
 
-fn place_of(entry: &LedgerEntry) -> (i64, String) {
+fn place_of(entry: &LedgerEntry) -> (Micros, String) {
     (entry.ended, entry.request_id.clone())
 }
 
@@ -56,9 +57,9 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
             key_id: key_id.map(str::to_owned),
             account_id,
             model: model.map(str::to_owned),
-            since,
-            until,
-            before,
+            since: since.map(Micros::new),
+            until: until.map(Micros::new),
+            before: before.map(|(ended, id)| (Micros::new(ended), id)),
         };
         let expected: Vec<LedgerEntry> = rows
             .iter()

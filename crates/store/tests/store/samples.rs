@@ -1,6 +1,6 @@
 //! Sample accounts, keys and entries, fixed and arbitrary ones.
 
-use canon::{Charge, Money, Price, PriceDimension, Usage};
+use canon::{Charge, Micros, Money, Price, PriceDimension, Usage};
 use ledger::{BudgetPeriod, CallOutcome, EndedBy, FailedAttempt, LedgerEntry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -35,8 +35,8 @@ pub(crate) fn account(username: &str) -> Account {
         role: AccountRole::Member,
         password_hash: None,
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     }
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn key(account_id: &str) -> KeyRecord {
         revoked: None,
         limits: RateLimits::default(),
         ips: vec![],
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
         last_used: None,
     }
 }
@@ -79,9 +79,9 @@ pub(crate) fn entry(request_id: &str, key: &KeyRecord, cost: i64, ended: i64) ->
         request_id: request_id.to_owned(),
         key_id: key.id.clone(),
         account_id: key.account_id.clone(),
-        started: ended - 10,
-        ended,
-        first_byte_us: Some(5),
+        started: Micros::new(ended - 10),
+        ended: Micros::new(ended),
+        first_byte_us: Some(Micros::new(5)),
         dialect: "chat".to_owned(),
         model: "demo-chat".to_owned(),
         lane: "demo/chat".to_owned(),
@@ -156,7 +156,7 @@ prop_compose! {
     ) -> LedgerEntry {
         LedgerEntry {
             request_id: id(), key_id: ids.0, account_id: ids.1,
-            started: times.0, ended: times.1, first_byte_us: times.2,
+            started: Micros::new(times.0), ended: Micros::new(times.1), first_byte_us: times.2.map(Micros::new),
             dialect: words.0, model: words.1, lane: words.2, attempts, stream, status, outcome,
             usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
             price_version: words.3, losses, failed, held: held.map(Money::from_nanos), service, charges, ended_by,
@@ -182,11 +182,11 @@ prop_compose! {
             KeyScope::Admin => expires.or(Some(1)),
         };
         KeyRecord {
-            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, hash, old_hash, old_until,
+            id: id(), account_id: account_id.clone(), created_by: made_by, name, scope, hash, old_hash, old_until: old_until.map(Micros::new),
             cap: cap.map(Money::from_nanos), spent: Money::ZERO,
             budget: budget.map(|(most, period)| BudgetTerms { limit: Money::from_nanos(most), period }),
-            models, expires, revoked,
-            limits: RateLimits { rpm, tpm, concurrency }, ips, created, changed, last_used: None,
+            models, expires: expires.map(Micros::new), revoked: revoked.map(Micros::new),
+            limits: RateLimits { rpm, tpm, concurrency }, ips, created: Micros::new(created), changed: Micros::new(changed), last_used: None,
         }
     }
 }

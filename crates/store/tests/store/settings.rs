@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use canon::Micros;
 use store::{AuditFilter, AuditRecord};
 use tokio::task::JoinSet;
 
@@ -68,7 +69,10 @@ async fn a_setting_is_taken_once(database: Arc<TestDatabase>) {
 async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     let store = database.open().await;
     for (at, subject) in [(5, "first"), (7, "second"), (7, "third"), (6, "late")] {
-        store.add_audit(at, "someone", "key.revoke", subject, "because").await.unwrap();
+        store
+            .add_audit(Micros::new(at), "someone", "key.revoke", subject, "because")
+            .await
+            .unwrap();
     }
     let subjects =
         |audits: Vec<AuditRecord>| audits.into_iter().map(|a| a.subject).collect::<Vec<_>>();
@@ -78,10 +82,10 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
         store.audits(1).await.unwrap().remove(0);
     assert_eq!(
         (at, &*actor, &*action, &*subject, &*detail),
-        (7, "someone", "key.revoke", "third", "because")
+        (Micros::new(7), "someone", "key.revoke", "third", "because")
     );
-    store.add_audit(9, "another", "key", "whole", "").await.unwrap();
-    store.add_audit(9, "another", "keys.list", "alike", "").await.unwrap();
+    store.add_audit(Micros::new(9), "another", "key", "whole", "").await.unwrap();
+    store.add_audit(Micros::new(9), "another", "keys.list", "alike", "").await.unwrap();
     let which = |actor: &str, action: &str| AuditFilter {
         actor: (!actor.is_empty()).then(|| actor.to_owned()),
         action: (!action.is_empty()).then(|| action.to_owned()),
@@ -91,7 +95,11 @@ async fn the_latest_audits_come_first(database: Arc<TestDatabase>) {
     assert_eq!(of(which("another", "")).await, ["alike", "whole"]);
     assert_eq!(of(which("", "key")).await, ["whole", "third", "second", "late", "first"]);
     assert_eq!(of(which("another", "key.revoke")).await, [""; 0]);
-    let time = AuditFilter { since: Some(6), until: Some(9), ..AuditFilter::default() };
+    let time = AuditFilter {
+        since: Some(Micros::new(6)),
+        until: Some(Micros::new(9)),
+        ..AuditFilter::default()
+    };
     assert_eq!(of(time).await, ["third", "second", "late"]);
     let last = store.audits(4).await.unwrap().pop().unwrap();
     let before = AuditFilter { before: Some((last.at, last.id)), ..AuditFilter::default() };

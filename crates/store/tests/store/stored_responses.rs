@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use canon::Micros;
 use store::StoredResponse;
 
 use crate::on_both;
@@ -20,11 +21,11 @@ async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<Tes
         account_id: ada.id.clone(),
         request: r#"{"input":"\u0000é"}"#.to_owned(),
         reply: reply.to_owned(),
-        created: 1,
+        created: Micros::new(1),
         expires,
     };
-    store.store_response(&kept("r1", "{}", 10)).await.unwrap();
-    let newer = kept("r1", r#"{"status":"completed"}"#, 20);
+    store.store_response(&kept("r1", "{}", Micros::new(10))).await.unwrap();
+    let newer = kept("r1", r#"{"status":"completed"}"#, Micros::new(20));
     store.store_response(&newer).await.unwrap();
     assert_eq!(store.stored_response("r1", &ada.id).await.unwrap(), Some(newer.clone()));
     assert_eq!(store.stored_response("r1", &bob.id).await.unwrap(), None);
@@ -37,9 +38,9 @@ async fn a_response_belongs_to_its_account_until_it_is_deleted(database: Arc<Tes
     assert!(store.drop_response("r1", &ada.id).await.unwrap());
     assert!(!store.drop_response("r1", &ada.id).await.unwrap());
 
-    store.store_response(&kept("r2", "{}", 10)).await.unwrap();
-    store.store_response(&kept("r3", "{}", 30)).await.unwrap();
-    assert_eq!(store.sweep_responses(10).await.unwrap(), 1);
+    store.store_response(&kept("r2", "{}", Micros::new(10))).await.unwrap();
+    store.store_response(&kept("r3", "{}", Micros::new(30))).await.unwrap();
+    assert_eq!(store.sweep_responses(Micros::new(10)).await.unwrap(), 1);
     assert!(store.stored_response("r3", &ada.id).await.unwrap().is_some());
     store.close().await;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use canon::Micros;
 use proptest::prelude::*;
 use store::{DeliveryState, NewTask, Store, Task, TaskBody, TaskClaim, TaskEnd, TaskState};
 
@@ -22,8 +23,8 @@ on_both!(
 );
 
 /// A claim that lasts until the end of the test.
-const LONG: i64 = 3_600_000_000;
-const NEVER: i64 = i64::MAX / 2;
+const LONG: Micros = Micros::from_hours(1);
+const NEVER: Micros = Micros::new(i64::MAX / 2);
 
 fn new(id: &str, account_id: &str) -> NewTask {
     NewTask {
@@ -39,12 +40,12 @@ fn new(id: &str, account_id: &str) -> NewTask {
             file: None,
         },
         webhook: None,
-        created: 1,
+        created: Micros::new(1),
         expires: NEVER,
     }
 }
 
-fn claim(hold: i64, per_provider: u32) -> TaskClaim<'static> {
+fn claim(hold: Micros, per_provider: u32) -> TaskClaim<'static> {
     TaskClaim { owner: "node", request_id: "req_1", hold, per_provider }
 }
 
@@ -53,7 +54,13 @@ async fn next(store: &Store) -> Option<Task> {
 }
 
 fn end(state: TaskState) -> TaskEnd {
-    TaskEnd { state, result: Some("{}".to_owned()), error: None, ended: 5, expires: 50 }
+    TaskEnd {
+        state,
+        result: Some("{}".to_owned()),
+        error: None,
+        ended: Micros::new(5),
+        expires: Micros::new(50),
+    }
 }
 
 /// Adds an account.
@@ -72,13 +79,14 @@ async fn a_task_belongs_to_its_account_and_is_listed_newest_first(database: Arc<
     store.add_task(&new("task_4", &bob)).await.unwrap();
     assert!(store.add_task(&new("task_1", &bob)).await.is_err());
     assert!(store.add_task(&new("task_9", "nobody")).await.is_err());
-    let found = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    let found = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
     assert_eq!((found.state, found.progress, found.runs), (TaskState::Pending, 0, 0));
-    assert_eq!(store.task("task_1", &bob, 2).await.unwrap(), None);
+    assert_eq!(store.task("task_1", &bob, Micros::new(2)).await.unwrap(), None);
     assert_eq!(store.task("task_1", &ada, NEVER).await.unwrap(), None);
     let ids = |tasks: Vec<Task>| tasks.into_iter().map(|task| task.id).collect::<Vec<_>>();
-    let list =
-        async |after, state, limit| ids(store.tasks(&ada, after, state, limit, 2).await.unwrap());
+    let list = async |after, state, limit| {
+        ids(store.tasks(&ada, after, state, limit, Micros::new(2)).await.unwrap())
+    };
     assert_eq!(list(None, None, 10).await, ["task_3", "task_2", "task_1"]);
     assert_eq!(list(Some("task_3"), None, 1).await, ["task_2"]);
     assert_eq!(list(None, Some(TaskState::Failed), 10).await, [""; 0]);
@@ -100,35 +108,35 @@ async fn a_task_moves_forward_only_and_only_for_its_latest_run(database: Arc<Tes
 
     // Another run took over, so the first one is rejected.
     assert!(store.hold_task("task_1", 1, LONG, 40).await.unwrap());
-    assert!(store.postpone_task("task_1", 1, 0).await.unwrap());
+    assert!(store.postpone_task("task_1", 1, Micros::ZERO).await.unwrap());
     assert_eq!(next(&store).await.unwrap().runs, 2);
     assert!(!store.hold_task("task_1", 1, LONG, 90).await.unwrap());
-    assert!(!store.postpone_task("task_1", 1, 0).await.unwrap());
+    assert!(!store.postpone_task("task_1", 1, Micros::ZERO).await.unwrap());
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
     assert!(store.hold_task("task_1", 2, LONG, 10).await.unwrap());
-    let task = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    let task = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
     assert_eq!(task.progress, 40, "progress does not go back");
 
     assert!(store.end_task("task_1", 2, &end(TaskState::Completed)).await.unwrap());
-    let over = store.task("task_1", &ada, 2).await.unwrap().unwrap();
+    let over = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap();
     assert_eq!((over.state, over.progress), (TaskState::Completed, 100));
-    assert_eq!((over.ended, over.expires), (Some(5), 50));
+    assert_eq!((over.ended, over.expires), (Some(Micros::new(5)), Micros::new(50)));
     assert!(!store.end_task("task_1", 2, &end(TaskState::Failed)).await.unwrap());
-    assert!(!store.cancel_task("task_1", &ada, 6, 60).await.unwrap());
+    assert!(!store.cancel_task("task_1", &ada, Micros::new(6), Micros::new(60)).await.unwrap());
     assert!(!store.hold_task("task_1", 2, LONG, 1).await.unwrap());
     assert_eq!(next(&store).await, None);
-    assert_eq!(store.task("task_1", &ada, 2).await.unwrap(), Some(over));
+    assert_eq!(store.task("task_1", &ada, Micros::new(2)).await.unwrap(), Some(over));
     let asked = store.task_body("task_1").await.unwrap().unwrap();
     assert_eq!((asked.body, asked.file), (None, None), "what was asked goes with its end");
 
     // Neither the active run nor another account can end a cancelled task.
     store.add_task(&new("task_2", &ada)).await.unwrap();
-    assert!(!store.cancel_task("task_2", "bob", 6, 60).await.unwrap());
+    assert!(!store.cancel_task("task_2", "bob", Micros::new(6), Micros::new(60)).await.unwrap());
     assert_eq!(next(&store).await.unwrap().id, "task_2");
-    assert!(store.cancel_task("task_2", &ada, 6, 60).await.unwrap());
+    assert!(store.cancel_task("task_2", &ada, Micros::new(6), Micros::new(60)).await.unwrap());
     assert!(!store.hold_task("task_2", 1, LONG, 1).await.unwrap());
     assert!(!store.end_task("task_2", 1, &end(TaskState::Completed)).await.unwrap());
-    let state = store.task("task_2", &ada, 7).await.unwrap().unwrap().state;
+    let state = store.task("task_2", &ada, Micros::new(7)).await.unwrap().unwrap().state;
     assert_eq!(state, TaskState::Cancelled);
     store.close().await;
 }
@@ -137,7 +145,7 @@ async fn an_expired_task_claim_is_taken_over(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let ada = someone(&store, "ada").await;
     store.add_task(&new("task_1", &ada)).await.unwrap();
-    let silent = store.claim_task(&claim(0, 1)).await.unwrap().unwrap();
+    let silent = store.claim_task(&claim(Micros::ZERO, 1)).await.unwrap().unwrap();
     let taken = store.claim_task(&claim(LONG, 1)).await.unwrap().unwrap();
     assert_eq!((silent.runs, taken.runs), (1, 2));
     assert!(!store.end_task("task_1", 1, &end(TaskState::Completed)).await.unwrap());
@@ -189,7 +197,7 @@ async fn accounts_are_served_in_turn(database: Arc<TestDatabase>) {
         for (step, choice) in steps.iter().enumerate() {
             if let Some(account) = accounts.get(*choice) {
                 let id = format!("task_{round:06}_{step:03}");
-                let task = NewTask { created: step as i64, ..new(&id, account) };
+                let task = NewTask { created: Micros::new(step as i64), ..new(&id, account) };
                 store.add_task(&task).await.unwrap();
                 waiting.entry(account).or_default().push(id);
                 continue;
@@ -264,22 +272,28 @@ async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
     );
     assert_eq!(tell().await, None, "one at a time");
     assert!(
-        store.record_notification("task_1", 1, DeliveryState::Pending, Some(500), 0).await.unwrap()
+        store
+            .record_notification("task_1", 1, DeliveryState::Pending, Some(500), Micros::ZERO)
+            .await
+            .unwrap()
     );
     let second = tell().await.unwrap().webhook.unwrap();
     assert_eq!((second.tries, second.status), (2, Some(500)));
     assert!(
-        !store.record_notification("task_1", 1, DeliveryState::Delivered, None, 0).await.unwrap(),
+        !store
+            .record_notification("task_1", 1, DeliveryState::Delivered, None, Micros::ZERO)
+            .await
+            .unwrap(),
         "too late"
     );
     assert!(
         store
-            .record_notification("task_1", 2, DeliveryState::Delivered, Some(204), 0)
+            .record_notification("task_1", 2, DeliveryState::Delivered, Some(204), Micros::ZERO)
             .await
             .unwrap()
     );
     assert_eq!(tell().await, None);
-    let hook = store.task("task_1", &ada, 2).await.unwrap().unwrap().webhook.unwrap();
+    let hook = store.task("task_1", &ada, Micros::new(2)).await.unwrap().unwrap().webhook.unwrap();
     assert_eq!((hook.delivery, hook.status), (Some(DeliveryState::Delivered), Some(204)));
     store.close().await;
 }
@@ -287,13 +301,13 @@ async fn an_end_is_notified_until_delivered(database: Arc<TestDatabase>) {
 async fn overdue_tasks_fail_and_expired_ones_are_deleted(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let ada = someone(&store, "ada").await;
-    store.add_task(&NewTask { expires: 10, ..new("task_1", &ada) }).await.unwrap();
-    store.add_task(&NewTask { expires: 30, ..new("task_2", &ada) }).await.unwrap();
-    assert_eq!(store.sweep_tasks(10, "{}", 20).await.unwrap(), (1, 0));
-    let failed = store.task("task_1", &ada, 11).await.unwrap().unwrap();
+    store.add_task(&NewTask { expires: Micros::new(10), ..new("task_1", &ada) }).await.unwrap();
+    store.add_task(&NewTask { expires: Micros::new(30), ..new("task_2", &ada) }).await.unwrap();
+    assert_eq!(store.sweep_tasks(Micros::new(10), "{}", Micros::new(20)).await.unwrap(), (1, 0));
+    let failed = store.task("task_1", &ada, Micros::new(11)).await.unwrap().unwrap();
     assert_eq!((failed.state, failed.error.as_deref()), (TaskState::Failed, Some("{}")));
-    assert_eq!(store.sweep_tasks(20, "{}", 30).await.unwrap(), (0, 1));
-    assert_eq!(store.task("task_1", &ada, 11).await.unwrap(), None);
-    assert!(store.task("task_2", &ada, 11).await.unwrap().is_some());
+    assert_eq!(store.sweep_tasks(Micros::new(20), "{}", Micros::new(30)).await.unwrap(), (0, 1));
+    assert_eq!(store.task("task_1", &ada, Micros::new(11)).await.unwrap(), None);
+    assert!(store.task("task_2", &ada, Micros::new(11)).await.unwrap().is_some());
     store.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{LeaseGrant, LeaseRequest, LeaseStore};
 use store::{
     AccountRole, AccountTerms, KeyOwner, KeyRecord, MemberChange, Membership, Store, StoreError,
@@ -24,7 +24,13 @@ on_both!(
 );
 
 fn team(name: &str) -> Team {
-    Team { id: id(), name: name.to_owned(), disabled: false, created: 5, changed: 5 }
+    Team {
+        id: id(),
+        name: name.to_owned(),
+        disabled: false,
+        created: Micros::new(5),
+        changed: Micros::new(5),
+    }
 }
 
 async fn people<const N: usize>(store: &Store) -> [store::Account; N] {
@@ -66,7 +72,7 @@ async fn teams_and_people_share_one_namespace(database: Arc<TestDatabase>) {
     let newcomer = account(&harbour.name);
     assert_eq!(store.add_account(&newcomer).await, Err(StoreError::Conflict("username or email")));
     let other = id();
-    assert!(store.rename_account(&harbour.id, &other, None, 9).await.unwrap());
+    assert!(store.rename_account(&harbour.id, &other, None, Micros::new(9)).await.unwrap());
     assert_eq!(store.team(&harbour.id).await.unwrap().unwrap().name, other);
     store.add_account(&newcomer).await.unwrap();
     store.close().await;
@@ -81,7 +87,7 @@ async fn members_join_and_leave(database: Arc<TestDatabase>) {
     }
     let set = |team: &Team, who: &str, role| {
         let (store, team, who) = (store.clone(), team.id.clone(), who.to_owned());
-        async move { store.set_member(&team, &who, role, false, 7).await.unwrap() }
+        async move { store.set_member(&team, &who, role, false, Micros::new(7)).await.unwrap() }
     };
     assert_eq!(set(&one, &anna.id, Some(TeamRole::Manager)).await, MemberChange::Done);
     assert_eq!(set(&one, &bert.id, Some(TeamRole::Viewer)).await, MemberChange::Done);
@@ -92,8 +98,11 @@ async fn members_join_and_leave(database: Arc<TestDatabase>) {
     }
     assert_eq!(set(&team("none"), &anna.id, Some(TeamRole::Member)).await, MemberChange::Missing);
     assert_eq!(set(&two, &anna.id, None).await, MemberChange::Missing);
-    let member =
-        |account: &store::Account, role| TeamMember { account: account.clone(), role, since: 7 };
+    let member = |account: &store::Account, role| TeamMember {
+        account: account.clone(),
+        role,
+        since: Micros::new(7),
+    };
     let mut members = store.members(&one.id).await.unwrap();
     members.sort_by_key(|member| member.account.id.clone());
     assert_eq!(members, [member(&anna, TeamRole::Manager), member(&bert, TeamRole::Member)]);
@@ -114,12 +123,14 @@ async fn two_managers_cannot_both_leave(database: Arc<TestDatabase>) {
     let manager = Some(TeamRole::Manager);
     for (round, role) in [None, Some(TeamRole::Viewer), None, None].into_iter().enumerate() {
         for who in [&anna, &bert] {
-            store.set_member(&team.id, &who.id, manager, false, 7).await.unwrap();
+            store.set_member(&team.id, &who.id, manager, false, Micros::new(7)).await.unwrap();
         }
         let mut both = JoinSet::new();
         for who in [&anna, &bert] {
             let (store, team, who) = (store.clone(), team.id.clone(), who.id.clone());
-            both.spawn(async move { store.set_member(&team, &who, role, false, 8).await.unwrap() });
+            both.spawn(async move {
+                store.set_member(&team, &who, role, false, Micros::new(8)).await.unwrap()
+            });
         }
         let mut ends = both.join_all().await;
         ends.sort_by_key(|end| *end == MemberChange::LastManager);
@@ -128,9 +139,10 @@ async fn two_managers_cannot_both_leave(database: Arc<TestDatabase>) {
     // A locked manager does not count, and an administrator may remove the last one.
     let members = store.members(&team.id).await.unwrap();
     let left = members.iter().find(|member| member.role == TeamRole::Manager).unwrap();
-    store.set_member(&team.id, &cleo.id, manager, false, 9).await.unwrap();
-    store.set_disabled(&cleo.id, true, 9).await.unwrap();
-    let leave = |by_hand| store.set_member(&team.id, &left.account.id, None, by_hand, 9);
+    store.set_member(&team.id, &cleo.id, manager, false, Micros::new(9)).await.unwrap();
+    store.set_disabled(&cleo.id, true, Micros::new(9)).await.unwrap();
+    let leave =
+        |by_hand| store.set_member(&team.id, &left.account.id, None, by_hand, Micros::new(9));
     assert_eq!(leave(false).await.unwrap(), MemberChange::LastManager);
     assert_eq!(leave(true).await.unwrap(), MemberChange::Done);
     store.close().await;
@@ -154,18 +166,18 @@ async fn closing_a_team_stops_its_keys_only(database: Arc<TestDatabase>) {
         let (store, id) = (store.clone(), id.to_owned());
         async move { store.key(&id).await.unwrap().unwrap().revoked }
     };
-    store.set_disabled(&team.id, true, 20).await.unwrap();
-    assert_eq!((revoked(&shared.id).await, revoked(&own.id).await), (Some(20), None));
-    let told = store.keys_changed_since(20).await.unwrap();
+    store.set_disabled(&team.id, true, Micros::new(20)).await.unwrap();
+    assert_eq!((revoked(&shared.id).await, revoked(&own.id).await), (Some(Micros::new(20)), None));
+    let told = store.keys_changed_since(Micros::new(20)).await.unwrap();
     assert!(
         told.iter().any(|key| key.id == shared.id && key.revoked.is_some()),
         "nodes hear of it"
     );
-    store.set_disabled(&team.id, false, 30).await.unwrap();
+    store.set_disabled(&team.id, false, Micros::new(30)).await.unwrap();
     assert_eq!(revoked(&shared.id).await, None);
     // A member who leaves the gateway keeps nothing of the team's.
-    store.set_disabled(&anna.id, true, 40).await.unwrap();
-    assert_eq!((revoked(&shared.id).await, revoked(&own.id).await), (None, Some(40)));
+    store.set_disabled(&anna.id, true, Micros::new(40)).await.unwrap();
+    assert_eq!((revoked(&shared.id).await, revoked(&own.id).await), (None, Some(Micros::new(40))));
     store.close().await;
 }
 

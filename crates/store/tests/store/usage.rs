@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{CallOutcome, LedgerEntry};
 use proptest::prelude::*;
 use store::{
-    EntryFilter, GroupBy, GroupOrder, KeyRecord, LatencyTotals, Micros, ReportTotals, Store,
-    UsageFilter, UsagePoint, UsageReport, UsageRequest, UsageStep,
+    EntryFilter, GroupBy, GroupOrder, KeyRecord, LatencyTotals, ReportTotals, Store, UsageFilter,
+    UsagePoint, UsageReport, UsageRequest, UsageStep,
 };
 
 use crate::on_both;
@@ -26,24 +26,24 @@ on_both!(
     a_settled_call_cannot_be_changed_or_deleted,
 );
 
-const HOUR: Micros = 3_600_000_000;
-const DAY: Micros = 24 * HOUR;
+const HOUR: Micros = Micros::from_hours(1);
+const DAY: Micros = Micros::from_days(1);
 /// 2026-10-31, an hour before midnight.
-const BEGIN: Micros = 20_758 * DAY - HOUR;
+const BEGIN: Micros = Micros::from_days(20_758).saturating_sub(HOUR);
 
 /// Returns call `n`. Its time, key, model and outcome depend on the number.
 fn call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
-    let at = BEGIN + (n as i64 % 7) * 5 * HOUR + n as i64;
+    let at = BEGIN + (n as i64 % 7) * 5 * HOUR + Micros::new(n as i64);
     let cost = n as i64 * 3 + 1;
     LedgerEntry {
         started: at,
-        ended: at + (n as i64 % 9) * 333_000,
-        first_byte_us: (!n.is_multiple_of(4)).then_some(n as i64 % 5 * 90_000),
+        ended: at + Micros::new((n as i64 % 9) * 333_000),
+        first_byte_us: (!n.is_multiple_of(4)).then_some(Micros::new(n as i64 % 5 * 90_000)),
         model: format!("m{}", n % 3),
         lane: format!("l{}", n % 2),
         status: if n.is_multiple_of(5) { 503 } else { 200 },
         stream: n.is_multiple_of(2),
-        ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at)
+        ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at.get())
     }
 }
 
@@ -53,7 +53,7 @@ fn expected(
     step: UsageStep,
     by: Option<GroupBy>,
     filter: &UsageFilter,
-) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
+) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
     let mut sums = BTreeMap::new();
     for call in calls {
         let fits = filter.account_id.as_ref().is_none_or(|id| *id == call.account_id)
@@ -72,13 +72,13 @@ fn expected(
             Some(GroupBy::Lane) => call.lane.clone(),
             Some(GroupBy::Status) => call.status.to_string(),
         };
-        let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, 0));
-        *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + call.ended - call.started);
+        let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, Micros::ZERO));
+        *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + (call.ended - call.started));
     }
     sums
 }
 
-fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, i64)> {
+fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
     let told = points.iter().map(|UsagePoint { begun, group, used }| {
         ((*begun, group.clone()), (used.calls, used.cost.as_nanos(), used.took))
     });
@@ -175,7 +175,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
                 expected(&calls, UsageStep::Hour, None, &filter).values().map(|s| s.1).sum();
             for step in UsageStep::ALL {
                 for by in GroupBy::ALL {
-                    let range = BEGIN + 1..BEGIN + 40 * DAY;
+                    let range = BEGIN + Micros::new(1)..BEGIN + 40 * DAY;
                     let view = look(store, range, step, by, &filter).await;
                     assert_eq!(view.all.cost.as_nanos(), all, "{step:?} {by:?}");
                     assert_eq!(view.latencies.took.count(), view.all.calls);
@@ -196,7 +196,9 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     proved(store).await;
     let everyone = UsageFilter::default();
     let used =
-        look(store, 0..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone).await.all;
+        look(store, Micros::ZERO..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone)
+            .await
+            .all;
     let rows = store.totals().await.unwrap();
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
     assert_eq!(used.cost, rows.iter().map(|row| row.cost).sum::<Money>());
@@ -206,9 +208,10 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
 async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    let capped = KeyRecord { cap: Some(Money::from_nanos(10)), changed: 2, ..key.clone() };
+    let capped =
+        KeyRecord { cap: Some(Money::from_nanos(10)), changed: Micros::new(2), ..key.clone() };
     assert!(store.update_key(&capped).await.unwrap());
-    let calls = [entry("a", &key, 8, BEGIN), entry("b", &key, 8, BEGIN)];
+    let calls = [entry("a", &key, 8, BEGIN.get()), entry("b", &key, 8, BEGIN.get())];
     assert_eq!(store.post(&calls).await.unwrap(), 2);
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
@@ -319,7 +322,7 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
         }
         assert_eq!(GroupBy::by_word(by.word()), Some(by));
     }
-    for range in [0..DAY, DAY..DAY] {
+    for range in [Micros::ZERO..DAY, DAY..DAY] {
         let none = look(&store, range, UsageStep::Hour, GroupBy::Key, &all).await;
         assert_eq!(none, UsageReport::default());
     }
@@ -330,12 +333,12 @@ async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
     for n in 0..3 {
-        let mut absurd = entry(&format!("absurd {n}"), &key, 1, BEGIN);
+        let mut absurd = entry(&format!("absurd {n}"), &key, 1, BEGIN.get());
         absurd.usage.input = u64::MAX;
         absurd.usage.output = i64::MAX as u64;
         absurd.absorbed = Money::MAX;
-        absurd.first_byte_us = Some(i64::MAX);
-        absurd.ended = i64::MAX;
+        absurd.first_byte_us = Some(Micros::MAX);
+        absurd.ended = Micros::MAX;
         assert_eq!(store.post(&[absurd]).await.unwrap(), 1);
     }
     let range = BEGIN - DAY..BEGIN + DAY;
@@ -356,7 +359,7 @@ async fn broken(store: &Store) -> Vec<&'static str> {
 async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    let plain = |id: &str| entry(id, &key, 5, BEGIN);
+    let plain = |id: &str| entry(id, &key, 5, BEGIN.get());
     store.post(&[plain("fine"), plain("too")]).await.unwrap();
     assert_eq!(broken(&store).await, [] as [&str; 0]);
     for (law, sql, undo) in [
@@ -435,12 +438,12 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
 async fn a_settled_call_cannot_be_changed_or_deleted(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let key = some_key(&store).await;
-    store.post(&[entry("call", &key, 5, BEGIN)]).await.unwrap();
+    store.post(&[entry("call", &key, 5, BEGIN.get())]).await.unwrap();
     for sql in ["UPDATE entries SET cost = 0", "DELETE FROM entries"] {
         let said = database.try_execute_raw(sql).await.unwrap_err().to_string();
         assert!(said.contains("a settled call is never"), "{said}");
     }
     let page = store.entries(&EntryFilter::default(), 5).await.unwrap();
-    assert_eq!(page, [entry("call", &key, 5, BEGIN)]);
+    assert_eq!(page, [entry("call", &key, 5, BEGIN.get())]);
     store.close().await;
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use canon::Micros;
 use store::{
     ConfigChange, ConfigEntry, ConfigEntryKind, ConfigSnapshot, Factor, FactorKind, RekeyCounts,
     SealedSecret, Store, StoredCredential, Vault, VaultError, VaultKeys,
@@ -110,7 +111,13 @@ async fn a_managed_key_is_created_on_first_use_for_its_owner_only() {
 fn provider(id: &str) -> ConfigChange {
     let settings = r#"{"speaks":"chat"}"#.to_owned();
     let (kind, id) = (ConfigEntryKind::Provider, id.to_owned());
-    ConfigChange::Put(ConfigEntry { kind, id, settings, created: 1, changed: 1 })
+    ConfigChange::Put(ConfigEntry {
+        kind,
+        id,
+        settings,
+        created: Micros::new(1),
+        changed: Micros::new(1),
+    })
 }
 
 async fn credential(vault: &Vault, provider: &str) -> StoredCredential {
@@ -121,7 +128,7 @@ async fn credential(vault: &Vault, provider: &str) -> StoredCredential {
         name: "main".to_owned(),
         place: "{}".to_owned(),
         sealed: unsealed,
-        created: 1,
+        created: Micros::new(1),
     };
     made.sealed = vault.sealer().await.unwrap().seal(&made.label(), SECRET.as_bytes()).unwrap();
     made
@@ -179,7 +186,7 @@ async fn generator(store: &Store, vault: Option<&Vault>) -> Factor {
         secret: SECRET.as_bytes().to_vec(),
         sealed_by: None,
         counter: 0,
-        created: 1,
+        created: Micros::new(1),
         used: None,
     };
     let mut sealer = None;

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::ApiError;
+use canon::{ApiError, Micros};
 use http::{HeaderMap, Request};
 
 /// Answers the requests of one connection.
@@ -29,6 +29,6 @@ pub trait RequestHandler: Send + Sync + 'static {
     /// Answers a request that is cut short because the process stops.
     fn stopped(&self, format: Self::Format) -> Response;
 
-    /// Returns the time in microseconds since 1970, for the `Date` header.
-    fn now(&self) -> i64;
+    /// Returns the time of day, for the `Date` header.
+    fn now(&self) -> Micros;
 }

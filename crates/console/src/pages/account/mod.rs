@@ -6,6 +6,7 @@ pub(crate) mod passkeys;
 pub(crate) mod password;
 pub(crate) mod prove;
 pub(crate) mod totp;
+use canon::Micros;
 
 use std::sync::Arc;
 
@@ -204,7 +205,7 @@ fn second_step(
     has_password: bool,
     fresh: bool,
     errors: &FieldErrors,
-    now: i64,
+    now: Micros,
 ) -> Markup {
     let shown: Vec<&Factor> =
         factors.iter().filter(|factor| admin::is_second_factor(factor.kind)).collect();
@@ -285,7 +286,7 @@ fn identity_section(
     state: &ConsoleState,
     identities: &[Identity],
     fresh: bool,
-    now: i64,
+    now: Micros,
 ) -> Markup {
     let providers = state.host.identity_providers();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use canon::Micros;
 use futures_util::stream;
 use http::header;
 use maud::{Markup, html};
@@ -83,9 +84,9 @@ impl<'a> AuditSelection<'a> {
 }
 
 /// First moment of a day in UTC.
-fn start_of_day(day: jiff::civil::Date) -> Option<ledger::Micros> {
+fn start_of_day(day: jiff::civil::Date) -> Option<Micros> {
     let start = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(start.timestamp().as_microsecond())
+    Some(Micros::new(start.timestamp().as_microsecond()))
 }
 
 /// Reads the position in a URL; empty is the newest change.
@@ -187,7 +188,7 @@ fn table(
     changes: &[AuditEntry],
     names: &HashMap<String, String>,
     view: &AuditSelection<'_>,
-    now: ledger::Micros,
+    now: Micros,
 ) -> Markup {
     let only = |action: &str| {
         let AuditSelection { actor, from, to, .. } = *view;
@@ -223,8 +224,8 @@ fn table(
 }
 
 /// A time for the export; empty if it lies outside the calendar.
-fn export_time(at: ledger::Micros) -> String {
-    jiff::Timestamp::from_microsecond(at).map(|at| at.to_string()).unwrap_or_default()
+fn export_time(at: Micros) -> String {
+    jiff::Timestamp::from_microsecond(at.get()).map(|at| at.to_string()).unwrap_or_default()
 }
 
 /// Position of an export.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use canon::Money;
+use canon::{Micros, Money};
 use store::{AccountTerms, KeyOwner, Team};
 use testkit::{ScriptedProvider, TestGateway, chat_reply};
 use tokio::task::JoinSet;
@@ -17,8 +17,8 @@ async fn team(gateway: &TestGateway, cap: Money) -> Team {
         id: "team-night".to_owned(),
         name: "Night shift".to_owned(),
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     };
     gateway.app.store.add_team(&team).await.unwrap();
     let terms = AccountTerms { cap: Some(cap), budget: None };

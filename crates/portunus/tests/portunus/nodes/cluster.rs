@@ -1,5 +1,6 @@
 //! A database, a provider, and several gateways on both.
 
+use canon::Micros;
 use parking_lot::Mutex;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
@@ -175,8 +176,8 @@ price = {{ input = "10", output = "100" }}
             id: format!("team-{}", self.database),
             name: name.to_owned(),
             disabled: false,
-            created: 1,
-            changed: 1,
+            created: Micros::new(1),
+            changed: Micros::new(1),
         };
         store.add_team(&team).await.unwrap();
         store.close().await;

@@ -1,6 +1,7 @@
 //! Google's access tokens: obtained with a signed assertion, cached and renewed; failures are not
 //! the caller's.
 
+use canon::Micros;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -77,7 +78,7 @@ async fn a_token_is_earned_once_and_used_until_it_ends() {
     assert_eq!(claims["aud"], format!("{}/token", tokens.url));
     assert_eq!(claims["scope"], "https://www.googleapis.com/auth/cloud-platform");
     let (from, until) = (claims["iat"].as_i64().unwrap(), claims["exp"].as_i64().unwrap());
-    let now = gateway.app.clock.now() / 1_000_000;
+    let now = gateway.app.clock.now().as_secs();
     assert!((now - 300..=now).contains(&from) && until == from + 3600, "{claims}");
 }
 
@@ -211,7 +212,7 @@ async fn a_token_is_renewed_before_its_end_while_calls_go_on_with_it() {
     let served = ScriptedProvider::start(vec![native_reply()]).await;
     let clock = Arc::new(AtomicI64::new(0));
     let now = Arc::clone(&clock);
-    let now: upstream::ClockFn = Arc::new(move || now.load(Ordering::Relaxed) * 1_000_000);
+    let now: upstream::ClockFn = Arc::new(move || Micros::from_secs(now.load(Ordering::Relaxed)));
     let source = upstream::GoogleAuth::from_json(&account.json(&tokens.url), now).unwrap();
     let provider = proved(source, &served);
     let last = || bearer(served.requests().last().unwrap());
@@ -253,7 +254,7 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
     let served = ScriptedProvider::start(vec![native_reply()]).await;
     let user = json!({ "type": "authorized_user", "client_id": "c", "client_secret": "s&s",
                        "refresh_token": "r/r", "token_uri": tokens.url });
-    let now: upstream::ClockFn = Arc::new(|| 0);
+    let now: upstream::ClockFn = Arc::new(|| Micros::ZERO);
     let host = tokens.url.trim_start_matches("http://");
     let sources = [
         upstream::GoogleAuth::from_json(&user.to_string(), Arc::clone(&now)).unwrap(),

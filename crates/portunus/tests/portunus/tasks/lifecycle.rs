@@ -1,6 +1,7 @@
 //! Tasks from submission to their end: polled, listed, cancelled, failed, and their price.
 
 use admin::NewKey;
+use canon::Micros;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -40,8 +41,8 @@ async fn stranger(gateway: &TestGateway) -> String {
         role: store::AccountRole::Member,
         password_hash: None,
         disabled: false,
-        created: 1,
-        changed: 1,
+        created: Micros::new(1),
+        changed: Micros::new(1),
     };
     gateway.app.store.add_account(&account).await.unwrap();
     let key = NewKey { name: "k".to_owned(), cap: None, models: vec![], expires: None };

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use canon::Micros;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
@@ -38,7 +39,7 @@ pub(super) struct ReplyOptions {
 pub(super) fn write_head(
     response: &Response<Body>,
     options: ReplyOptions,
-    now: i64,
+    now: Micros,
     out: &mut Vec<u8>,
 ) -> (ReplyFraming, bool) {
     let status = response.status();
@@ -120,11 +121,11 @@ fn write_header(name: &str, value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes the `Date` value, formatted once per second and thread.
-fn write_date(now: i64, out: &mut Vec<u8>) {
+fn write_date(now: Micros, out: &mut Vec<u8>) {
     thread_local! {
         static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
     }
-    let second = u64::try_from(now / 1_000_000).unwrap_or(0);
+    let second = now.to_duration().as_secs();
     LAST.with_borrow_mut(|(last, text)| {
         if *last != second || text.is_empty() {
             *last = second;
