@@ -2,7 +2,7 @@
 //! sessions.
 
 use serde_json::{Value, json};
-use store::{Account, AccountRole, LinkPurpose};
+use store::{Account, AccountRole, LinkPurpose, PersonChange};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -117,30 +117,26 @@ impl AccountAdmin {
         if let Some(role) = role {
             require_may_grant(actor, role)?;
         }
-        if account.role == AccountRole::Owner && (role.is_some() || change.disabled == Some(true)) {
-            self.require_another_owner(&account).await?;
+        if role.is_some() || disabled.is_some() {
+            match self.store.change_person(&account.id, role, disabled, self.now()).await? {
+                PersonChange::Done => {}
+                PersonChange::Missing => return Err(AdminError::NotFound("user")),
+                PersonChange::LastOwner => {
+                    return Err(AdminError::forbidden(
+                        "this is the only owner; create another one first",
+                    ));
+                }
+            }
         }
-        let now = self.now();
         if let Some(role) = role {
-            self.store.set_role(&account.id, role, now).await?;
             self.audit(actor, "account.role", &account.id, role.word()).await;
         }
         if let Some(disabled) = disabled {
-            self.store.set_disabled(&account.id, disabled, now).await?;
             let action = if disabled { "account.disable" } else { "account.enable" };
             self.audit(actor, action, &account.id, "").await;
             self.reload_keys_of(&account.id).await?;
         }
         self.store.account(&account.id).await?.ok_or(AdminError::NotFound("user"))
-    }
-
-    async fn require_another_owner(&self, account: &Account) -> Result<(), AdminError> {
-        let owns =
-            |one: &Account| one.role == AccountRole::Owner && !one.disabled && one.id != account.id;
-        if self.store.accounts().await?.iter().any(owns) {
-            return Ok(());
-        }
-        Err(AdminError::forbidden("this is the only owner; create another one first"))
     }
 
     /// Creates a link with which an account chooses a new password, and returns its path.

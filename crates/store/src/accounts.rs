@@ -1,6 +1,6 @@
 //! Accounts of people and programs that own keys. Teams, which own keys as well, are in `teams.rs`.
 
-use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::db::{clean, in_transaction, on_reader, unknown_word};
 use crate::row::row;
 use crate::{AccountTerms, Store, StoreError};
 use canon::Micros;
@@ -83,6 +83,17 @@ impl TryFrom<AccountRow> for Account {
     }
 }
 
+/// The result of a change of a person's role or lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PersonChange {
+    /// The change was made.
+    Done,
+    /// There is no such person.
+    Missing,
+    /// The change would leave the gateway without an owner.
+    LastOwner,
+}
+
 /// The columns of `AccountRow`.
 macro_rules! account_columns {
     () => {
@@ -123,7 +134,27 @@ const END_AFTER_PASSWORD: [&str; 2] =
 const TOUCH_KEYS: &str = "UPDATE keys SET changed = CASE WHEN changed < $2 THEN $2 \
     ELSE changed + 1 END WHERE account_id = $1";
 const END_AFTER_LOCK: [&str; 2] = [DROP_SESSIONS, "DELETE FROM links WHERE account_id = $1"];
+// An update locks the rows in both databases. PostgreSQL reads a row again after it waited for it,
+// so the answer is that of the moment after the wait.
+const LOCK_OWNERS: &str = "UPDATE accounts SET changed = changed \
+    WHERE kind = 'person' AND role = 'owner' RETURNING id, disabled";
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
+
+/// Locks or unlocks an account within a transaction, for either driver. Returns the number of
+/// changed accounts.
+macro_rules! set_disabled {
+    ($tx:ident, $id:expr, $disabled:expr, $at:expr) => {{
+        let update = sqlx::query(SET_DISABLED).bind(clean($id)).bind($disabled);
+        let changed = update.bind($at.get()).execute(&mut *$tx).await?.rows_affected();
+        sqlx::query(TOUCH_KEYS).bind(clean($id)).bind($at.get()).execute(&mut *$tx).await?;
+        if $disabled {
+            for end in END_AFTER_LOCK {
+                sqlx::query(end).bind(clean($id)).execute(&mut *$tx).await?;
+            }
+        }
+        changed
+    }};
+}
 
 /// Returns a username or address in the form in which it is compared.
 pub(crate) fn folded(login: &str) -> String {
@@ -285,33 +316,42 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let changed;
         in_transaction!(&self.db, tx: Kind => {
-            changed = sqlx::query(SET_DISABLED)
-                .bind(clean(id))
-                .bind(disabled)
-                .bind(at.get())
-                .execute(&mut *tx)
-                .await?
-                .rows_affected();
-            sqlx::query(TOUCH_KEYS).bind(clean(id)).bind(at.get()).execute(&mut *tx).await?;
-            if disabled {
-                for end in END_AFTER_LOCK {
-                    sqlx::query(end).bind(clean(id)).execute(&mut *tx).await?;
-                }
-            }
+            changed = set_disabled!(tx, id, disabled, at);
         });
         Ok(changed > 0)
     }
 
-    /// Changes the role of an account. Returns false if there is no such account.
-    pub async fn set_role(
+    /// Changes the role of a person, locks or unlocks them. The gateway keeps an owner that is not
+    /// locked, under concurrent changes as well.
+    pub async fn change_person(
         &self,
         id: &str,
-        role: AccountRole,
+        role: Option<AccountRole>,
+        disabled: Option<bool>,
         at: Micros,
-    ) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word()).bind(at.get()).execute(pool).await?
-                .rows_affected()
-        }) > 0)
+    ) -> Result<PersonChange, StoreError> {
+        let outcome;
+        in_transaction!(&self.db, tx: Kind => {
+            // Changes of owners run one after the other.
+            let owners: Vec<(String, bool)> =
+                sqlx::query_as(LOCK_OWNERS).fetch_all(&mut *tx).await?;
+            let owns = owners.iter().any(|(owner, _)| *owner == id);
+            let another = owners.iter().any(|(owner, locked)| *owner != id && !locked);
+            let resigns = role.is_some_and(|role| role != AccountRole::Owner);
+            if owns && !another && (resigns || disabled == Some(true)) {
+                outcome = PersonChange::LastOwner;
+            } else {
+                let mut changed = 0;
+                if let Some(role) = role {
+                    let update = sqlx::query(SET_ROLE).bind(clean(id)).bind(role.word());
+                    changed += update.bind(at.get()).execute(&mut *tx).await?.rows_affected();
+                }
+                if let Some(disabled) = disabled {
+                    changed += set_disabled!(tx, id, disabled, at);
+                }
+                outcome = if changed > 0 { PersonChange::Done } else { PersonChange::Missing };
+            }
+        });
+        Ok(outcome)
     }
 }

@@ -39,7 +39,7 @@ mod vault;
 mod verify;
 
 pub use account_caps::{AccountTerms, AccountTotal};
-pub use accounts::{Account, AccountRole};
+pub use accounts::{Account, AccountRole, PersonChange};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditRecord};
 pub use entries::{EntryFilter, KeyTotal};

@@ -95,7 +95,11 @@ async fn a_role_is_given_only_by_those_who_may() {
             let same = role == AccountRole::Member && !administrates(name).is_empty();
             let may = if same { "done" } else { may };
             assert_eq!(outcome(&changed), may, "change: {cell}");
-            admin.store.set_role("member", AccountRole::Member, Micros::new(2)).await.unwrap();
+            admin
+                .store
+                .change_person("member", Some(AccountRole::Member), None, Micros::new(2))
+                .await
+                .unwrap();
         }
     }
 }

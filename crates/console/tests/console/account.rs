@@ -71,7 +71,11 @@ async fn role_changes_apply_to_the_next_request() {
     let cookie = gateway.sign_in("adam").await;
     let people = async || gateway.get("/console/people").cookie(&cookie).send().await.status;
     assert_eq!(people().await, StatusCode::OK);
-    gateway.store.set_role(&adam.id, AccountRole::Member, Micros::new(2)).await.unwrap();
+    gateway
+        .store
+        .change_person(&adam.id, Some(AccountRole::Member), None, Micros::new(2))
+        .await
+        .unwrap();
     assert_eq!(people().await, StatusCode::FORBIDDEN);
 }
 

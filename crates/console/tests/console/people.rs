@@ -199,10 +199,10 @@ async fn invitation_gives_what_its_creator_may_still_give() {
         gateway.post("/console/people/invites", &[("role", "member")]).cookie(&cookie).send().await;
     let link = shown(&got.body);
     let browser = gateway.open(&link, "/signup/new").await;
-    gateway.store.set_role(&adam.id, AccountRole::Viewer, START).await.unwrap();
+    gateway.store.change_person(&adam.id, Some(AccountRole::Viewer), None, START).await.unwrap();
     let got = gateway.post("/signup/new", &chosen("mia")).cookie(&browser).send().await;
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
-    gateway.store.set_role(&adam.id, AccountRole::Admin, START).await.unwrap();
+    gateway.store.change_person(&adam.id, Some(AccountRole::Admin), None, START).await.unwrap();
     gateway
         .post("/signup/new", &chosen("mia"))
         .cookie(&browser)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Micros;
-use store::{Account, AccountRole, Session, StoreError};
+use store::{Account, AccountRole, PersonChange, Session, StoreError};
 use tokio::task::JoinSet;
 
 use crate::on_both;
@@ -16,6 +16,7 @@ on_both!(
     a_login_is_unique_across_usernames_and_addresses,
     one_of_many_concurrent_requests_gets_a_username,
     an_account_can_be_edited,
+    owners_who_demote_each_other_leave_one,
     a_renamed_account_is_found_by_its_new_names_only,
     a_session_leads_to_its_account,
     sessions_end_one_by_one_by_account_and_by_time,
@@ -104,6 +105,37 @@ async fn one_of_many_concurrent_requests_gets_a_username(database: Arc<TestDatab
     store.close().await;
 }
 
+async fn owners_who_demote_each_other_leave_one(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let mut owners = Vec::new();
+    for name in ["ada", "bob", "cleo"] {
+        let owner = Account { role: AccountRole::Owner, ..account(name) };
+        store.add_account(&owner).await.unwrap();
+        owners.push(owner.id);
+    }
+    let mut changes = JoinSet::new();
+    for (n, id) in owners.into_iter().enumerate() {
+        let store = database.open().await;
+        changes.spawn(async move {
+            let (role, lock) = match n {
+                0 => (Some(AccountRole::Member), None),
+                1 => (None, Some(true)),
+                _ => (Some(AccountRole::Admin), Some(true)),
+            };
+            let outcome = store.change_person(&id, role, lock, Micros::new(3)).await;
+            store.close().await;
+            outcome.unwrap()
+        });
+    }
+    let mut outcomes = changes.join_all().await;
+    outcomes.sort_by_key(|outcome| *outcome == PersonChange::LastOwner);
+    assert_eq!(outcomes, [PersonChange::Done, PersonChange::Done, PersonChange::LastOwner]);
+    let accounts = store.accounts().await.unwrap();
+    let owns = |one: &&Account| one.role == AccountRole::Owner && !one.disabled;
+    assert_eq!(accounts.iter().filter(owns).count(), 1);
+    store.close().await;
+}
+
 async fn a_renamed_account_is_found_by_its_new_names_only(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let bob = Account { email: Some("bob@example.com".to_owned()), ..account("bob") };
@@ -132,7 +164,8 @@ async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
     account.changed = Micros::new(5);
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account.clone()));
     assert!(store.set_disabled(&account.id, true, Micros::new(6)).await.unwrap());
-    assert!(store.set_role(&account.id, AccountRole::Owner, Micros::new(7)).await.unwrap());
+    let promoted = store.change_person(&account.id, Some(AccountRole::Owner), None, Micros::new(7));
+    assert_eq!(promoted.await.unwrap(), PersonChange::Done);
     assert!(store.set_password(&account.id, None, Micros::new(8)).await.unwrap());
     account = Account {
         disabled: true,
@@ -144,7 +177,8 @@ async fn an_account_can_be_edited(database: Arc<TestDatabase>) {
     assert_eq!(store.account(&account.id).await.unwrap(), Some(account));
     assert!(!store.set_password("nobody", None, Micros::new(9)).await.unwrap());
     assert!(!store.set_disabled("nobody", true, Micros::new(9)).await.unwrap());
-    assert!(!store.set_role("nobody", AccountRole::Owner, Micros::new(9)).await.unwrap());
+    let missing = store.change_person("nobody", Some(AccountRole::Owner), None, Micros::new(9));
+    assert_eq!(missing.await.unwrap(), PersonChange::Missing);
     store.close().await;
 }
 

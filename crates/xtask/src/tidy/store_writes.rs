@@ -29,8 +29,8 @@ const ACCOUNT_WRITES: [&str; 22] = [
     "add_account_with_identity",
     "add_account_with_terms",
     "rename_account",
+    "change_person",
     "set_disabled",
-    "set_role",
     "set_account_limits",
     "set_account_terms",
     "add_team",
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_write_outside_admin_is_found() {
         let path = "crates/console/src/page.rs";
-        assert_eq!(lines(path, "fn a() {\n    state.store.set_role(a);\n}"), [2]);
+        assert_eq!(lines(path, "fn a() {\n    state.store.change_person(a);\n}"), [2]);
         assert_eq!(lines(path, "state\n    .store\n    .add_team(a);"), [3]);
         assert_eq!(lines(path, "app.store().add_key(a); store.add_key(b);"), [1, 1]);
         assert_eq!(lines(path, "store.configure(1, a);\nstore.put_setting(a, b);"), [1, 2]);
@@ -107,7 +107,7 @@ mod tests {
         let path = "crates/console/src/page.rs";
         assert_eq!(lines(path, "accounts.set_member(a);"), [0; 0]);
         assert_eq!(lines(path, "store.add_accounts(a); store.account(b);"), [0; 0]);
-        assert_eq!(lines(path, "// store.set_role(a)"), [0; 0]);
+        assert_eq!(lines(path, "// store.change_person(a)"), [0; 0]);
         assert_eq!(lines(path, "store.setting(a); app.reconfigure(b); vault.open(c);"), [0; 0]);
         assert_eq!(lines("crates/admin/src/keys.rs", "self.store.add_key(a);"), [0; 0]);
         assert_eq!(lines("crates/console/tests/console/a.rs", "store.add_key(a);"), [0; 0]);
