@@ -19,7 +19,6 @@ pub mod keys;
 mod members;
 mod models;
 pub mod names;
-mod new_key;
 mod node_health;
 pub mod one_time_link;
 mod own_account;
@@ -53,11 +52,10 @@ pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft};
 pub use members::MemberKeys;
 pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
-pub use new_key::NewKey;
 pub use node_health::{
     ClusterNode, DatabaseHealth, JournalHealth, LaneCounts, NodeHealth, ValkeyHealth,
 };
-pub use password::{HashedPassword, NewPassword};
+pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
 pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};

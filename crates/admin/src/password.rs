@@ -22,11 +22,16 @@ pub struct NewPassword(String);
 #[derive(Clone)]
 pub struct HashedPassword(String);
 
+/// A rule that a new password breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WeakPassword(String);
+
 impl NewPassword {
-    /// Checks a password. The error is the rule it breaks.
-    pub fn check(password: &str, names: &[&str]) -> Result<Self, String> {
+    /// Checks a password.
+    pub fn check(password: &str, names: &[&str]) -> Result<Self, WeakPassword> {
         match password_error(password, names) {
-            Some(why) => Err(why),
+            Some(rule) => Err(WeakPassword(rule)),
             None => Ok(Self(password.to_owned())),
         }
     }
@@ -37,7 +42,7 @@ impl NewPassword {
         again: &str,
         names: &[&str],
     ) -> Result<Self, (&'static str, String)> {
-        let checked = Self::check(password, names).map_err(|why| ("password", why))?;
+        let checked = Self::check(password, names).map_err(|weak| ("password", weak.0))?;
         if password == again {
             return Ok(checked);
         }

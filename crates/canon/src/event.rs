@@ -13,6 +13,7 @@
 use crate::{ApiError, Citation, Finish, Logprob, Part, Signature, Usage, WireFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +118,24 @@ pub enum PartDelta {
     },
 }
 
+/// A rule of the grammar that a stream of events breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrammarError(String);
+
+impl GrammarError {
+    fn new(rule: impl Into<String>) -> Self {
+        Self(rule.into())
+    }
+}
+
+impl fmt::Display for GrammarError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GrammarError {}
+
 /// Checks a stream of events against the grammar above. Used by tests and by readers of untrusted
 /// streams.
 #[derive(Debug, Default)]
@@ -130,49 +149,59 @@ pub struct EventGrammar {
 
 impl EventGrammar {
     /// Checks the next event. `Err` names the broken rule.
-    pub fn push(&mut self, event: &Event) -> Result<(), String> {
+    pub fn push(&mut self, event: &Event) -> Result<(), GrammarError> {
         if self.failed {
-            return Err(format!("{event:?} after the error that ended the stream"));
+            return Err(GrammarError::new(format!(
+                "{event:?} after the error that ended the stream"
+            )));
         }
         match event {
             Event::Error(_) => {
                 self.failed = true;
                 return Ok(());
             }
-            Event::Start { .. } if self.started => return Err("a second start".to_owned()),
+            Event::Start { .. } if self.started => return Err(GrammarError::new("a second start")),
             Event::Start { .. } => {
                 self.started = true;
                 return Ok(());
             }
-            _ if !self.started => return Err(format!("{event:?} before the start")),
+            _ if !self.started => {
+                return Err(GrammarError::new(format!("{event:?} before the start")));
+            }
             Event::PartStart(place, _) => {
                 let next = self.next_slots.entry(place.candidate).or_default();
                 if place.slot != *next {
-                    return Err(format!("{place:?} opens, but the next slot is {next}"));
+                    return Err(GrammarError::new(format!(
+                        "{place:?} opens, but the next slot is {next}"
+                    )));
                 }
                 *next += 1;
                 if self.ended.contains(&place.candidate) {
-                    return Err(format!("{place:?} opens after its candidate ended"));
+                    return Err(GrammarError::new(format!(
+                        "{place:?} opens after its candidate ended"
+                    )));
                 }
                 self.open.push(*place);
             }
             Event::PartDelta(place, _) | Event::PartSignature(place, _) => {
                 if !self.open.contains(place) {
-                    return Err(format!("{place:?} grows but is not open"));
+                    return Err(GrammarError::new(format!("{place:?} grows but is not open")));
                 }
             }
             Event::PartEnd(place) => match self.open.iter().position(|open| open == place) {
                 Some(at) => {
                     self.open.remove(at);
                 }
-                None => return Err(format!("{place:?} closes but is not open")),
+                None => return Err(GrammarError::new(format!("{place:?} closes but is not open"))),
             },
             Event::Finish { candidate, .. } => {
                 if self.open.iter().any(|place| place.candidate == *candidate) {
-                    return Err(format!("candidate {candidate} ends with a part still open"));
+                    return Err(GrammarError::new(format!(
+                        "candidate {candidate} ends with a part still open"
+                    )));
                 }
                 if self.ended.contains(candidate) {
-                    return Err(format!("candidate {candidate} ends twice"));
+                    return Err(GrammarError::new(format!("candidate {candidate} ends twice")));
                 }
                 self.ended.push(*candidate);
             }
@@ -183,15 +212,15 @@ impl EventGrammar {
 
     /// Checks that the stream may end here: it has started, and every candidate with a part has
     /// ended.
-    pub fn finish(&self) -> Result<(), String> {
+    pub fn finish(&self) -> Result<(), GrammarError> {
         if self.failed {
             return Ok(());
         }
         if !self.started {
-            return Err("the stream never started".to_owned());
+            return Err(GrammarError::new("the stream never started"));
         }
         match self.next_slots.keys().find(|candidate| !self.ended.contains(candidate)) {
-            Some(candidate) => Err(format!("candidate {candidate} never ended")),
+            Some(candidate) => Err(GrammarError::new(format!("candidate {candidate} never ended"))),
             None => Ok(()),
         }
     }

@@ -31,7 +31,7 @@ mod wire_format;
 
 pub use api_error::{ApiError, Blame, ErrorKind, UpstreamProgress};
 pub use charge::{Charge, PriceDimension};
-pub use event::{Event, EventGrammar, PartDelta, PartIndex, PartStart};
+pub use event::{Event, EventGrammar, GrammarError, PartDelta, PartIndex, PartStart};
 pub use extra_fields::ExtraFields;
 pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageRequest, ImageSize};
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};

@@ -1,5 +1,6 @@
 //! Interface of the gateway that the console runs in.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,18 @@ pub use config::{IdentityProvider, MailMessage};
 
 /// A boxed future returned by [`ConsoleHost`].
 pub type HostFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Failure of a service of the gateway. The text is meant for the log.
+#[derive(Clone, Debug)]
+pub struct HostError(pub String);
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for HostError {}
 
 /// Services the gateway provides to the console.
 pub trait ConsoleHost: Send + Sync + 'static {
@@ -55,16 +68,16 @@ pub trait ConsoleHost: Send + Sync + 'static {
     /// Returns true if mail can be sent.
     fn can_mail(&self) -> bool;
 
-    /// Sends a mail. The error text is meant for the log.
-    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>>;
+    /// Sends a mail.
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), HostError>>;
 
     /// Identity providers users can sign in with.
     fn identity_providers(&self) -> Vec<IdentityProvider>;
 
     /// Sends a request to an identity provider. Redirects are not followed and the response size is
-    /// limited. The error text is meant for the log.
+    /// limited.
     fn fetch(
         &self,
         request: Request<Vec<u8>>,
-    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>>;
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, HostError>>;
 }

@@ -40,7 +40,7 @@ mod totp;
 mod urls;
 
 pub use csv::csv_line;
-pub use host::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
+pub use host::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 pub use routes::{Guard, PageRoute, router, routes};
 
 use axum::response::{IntoResponse, Response};

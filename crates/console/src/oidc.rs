@@ -28,6 +28,7 @@ use store::{Link, LinkPurpose};
 use crate::cookies::{self, CookieKind};
 use crate::discovery::DiscoveryDocument;
 use crate::form::FormFields;
+use crate::host::{HostError, HostFuture};
 use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
@@ -46,18 +47,6 @@ pub(crate) struct IdentityReturn {
     pub(crate) link: Link,
 }
 
-/// Failure of a request to a provider, for the log.
-#[derive(Debug)]
-struct IdentityFetchError(String);
-
-impl std::fmt::Display for IdentityFetchError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for IdentityFetchError {}
-
 fn provider(state: &ConsoleState, name: &str) -> Result<IdentityProvider, PageError> {
     let found = state.host.identity_providers().into_iter().find(|provider| provider.name == name);
     found.ok_or(PageError::NotFound)
@@ -65,12 +54,9 @@ fn provider(state: &ConsoleState, name: &str) -> Result<IdentityProvider, PageEr
 
 fn fetcher(
     state: &ConsoleState,
-) -> impl Fn(HttpRequest) -> crate::HostFuture<Result<HttpResponse, IdentityFetchError>> + use<> {
+) -> impl Fn(HttpRequest) -> HostFuture<Result<HttpResponse, HostError>> + use<> {
     let host = Arc::clone(&state.host);
-    move |request| {
-        let answer = host.fetch(request);
-        Box::pin(async move { answer.await.map_err(IdentityFetchError) })
-    }
+    move |request| host.fetch(request)
 }
 
 /// Returns the provider's discovery document and keys, from the cache if fresh.

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use canon::Micros;
 use catalog::Catalog;
-use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
+use console::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 use http::Request;
 use http_body_util::{BodyExt as _, Limited};
 use std::net::SocketAddr;
@@ -68,12 +68,12 @@ impl ConsoleHost for App {
         self.config().mailer.is_some()
     }
 
-    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), HostError>> {
         let mailer = self.config().mailer.clone();
         Box::pin(async move {
             match mailer {
-                Some(mailer) => mailer.send(mail).await.map_err(|error| error.to_string()),
-                None => Err("no mail server is configured".to_owned()),
+                Some(mailer) => mailer.send(mail).await.map_err(failed),
+                None => Err(HostError("no mail server is configured".to_owned())),
             }
         })
     }
@@ -85,30 +85,34 @@ impl ConsoleHost for App {
     fn fetch(
         &self,
         request: Request<Vec<u8>>,
-    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, HostError>> {
         let way = self.config().outbound.clone();
         Box::pin(async move {
             let fetching = fetch(HttpClient::network(IDENTITY_TIMEOUT, &way), request);
             match tokio::time::timeout(IDENTITY_TIMEOUT, fetching).await {
                 Ok(answer) => answer,
-                Err(_) => Err(format!("no answer within {} s", IDENTITY_TIMEOUT.as_secs())),
+                Err(_) => {
+                    Err(HostError(format!("no answer within {} s", IDENTITY_TIMEOUT.as_secs())))
+                }
             }
         })
     }
+}
+
+fn failed(error: impl std::fmt::Display) -> HostError {
+    HostError(error.to_string())
 }
 
 /// Sends one request and returns the whole answer.
 async fn fetch(
     client: HttpClient,
     request: Request<Vec<u8>>,
-) -> Result<http::Response<Vec<u8>>, String> {
+) -> Result<http::Response<Vec<u8>>, HostError> {
     let request = request.map(|body| RequestBody::new(vec![body.into()]));
-    let answer = client.send(request, false).await.map_err(|lost| lost.cause.to_string())?;
-    let body =
-        Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(|e| e.to_string())?;
+    let answer = client.send(request, false).await.map_err(|lost| failed(lost.cause))?;
+    let body = Limited::new(answer.body, MAX_IDENTITY_BYTES).collect().await.map_err(failed)?;
     let mut response = http::Response::new(body.to_bytes().to_vec());
-    *response.status_mut() =
-        http::StatusCode::from_u16(answer.status).map_err(|e| e.to_string())?;
+    *response.status_mut() = http::StatusCode::from_u16(answer.status).map_err(failed)?;
     *response.headers_mut() = answer.headers;
     Ok(response)
 }

@@ -10,7 +10,6 @@
     reason = "a test stops when its setup fails"
 )]
 
-use admin::NewKey;
 use bytes::Bytes;
 use config::{Config, LoadOptions};
 use http_body_util::{BodyExt as _, Full};
@@ -21,6 +20,7 @@ use portunus::app::App;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use testkit::NewKey;
 use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};

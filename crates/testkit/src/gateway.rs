@@ -1,6 +1,6 @@
 //! A gateway for one test, and a client that shows exactly what came back.
 
-use admin::NewKey;
+use crate::new_key::NewKey;
 use bytes::Bytes;
 use config::{Config, LoadOptions};
 use http::{HeaderMap, Method, Request, StatusCode};

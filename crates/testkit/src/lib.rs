@@ -6,11 +6,13 @@
 #![expect(clippy::expect_used, reason = "a test stops when its setup fails")]
 
 mod gateway;
+mod new_key;
 mod provider;
 mod wait;
 mod wire;
 
 pub use gateway::{TestGateway, TestRequest, TestResponse};
+pub use new_key::NewKey;
 pub use provider::{
     AnswerStep, ReceivedRequest, ScriptedProvider, chat_reply, chat_stream, reply, sse,
 };

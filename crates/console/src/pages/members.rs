@@ -56,9 +56,12 @@ pub(crate) async fn add(
             role: AccountRole::Member,
             team: Some((team.id.clone(), role)),
         };
-        match people::create_invitation(&state, &user, draft).await? {
-            Ok(response) => return Ok(response),
-            Err(why) => errors.add("login", why),
+        match state.host.accounts().invite(&user.actor(), draft).await {
+            Ok(path) => {
+                return Ok(people::show_invitation(&state, &user, Some(login), &path).await);
+            }
+            Err(AdminError::Invalid { message, .. }) => errors.add("login", message),
+            Err(error) => return Err(error.into()),
         }
     }
     let found = known.filter(|account| !account.disabled);

@@ -52,43 +52,43 @@ pub(crate) async fn invite(
         return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
     };
     let email = (!email.is_empty()).then(|| email.to_owned());
-    match create_invitation(&state, &user, InviteDraft { email, role, team: None }).await? {
-        Ok(response) => Ok(response),
-        Err(why) => {
-            errors.add("email", why);
+    let draft = InviteDraft { email: email.clone(), role, team: None };
+    match state.host.accounts().invite(&user.actor(), draft).await {
+        Ok(path) => Ok(show_invitation(&state, &user, email.as_deref(), &path).await),
+        Err(AdminError::Invalid { message, .. }) => {
+            errors.add("email", message);
             list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await
         }
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Creates an invitation and shows its link. The inner error is the reason the address is refused.
-pub(super) async fn create_invitation(
+/// Mails an invitation if possible, and shows its link.
+pub(super) async fn show_invitation(
     state: &ConsoleState,
     user: &SignedInUser,
-    draft: InviteDraft,
-) -> Result<Result<Response, String>, PageError> {
+    email: Option<&str>,
+    path: &str,
+) -> Response {
     let maker = &user.account;
-    let email = draft.email.clone().unwrap_or_default();
-    let url = match state.host.accounts().invite(&user.actor(), draft).await {
-        Ok(path) => links::absolute(state, &path),
-        Err(AdminError::Invalid { message, .. }) => return Ok(Err(message)),
-        Err(error) => return Err(error.into()),
-    };
-    let mailed = !email.is_empty() && state.host.can_mail();
-    if mailed {
-        mails::send(state, mails::invite(&email, &maker.username, &state.base_url(), &url)).await;
+    let url = links::absolute(state, path);
+    let mailed_to = email.filter(|_| state.host.can_mail());
+    if let Some(email) = mailed_to {
+        mails::send(state, mails::invite(email, &maker.username, &state.base_url(), &url)).await;
     }
     let body = html! {
         section.card.broad {
             h1 { "The invitation" }
-            @if mailed { p { "It was sent to " strong { bdi { (email) } } ". This is its link:" } }
+            @if let Some(email) = mailed_to {
+                p { "It was sent to " strong { bdi { (email) } } ". This is its link:" }
+            }
             @else { p { "Give this link to the invited person. It is shown once, works once, "
                 "and for a week." } }
             (copy_block("invite", "Link", &url))
             p.actions { a.button href=(PAGE_PATH) { "Done" } }
         }
     };
-    Ok(Ok(ok_page(&Layout::signed_in("The invitation", maker).with_nav(PAGE_PATH), &body)))
+    ok_page(&Layout::signed_in("The invitation", maker).with_nav(PAGE_PATH), &body)
 }
 
 /// `POST /console/people/invites/{id}/revoke`

@@ -5,7 +5,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use console::IdentityProvider;
+use console::{HostError, IdentityProvider};
 use http::{Request, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -49,7 +49,10 @@ impl FakeIdentityProvider {
         vec![one("corp", ISSUER), one("other", OTHER)]
     }
 
-    pub(crate) fn answer(&self, request: &Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
+    pub(crate) fn answer(
+        &self,
+        request: &Request<Vec<u8>>,
+    ) -> Result<Response<Vec<u8>>, HostError> {
         let uri = request.uri().to_string();
         let issuer = if uri.starts_with(ISSUER) { ISSUER } else { OTHER };
         let body = match uri.strip_prefix(issuer).unwrap() {
@@ -78,10 +81,10 @@ impl FakeIdentityProvider {
                     "access_token": "access", "token_type": "Bearer", "id_token": self.token(),
                 })
             }
-            other => return Err(format!("nothing at {other}")),
+            other => return Err(HostError(format!("nothing at {other}"))),
         };
         let response = Response::builder().header("content-type", "application/json");
-        response.body(body.to_string().into_bytes()).map_err(|e| e.to_string())
+        response.body(body.to_string().into_bytes()).map_err(|e| HostError(e.to_string()))
     }
 
     fn token(&self) -> String {

@@ -13,7 +13,7 @@ use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{Micros, Money, Usage};
 use catalog::{Catalog, Lane, Model, ModelDirectory, ModelKind, ModelPrices};
-use console::{ConsoleHost, HostFuture, IdentityProvider, MailMessage};
+use console::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ledger::{CallOutcome, Clock, LedgerEntry, TestClock};
@@ -116,8 +116,8 @@ impl ConsoleHost for FakeHost {
         self.mail.load(Ordering::Relaxed)
     }
 
-    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), String>> {
-        let sent = self.outgoing.send(mail).map_err(|e| e.to_string());
+    fn send_mail(&self, mail: MailMessage) -> HostFuture<Result<(), HostError>> {
+        let sent = self.outgoing.send(mail).map_err(|e| HostError(e.to_string()));
         Box::pin(async move { sent })
     }
 
@@ -128,9 +128,11 @@ impl ConsoleHost for FakeHost {
     fn fetch(
         &self,
         request: Request<Vec<u8>>,
-    ) -> HostFuture<Result<http::Response<Vec<u8>>, String>> {
+    ) -> HostFuture<Result<http::Response<Vec<u8>>, HostError>> {
         let provider = self.provider.lock().clone();
-        Box::pin(async move { provider.ok_or("nobody there".to_owned())?.answer(&request) })
+        Box::pin(
+            async move { provider.ok_or(HostError("nobody there".to_owned()))?.answer(&request) },
+        )
     }
 }
 

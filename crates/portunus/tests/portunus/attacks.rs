@@ -1,10 +1,10 @@
 //! Attacks that succeeded against other gateways: forged keys, identity headers, privileged fields.
 
 use access::keys::{KeyToken, NewKeyToken};
-use admin::NewKey;
 use http::Method;
 use serde_json::{Value, json};
 use store::{Account, AccountRole, KeyRecord};
+use testkit::NewKey;
 use testkit::TestGateway;
 
 const CHAT: &str = "/v1/chat/completions";

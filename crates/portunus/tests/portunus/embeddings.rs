@@ -376,7 +376,7 @@ async fn a_key_gets_no_further_than_it_may() {
     let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let key = async |cap: Option<i64>, model: &str| {
-        let ask = admin::NewKey {
+        let ask = testkit::NewKey {
             name: "small".to_owned(),
             cap: cap.map(canon::Money::from_nanos),
             models: vec![model.to_owned()],

@@ -88,7 +88,7 @@ async fn another_request_under_the_same_name_is_refused_and_another_account_is_a
         changed: Micros::new(1),
     };
     gateway.app.store.add_account(&other).await.unwrap();
-    let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let new = testkit::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
     let (record, key) =
         new.into_record(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();

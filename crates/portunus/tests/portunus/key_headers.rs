@@ -1,10 +1,10 @@
 //! One guard for every header and parameter that can carry a key; nothing in a request chooses the
 //! provider.
 
-use admin::NewKey;
 use canon::{Micros, Money};
 use serde_json::{Value, json};
 use store::KeyRecord;
+use testkit::NewKey;
 use testkit::{ScriptedProvider, TestGateway, TestResponse, chat_reply, reply};
 
 /// The calls that cost something, with a body each; the model is to be put in.

@@ -28,7 +28,7 @@ fn native() -> Value {
 async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let ask =
-        admin::NewKey { name: "limited".to_owned(), cap: None, models: vec![], expires: None };
+        testkit::NewKey { name: "limited".to_owned(), cap: None, models: vec![], expires: None };
     let now = gateway.app.clock.now();
     let (mut record, text) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
     change(&mut record);

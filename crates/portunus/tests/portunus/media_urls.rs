@@ -3,7 +3,6 @@
 #[path = "../../../upstream/tests/upstream/support/mod.rs"]
 mod support;
 
-use admin::NewKey;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use support::{
     CanaryServer, INNER_ADDRESSES, PNG, ScriptedResolver, TestAuthority, TestServer,
     forbidden_urls, png_response,
 };
+use testkit::NewKey;
 use testkit::{
     AnswerStep, ScriptedProvider, TestGateway, TestResponse, chat_reply, chat_stream, reply, sse,
 };

@@ -101,7 +101,7 @@ async fn a_revoked_key_is_refused_within_seconds() {
 async fn a_capped_key_is_stopped_before_it_passes_its_cap() {
     let gateway = TestGateway::start().await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = admin::NewKey {
+    let ask = testkit::NewKey {
         name: "small".to_owned(),
         cap: Some(canon::Money::from_nanos(50_000)),
         models: vec!["demo-chat".to_owned()],
@@ -274,7 +274,7 @@ async fn a_receipt_is_its_accounts_alone() {
         changed: Micros::new(1),
     };
     gateway.app.store.add_account(&other).await.unwrap();
-    let new = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let new = testkit::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
     let (record, key) =
         new.into_record(&other.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();

@@ -12,7 +12,7 @@ const CHAT: &str = "/v1/chat/completions";
 async fn capped(gateway: &TestGateway, name: &str) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
     let cap = Some(Money::from_nanos(1_000_000_000));
-    let ask = admin::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
+    let ask = testkit::NewKey { name: name.to_owned(), cap, models: Vec::new(), expires: None };
     let now = gateway.app.clock.now();
     let (record, key) = ask.into_record(&account.id, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();

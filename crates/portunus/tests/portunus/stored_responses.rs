@@ -25,7 +25,7 @@ async fn other_account_key(gateway: &TestGateway) -> String {
         changed: now,
     };
     gateway.app.store.add_account(&account).await.unwrap();
-    let ask = admin::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
+    let ask = testkit::NewKey { name: "o".to_owned(), cap: None, models: vec![], expires: None };
     let (record, key) = ask.into_record("other", &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     key

@@ -104,7 +104,7 @@ async fn a_new_account_is_capped_from_its_first_keys_first_call() {
         let terms = AccountTerms { cap: Some(Money::ZERO), budget: None };
         gateway.app.store.add_account_with_terms(&account, terms).await.unwrap();
         let ask =
-            admin::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
+            testkit::NewKey { name: "first".to_owned(), cap: None, models: vec![], expires: None };
         let (record, text) = ask
             .into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now())
             .unwrap();

@@ -18,8 +18,12 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 /// A key of the first account, edited by `change`.
 pub(crate) async fn key(gateway: &TestGateway, change: impl FnOnce(&mut KeyRecord)) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask =
-        admin::NewKey { name: "a test's own".to_owned(), cap: None, models: vec![], expires: None };
+    let ask = testkit::NewKey {
+        name: "a test's own".to_owned(),
+        cap: None,
+        models: vec![],
+        expires: None,
+    };
     let (mut record, text) =
         ask.into_record(&account.id, &gateway.app.engine.keys, gateway.app.clock.now()).unwrap();
     change(&mut record);

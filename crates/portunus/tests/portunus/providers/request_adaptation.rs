@@ -93,7 +93,7 @@ async fn a_limit_lowered_for_a_cap_is_one_the_provider_obeys() {
     let now = gateway.app.clock.now();
     let owner = gateway.app.store.keys().await.unwrap()[0].account_id.clone();
     let cap = Some(canon::Money::from_nanos(200_000));
-    let ask = admin::NewKey { name: "c".to_owned(), cap, models: vec![], expires: None };
+    let ask = testkit::NewKey { name: "c".to_owned(), cap, models: vec![], expires: None };
     let (record, key) = ask.into_record(&owner, &gateway.app.engine.keys, now).unwrap();
     gateway.app.store.add_key(&record).await.unwrap();
     gateway.app.engine.keys.refresh().await.unwrap();

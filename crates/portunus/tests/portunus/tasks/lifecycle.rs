@@ -1,11 +1,11 @@
 //! Tasks from submission to their end: polled, listed, cancelled, failed, and their price.
 
-use admin::NewKey;
 use canon::Micros;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use testkit::NewKey;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, TestResponse, reply};
 use tokio::sync::Semaphore;
 

@@ -130,7 +130,7 @@ async fn the_hold_is_sized_from_what_comes_out() {
     let provider = ScriptedProvider::start(vec![chat_reply("Hi", 1, 1)]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;
     let account = gateway.app.store.accounts().await.unwrap().remove(0);
-    let ask = admin::NewKey {
+    let ask = testkit::NewKey {
         name: "small".to_owned(),
         cap: Some("0.05".parse().unwrap()),
         models: vec![],
