@@ -78,6 +78,7 @@ impl AccountAdmin {
         terms: AccountTerms,
         limits: RateLimits,
     ) -> Result<TermsView, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let account = self.user_for_change(actor, id).await?;
         let before = self.load_terms(&account.id).await?;
         read.check(&before.stable_json())?;

@@ -110,6 +110,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         change: AccountChange,
     ) -> Result<Account, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let account = self.user_for_change(actor, id).await?;
         read.check(&user_json(&account))?;
         let role = change.role.filter(|role| *role != account.role);
@@ -142,6 +143,13 @@ impl AccountAdmin {
     /// Creates a link with which an account chooses a new password, and returns its path.
     pub async fn issue_password_link(&self, actor: &Actor, id: &str) -> Result<String, AdminError> {
         let account = self.user_for_change(actor, id).await?;
+        // A key that signed in as its own account would outlive its end.
+        if actor.key().is_some_and(|key| key.account_id == account.id) {
+            return Err(AdminError::forbidden(
+                "a key cannot issue a password link for its own account; use the console or \
+                 `portunus users reset`",
+            ));
+        }
         if account.disabled {
             return Err(AdminError::invalid("", "the account is locked"));
         }

@@ -1,6 +1,6 @@
 //! API keys: create, change, rotate, revoke.
 
-use access::keys::{NewKeyToken, hash_token, key_json};
+use access::keys::{NewKeyToken, hash_token, key_settings_json};
 use canon::{Micros, Money};
 use config::IpRange;
 use store::{AccountRole, BudgetTerms, KeyOwner, KeyRecord, KeyScope, RateLimits};
@@ -9,7 +9,7 @@ use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
 use crate::rights::{TeamAction, may_change, may_in_team, not_permitted};
-use crate::version::ReadVersion;
+use crate::version::{ReadVersion, version_of};
 
 /// Maximum number of active keys a person may create for one owner.
 pub const MAX_KEYS: usize = 100;
@@ -59,6 +59,11 @@ pub struct IssuedKey {
     pub secret: String,
 }
 
+/// Returns the version of a key, for [`ReadVersion`]. Calls do not change it.
+pub fn key_version(record: &KeyRecord) -> String {
+    version_of(&key_settings_json(record))
+}
+
 impl AccountAdmin {
     /// Creates a key that belongs to an account or a team.
     pub async fn create_key(
@@ -67,6 +72,7 @@ impl AccountAdmin {
         owner: &KeyOwner,
         draft: KeyDraft,
     ) -> Result<IssuedKey, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         self.require_may_create_keys(actor, owner).await?;
         let now = self.now();
         let token = NewKeyToken::generate().map_err(|e| AdminError::Internal(e.to_string()))?;
@@ -120,13 +126,14 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         change: KeyChange,
     ) -> Result<KeyRecord, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let mut record = self.key_for_change(actor, id).await?;
         if actor.key().is_some_and(|key| key.id == record.id) {
             return Err(AdminError::forbidden(
                 "a key cannot change itself; use the console or `portunus keys set`",
             ));
         }
-        read.check(&key_json(&record, self.now()))?;
+        read.check(&key_settings_json(&record))?;
         let end = record.expires;
         let KeyChange { name, cap, models, expires, limits, ips, budget } = change;
         record.name = name.unwrap_or(record.name);
@@ -141,8 +148,10 @@ impl AccountAdmin {
             KeyScope::Admin => {
                 // An admin key has a cap of zero, so `null` means zero.
                 record.cap = record.cap.or(Some(Money::ZERO));
-                // `None` sorts before any time, and `validate` refuses it below.
-                if record.expires > end {
+                // A key that could widen the addresses of another admin key would outlive itself
+                // with it. `validate` refuses an admin key without an end below.
+                let extended = record.expires > end;
+                if record.expires.is_some() && (extended || actor.key().is_some()) {
                     require_may_issue_admin_key(actor, &record)?;
                 }
             }
@@ -161,6 +170,7 @@ impl AccountAdmin {
         id: &str,
         old_until: Micros,
     ) -> Result<IssuedKey, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let record = self.key_for_change(actor, id).await?;
         match record.scope {
             // A new secret is equivalent to a new admin key, unless the key rotates itself.
@@ -186,8 +196,9 @@ impl AccountAdmin {
         id: &str,
         read: ReadVersion<'_>,
     ) -> Result<KeyRecord, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let record = self.key_for_change(actor, id).await?;
-        read.check(&key_json(&record, self.now()))?;
+        read.check(&key_settings_json(&record))?;
         if self.store.revoke_key(&record.id, self.now()).await? {
             self.audit(actor, "key.revoke", &record.id, &record.name).await;
         }

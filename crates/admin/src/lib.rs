@@ -49,7 +49,7 @@ pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
 };
 pub use invites::InviteDraft;
-pub use keys::{IssuedKey, KeyChange, KeyDraft};
+pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
 pub use members::MemberKeys;
 pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
 pub use node_health::{

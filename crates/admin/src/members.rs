@@ -32,6 +32,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         role: TeamRole,
     ) -> Result<TeamView, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let view = self.team_for(actor, team_id, TeamAction::ManageMembers).await?;
         read.check(&view.stable_json())?;
         match find_member(&view, account_id) {
@@ -61,6 +62,7 @@ impl AccountAdmin {
         read: ReadVersion<'_>,
         keys: MemberKeys,
     ) -> Result<TeamView, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let view = self.team_for(actor, team_id, TeamAction::View).await?;
         let leaves = actor.require_person().is_ok_and(|own| own.id == account_id);
         if !leaves {
@@ -73,13 +75,14 @@ impl AccountAdmin {
             MemberKeys::Keep => Vec::new(),
             MemberKeys::Revoke => self.revocable_keys(actor, &view.team, member).await?,
         };
-        self.store_member(actor, team_id, account_id, None).await?;
+        // The keys first: a failure in between must not leave a key to somebody who is gone.
         for key in revoked {
             if self.store.revoke_key(&key.id, self.now()).await? {
                 self.audit(actor, "key.revoke", &key.id, &key.name).await;
                 self.reload_key(&key.id).await?;
             }
         }
+        self.store_member(actor, team_id, account_id, None).await?;
         self.load_team(team_id).await
     }
 

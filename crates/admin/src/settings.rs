@@ -62,6 +62,7 @@ impl Admin {
         read: ReadVersion<'_>,
         change: SettingsChange,
     ) -> Result<GatewaySettings, AdminError> {
+        let _lock = self.store.lock_changes().await?;
         let before = self.settings(actor).await?;
         read.check(&before)?;
         let SettingsChange { signup, signup_role, signup_cap_usd, name } = change;

@@ -162,9 +162,14 @@ impl AccountAdmin {
         };
         let mut terms = blank.clone();
         change.apply(&mut team, &mut terms)?;
-        self.store.add_team(&team).await?;
+        let _lock = self.store.lock_changes().await?;
+        // The team appears with its limits or not at all.
+        if terms.limits != blank.limits {
+            self.store.set_account_limits(&team.id, terms.limits).await?;
+        }
+        self.store.add_team_with_terms(&team, terms.terms).await?;
         self.audit(actor, "team.create", &team.id, &team.name).await;
-        self.store_team_terms(actor, &blank, &terms).await?;
+        self.audit_team_terms(actor, &blank, &terms).await;
         self.load_team(&team.id).await
     }
 
@@ -177,6 +182,7 @@ impl AccountAdmin {
         change: TeamChange,
     ) -> Result<TeamView, AdminError> {
         actor.require_admin()?;
+        let _lock = self.store.lock_changes().await?;
         let before = self.load_team(id).await?;
         read.check(&before.stable_json())?;
         let (mut team, mut terms) = (before.team.clone(), before.terms.clone());
@@ -202,19 +208,23 @@ impl AccountAdmin {
         before: &TermsView,
         after: &TermsView,
     ) -> Result<(), AdminError> {
-        let mut changes = Vec::new();
         if after.terms != before.terms {
             self.store.set_account_terms(&after.id, after.terms).await?;
-            changes.push(after.terms.to_string());
         }
         if after.limits != before.limits {
             self.store.set_account_limits(&after.id, after.limits).await?;
-            changes.push("limits".to_owned());
         }
+        self.audit_team_terms(actor, before, after).await;
+        Ok(())
+    }
+
+    async fn audit_team_terms(&self, actor: &Actor, before: &TermsView, after: &TermsView) {
+        let terms = (after.terms != before.terms).then(|| after.terms.to_string());
+        let limits = (after.limits != before.limits).then(|| "limits".to_owned());
+        let changes: Vec<String> = terms.into_iter().chain(limits).collect();
         if !changes.is_empty() {
             self.audit(actor, "team.terms", &after.id, &changes.join(", ")).await;
         }
-        Ok(())
     }
 
     pub(crate) async fn load_team(&self, id: &str) -> Result<TeamView, AdminError> {

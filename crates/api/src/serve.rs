@@ -4,7 +4,7 @@ use access::idempotency;
 use access::keys::ApiKey;
 use access::{authentication, limits};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
@@ -166,7 +166,7 @@ async fn run_keyed(
     route: KeyedHandler,
     request: Request<Body>,
 ) -> Result<Response, ApiError> {
-    let KeyedHandler { handler, paid, scope: _ } = route;
+    let KeyedHandler { handler, paid, scope } = route;
     let entered = match allowed {
         Ok(()) if paid => {
             // Checked before the rate limits: a shed call must not count, and must not query other
@@ -191,11 +191,36 @@ async fn run_keyed(
         permit,
         request,
     };
+    if scope == Some(KeyScope::Admin) {
+        return run_admin(incoming, handler).await;
+    }
     if paid && incoming.request.headers().contains_key(idempotency::HEADER) {
         // Boxed, so that other calls do not carry the size of this future.
         return Box::pin(run_once(incoming, handler)).await;
     }
     handler(incoming).await
+}
+
+/// Runs a request of administration.
+///
+/// The body is read first and the key after it, from the store: a key that is revoked while its body
+/// is on the way must not act any more. The work is a task of its own, so that a caller who
+/// disconnects cannot stop a change before its line in the audit log is written.
+async fn run_admin(
+    incoming: ApiRequest,
+    handler: fn(ApiRequest) -> HandlerFuture,
+) -> Result<Response, ApiError> {
+    let ApiRequest { state, key, id, permit, request } = incoming;
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, crate::admin::MAX_BODY_BYTES).await.map_err(|_| {
+        let message = format!("the body is larger than {} bytes", crate::admin::MAX_BODY_BYTES);
+        ApiError::new(ErrorKind::BodyTooLarge, message)
+    })?;
+    let key = state.engine.keys.read_again(&key.record.id).await?;
+    let request = Request::from_parts(parts, Body::from(body));
+    let tasks = state.engine.tasks.clone();
+    let work = handler(ApiRequest { state, key, id, permit, request });
+    tasks.spawn(work).await.map_err(|error| ApiError::internal(error.to_string()))?
 }
 
 /// Runs a call under its idempotency key.
@@ -224,7 +249,7 @@ async fn refuse(
 /// causes a TCP reset, which can destroy the response (RFC 9112, section 9.6).
 async fn drain_body(request: Request<Body>) {
     const MAX_DRAIN_BYTES: usize = 256 << 10;
-    let reading = axum::body::to_bytes(request.into_body(), MAX_DRAIN_BYTES);
+    let reading = to_bytes(request.into_body(), MAX_DRAIN_BYTES);
     let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
 }
 

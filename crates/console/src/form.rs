@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use crate::page_error::PageError;
 
 pub(crate) const MAX_FORM_BYTES: usize = 16 * 1_024;
+pub(crate) const INVALID_FORM: &str = "The form is invalid or too large.";
 
 /// Fields of a form. Unknown fields are ignored; of two fields with one name the first counts.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +65,7 @@ impl<S: Send + Sync> FromRequest<S> for FormFields {
     async fn from_request(request: Request, state: &S) -> Result<Self, PageError> {
         match Form::<Vec<(String, String)>>::from_request(request, state).await {
             Ok(Form(fields)) => Ok(Self(fields)),
-            Err(_) => Err(PageError::BadRequest("The form is invalid or too large.")),
+            Err(_) => Err(PageError::BadRequest(INVALID_FORM)),
         }
     }
 }

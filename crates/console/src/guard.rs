@@ -3,16 +3,38 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
+use crate::form::{INVALID_FORM, MAX_FORM_BYTES};
 use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
 use crate::{acting_for, session, urls};
 use admin::{SETUP_TOKEN_SETTING, random};
+
+/// Reads the whole form before anything else, and completes the work even if the browser
+/// disconnects.
+///
+/// A session that ends while its form is on the way must not act any more, so guards run after the
+/// form was read. A change must not stop between the store and the audit log, so the work is a task
+/// of its own.
+pub(crate) async fn complete_forms(
+    State(state): State<Arc<ConsoleState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(form) = to_bytes(body, MAX_FORM_BYTES).await else {
+        return PageError::BadRequest(INVALID_FORM).into_response();
+    };
+    let work = next.run(Request::from_parts(parts, Body::from(form)));
+    let done = state.host.accounts().tasks.spawn(work).await;
+    done.unwrap_or_else(|_| PageError::Internal.into_response())
+}
 
 /// Admits signed-in users; redirects others to the sign-in page.
 pub(crate) async fn require_session(

@@ -192,7 +192,15 @@ pub fn router(store: Store, host: Arc<dyn ConsoleHost>) -> Router {
             Guard::Setup => served
                 .route_layer(from_fn_with_state(Arc::clone(&state), guard::require_setup_token)),
         };
-        router = router.route(path, guarded);
+        // A call of the playground has its own limits and ends with its caller.
+        let is_form = !method.is_safe() && *path != playground::CALL_PATH;
+        let completed = match is_form {
+            true => {
+                guarded.route_layer(from_fn_with_state(Arc::clone(&state), guard::complete_forms))
+            }
+            false => guarded,
+        };
+        router = router.route(path, completed);
     }
     router
         .method_not_allowed_fallback(|| async { PageError::MethodNotAllowed })

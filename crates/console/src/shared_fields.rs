@@ -1,8 +1,9 @@
 //! Fields shared by several forms.
 
+use admin::ReadVersion;
 use maud::{Markup, html};
 
-use crate::form::{FieldErrors, FormInput};
+use crate::form::{FieldErrors, FormFields, FormInput};
 
 /// Two inputs for a new password; the script adds a strength hint.
 pub(crate) fn new_password(errors: &FieldErrors, autofocus: bool) -> Markup {
@@ -51,4 +52,17 @@ pub(crate) fn error_summary(errors: &FieldErrors) -> Markup {
             }
         }
     }
+}
+
+/// Hidden field with the version of the edited object.
+const VERSION_FIELD: &str = "tag";
+
+/// Renders the hidden field with the version of the edited object.
+pub(crate) fn version_field(version: &str) -> Markup {
+    html! { input type="hidden" name=(VERSION_FIELD) value=(version); }
+}
+
+/// Version the user saw, from the hidden field.
+pub(crate) fn read_version(fields: &FormFields) -> ReadVersion<'_> {
+    ReadVersion(Some(fields.get(VERSION_FIELD)).filter(|version| !version.is_empty()))
 }

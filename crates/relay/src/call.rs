@@ -122,6 +122,8 @@ impl Call {
         let body =
             read_body(request, body_kind, config.max_body_bytes, config.http_limits.body_time)
                 .await?;
+        // A body can take long. The key may have been revoked since the head was read.
+        let key = engine.keys.still_live(&key)?;
         Ok(Self {
             engine,
             config,

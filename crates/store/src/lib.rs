@@ -9,6 +9,7 @@ mod account_caps;
 mod accounts;
 mod attempt_counters;
 mod audit;
+mod change_lock;
 mod db;
 mod entries;
 mod error;
@@ -42,6 +43,7 @@ pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, AccountRole, PersonChange};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditRecord};
+pub use change_lock::ChangeLock;
 pub use entries::{EntryFilter, KeyTotal};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
@@ -68,11 +70,15 @@ pub use vault::{SealedSecret, SecretSealer, Vault, VaultError, VaultKeyError, Va
 pub use verify::InvariantCheck;
 
 use db::{Db, on_reader};
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// The database. Cheap to clone; all clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Store {
     db: Db,
+    /// Makes changes of administration in this process run one after the other.
+    changes: Arc<Mutex<()>>,
 }
 
 impl Store {

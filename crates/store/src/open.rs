@@ -1,6 +1,7 @@
 //! Opening and migration of a database.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
@@ -35,7 +36,7 @@ impl Store {
                 "`store.url` must begin with `sqlite:` or `postgres://`".to_owned(),
             ));
         };
-        Ok(Self { db })
+        Ok(Self { db, changes: Arc::default() })
     }
 }
 

@@ -9,7 +9,7 @@ use canon::{Micros, Money};
 use crate::accounts::{ADD_LOGIN, AccountRow, account_columns, folded};
 use crate::db::{clean, in_transaction, on_reader, unknown_word};
 use crate::row::row;
-use crate::{Account, Store, StoreError};
+use crate::{Account, AccountTerms, Store, StoreError};
 
 /// The rights of a member in a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,8 +202,18 @@ const PUT: &str = "INSERT INTO members (team_id, account_id, role, since) \
 const DROP: &str = "DELETE FROM members WHERE team_id = $1 AND account_id = $2";
 
 impl Store {
-    /// Adds a team. Its name must differ from every username and address.
+    /// Adds a team without spending limits.
     pub async fn add_team(&self, team: &Team) -> Result<(), StoreError> {
+        self.add_team_with_terms(team, AccountTerms::default()).await
+    }
+
+    /// Adds a team together with its spending limits. Its name must differ from every username and
+    /// address.
+    pub async fn add_team_with_terms(
+        &self,
+        team: &Team,
+        terms: AccountTerms,
+    ) -> Result<(), StoreError> {
         in_transaction!(&self.db, tx: Kind => {
             sqlx::query(ADD)
                 .bind(clean(&team.id))
@@ -220,6 +230,9 @@ impl Store {
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("name", "team"))?;
+            if terms != AccountTerms::default() {
+                crate::account_caps::set_terms!(&team.id, terms).execute(&mut *tx).await?;
+            }
         });
         Ok(())
     }

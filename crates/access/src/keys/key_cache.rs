@@ -136,6 +136,20 @@ impl KeyCache {
         }
     }
 
+    /// Returns a key that was found earlier in its current state. Refuses it if it was revoked or
+    /// has expired since.
+    pub fn still_live(&self, key: &ApiKey) -> Result<Arc<ApiKey>, ApiError> {
+        let now = self.clock.now();
+        self.get(&key.record.id).filter(|key| key.is_live(now)).ok_or_else(invalid_key)
+    }
+
+    /// Reads a cached key from the store again. Refuses it if it is revoked or has expired.
+    pub async fn read_again(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
+        let record = self.store.key(id).await.map_err(|e| store_error(&e))?;
+        let key = self.insert_with_spent(record.ok_or_else(invalid_key)?, Money::ZERO);
+        if key.is_live(self.clock.now()) { Ok(key) } else { Err(invalid_key()) }
+    }
+
     /// Returns the cached key with this public id.
     pub fn get(&self, id: &str) -> Option<Arc<ApiKey>> {
         self.keys.pin().get(id).cloned()

@@ -20,6 +20,19 @@ pub fn budget_json(BudgetTerms { limit: most, period }: BudgetTerms) -> Value {
     json!({ "most_usd": most.to_string(), "per": period.word() })
 }
 
+/// Describes the part of a key that only administration changes. Its version is computed from this
+/// object, so that a call does not make it stale.
+pub fn key_settings_json(key: &KeyRecord) -> Value {
+    let mut settings = key_json(key, Micros::ZERO);
+    if let Value::Object(fields) = &mut settings {
+        for used in ["state", "spent_usd", "last_used_at"] {
+            fields.shift_remove(used);
+        }
+        fields.insert("revoked".to_owned(), Value::from(key.revoked.is_some()));
+    }
+    settings
+}
+
 /// Describes a key.
 pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
     let time = |at: Micros| jiff::Timestamp::from_microsecond(at.get()).map(|t| t.to_string()).ok();

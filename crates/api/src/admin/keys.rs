@@ -1,7 +1,7 @@
 //! `/api/admin/keys`: list, create, change, rotate, revoke.
 
 use ::admin::{KeyChange, KeyDraft};
-use access::keys::key_json;
+use access::keys::{key_json, key_settings_json};
 use axum::response::Response;
 use canon::{ApiError, Micros, Money};
 use config::parse_duration;
@@ -12,7 +12,7 @@ use store::{BudgetTerms, KeyRecord, KeyScope, RateLimits};
 
 use super::{
     actor, admin_error, entity_response, if_match, invalid_field, not_found, path_id, read_body,
-    sent, store_error,
+    sent, store_error, tagged_response,
 };
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
@@ -193,7 +193,7 @@ pub(crate) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     if let Value::Object(fields) = &mut value {
         fields.insert("key".to_owned(), Value::from(issued.secret));
     }
-    Ok(entity_response(StatusCode::CREATED, &value))
+    Ok(tagged_response(StatusCode::CREATED, &value, &key_settings_json(&issued.record)))
 }
 
 pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
@@ -250,5 +250,6 @@ pub(crate) async fn rotate(incoming: ApiRequest) -> Result<Response, ApiError> {
 }
 
 fn key_response(state: &ApiState, record: &KeyRecord) -> Response {
-    entity_response(StatusCode::OK, &key_json(record, state.clock().now()))
+    let shown = key_json(record, state.clock().now());
+    tagged_response(StatusCode::OK, &shown, &key_settings_json(record))
 }

@@ -52,7 +52,7 @@ use crate::state::ApiState;
 use access::keys::ApiKey;
 
 /// Maximum size of a request body.
-const MAX_BODY_BYTES: usize = 64 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Returns the account of the key. Refuses accounts that do not administrate.
 async fn require_admin(state: &ApiState, key: &ApiKey) -> Result<Account, ApiError> {
@@ -107,12 +107,36 @@ async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Api
             format!("the body is larger than {MAX_BODY_BYTES} bytes"),
         )
     })?;
+    // A derived struct would also accept a list of its fields in order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::invalid("", "the body must be a JSON object"));
+    }
     let reader = &mut serde_json::Deserializer::from_slice(&bytes);
-    serde_path_to_error::deserialize(reader).map_err(|wrong| {
+    let body = serde_path_to_error::deserialize(&mut *reader).map_err(|wrong| {
         let path = wrong.path().to_string();
-        let message = wrong.into_inner().to_string();
-        if path == "." { ApiError::invalid("", message) } else { invalid_field(path, message) }
-    })
+        let message = without_type_names(&wrong.into_inner().to_string());
+        match path.as_str() {
+            "." | "?" => ApiError::invalid("", message),
+            _ => invalid_field(path, message),
+        }
+    })?;
+    reader.end().map_err(|wrong| ApiError::invalid("", wrong.to_string()))?;
+    Ok(body)
+}
+
+/// Replaces the names of our types in a message of serde: `struct KeyBody` is an object to callers.
+fn without_type_names(message: &str) -> String {
+    let mut words = message.split(' ');
+    let mut plain = Vec::new();
+    while let Some(word) = words.next() {
+        if word == "struct" {
+            words.next();
+            plain.push("an object");
+        } else {
+            plain.push(word);
+        }
+    }
+    plain.join(" ")
 }
 
 /// Value of `If-Match`, owned, for use after the request was consumed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admin::{AdminError, IssuedKey, ReadVersion};
+use admin::{AdminError, IssuedKey, ReadVersion, key_version};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -20,7 +20,7 @@ use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
-use crate::shared_fields::error_summary;
+use crate::shared_fields::{error_summary, read_version, version_field};
 use crate::state::ConsoleState;
 use crate::{display, urls};
 
@@ -187,8 +187,12 @@ pub(crate) async fn change(
     }
     let accounts = state.host.accounts();
     let change = terms.into_change();
-    match accounts.change_key(&user.actor(), &key.id, ReadVersion::default(), change).await {
+    match accounts.change_key(&user.actor(), &key.id, read_version(&fields), change).await {
         Ok(_) => {}
+        Err(error @ AdminError::Stale) => {
+            errors.add("", error.to_string());
+            return Ok(edit_form(StatusCode::BAD_REQUEST, &user, (&key, &home), &fields, &errors));
+        }
         Err(AdminError::Invalid { field, message }) => {
             errors.add_api_field(&field, message);
             let status = StatusCode::BAD_REQUEST;
@@ -214,6 +218,7 @@ fn edit_form(
             p.muted { code { "sk-pt-" (key.id) "-…" } " · spent " (display::money(key.spent)) }
             (error_summary(errors))
             form method="post" action={ (here) "/edit" } {
+                (version_field(&key_version(key)))
                 (key_form::render(key.scope, fields, errors, true))
                 div.actions {
                     button.button type="submit" { "Save" }

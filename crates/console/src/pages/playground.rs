@@ -22,6 +22,8 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 
+/// Route of a call.
+pub(crate) const CALL_PATH: &str = "/console/playground/call/{*path}";
 /// Header with the public id of the paying key.
 const KEY_HEADER: &str = "x-playground-key";
 /// API paths the page may call.

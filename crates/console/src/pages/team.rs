@@ -20,9 +20,11 @@ use crate::layout::{Layout, page};
 use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
-use crate::shared_fields::error_summary;
+use crate::shared_fields::{error_summary, read_version, version_field};
 use crate::state::ConsoleState;
-use admin::{AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names};
+use admin::{
+    AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names, version_of,
+};
 
 const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
 
@@ -172,7 +174,7 @@ pub(crate) async fn change(
     let mut errors = FieldErrors::default();
     let terms = TeamTerms::read(&fields, &mut errors)?;
     if errors.is_empty() {
-        let (actor, read) = (user.actor(), ReadVersion::default());
+        let (actor, read) = (user.actor(), read_version(&fields));
         let changed =
             state.host.accounts().change_team(&actor, &team.id, read, terms.into_change()).await;
         match changed {
@@ -188,6 +190,7 @@ pub(super) fn add_refusal(errors: &mut FieldErrors, error: AdminError) -> Result
     match error {
         AdminError::Invalid { field, message } => errors.add_api_field(&field, message),
         AdminError::Store(StoreError::Conflict(_)) => errors.add("name", NAME_TAKEN),
+        AdminError::Stale => errors.add("", error.to_string()),
         error => return Err(error.into()),
     }
     Ok(())
@@ -284,6 +287,7 @@ pub(super) async fn render_page(
                     h2 { "Name, cap and limits" }
                     @if fields.contains("cap") { (error_summary(errors)) }
                     form method="post" action=(page_path(&team)) {
+                        (version_field(&version_of(&view.stable_json())))
                         (terms_form(filled, errors))
                         button.button type="submit" { "Save" }
                     }

@@ -165,7 +165,7 @@ async fn removed_members_keys_stay_or_are_revoked() {
     }
     let actions: Vec<String> =
         gateway.store.audits(9).await.unwrap().into_iter().map(|audit| audit.action).collect();
-    assert_eq!(actions[..3], ["team.remove_member", "key.revoke", "team.remove_member"]);
+    assert_eq!(actions[..3], ["team.remove_member", "team.remove_member", "key.revoke"]);
 }
 
 #[tokio::test]

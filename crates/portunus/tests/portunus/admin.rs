@@ -1,9 +1,12 @@
 //! Administration in JSON: rights, changes, and concurrent edits.
 
+use admin::Actor;
 use http::Method;
 use serde_json::{Value, json};
 use store::AccountRole;
 use testkit::{TestGateway, TestResponse, until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 async fn ask(
     gateway: &TestGateway,
@@ -334,4 +337,92 @@ async fn admin_keys_are_handed_out_by_owners_and_never_outlive_the_key_that_made
     }
     let got = ask(&gateway, Method::PATCH, &path, json!({ "expires_in": null }), &owner).await;
     assert_eq!(got.status, 400, "{}", got.text());
+}
+
+/// Head of a raw request with a body of that length.
+fn raw_head(gateway: &TestGateway, path: &str, key: &str, length: usize) -> String {
+    let host = host(gateway);
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n"
+    )
+}
+
+fn host(gateway: &TestGateway) -> &str {
+    gateway.url.strip_prefix("http://").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_revoked_while_its_body_arrives_does_nothing() {
+    let gateway = TestGateway::start().await;
+    let (_, admin_key) = key_with(&gateway, "late", AccountRole::Owner).await;
+    let call = json!({ "model": "demo-chat", "max_tokens": 9,
+                       "messages": [{ "role": "user", "content": "Hello." }] });
+    let new_owner = json!({ "name": "intruder", "role": "owner" });
+    let call_key = gateway.key.clone();
+    for (path, key, body) in [
+        ("/api/admin/users", &admin_key, new_owner.to_string()),
+        ("/v1/chat/completions", &call_key, call.to_string()),
+    ] {
+        let (begin, rest) = body.split_at(body.len() / 2);
+        let mut socket = TcpStream::connect(host(&gateway)).await.unwrap();
+        let head = raw_head(&gateway, path, key, body.len());
+        // The gateway asks for the body once it has accepted the key.
+        socket.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).await.unwrap();
+        let mut asked = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+        socket.read_exact(&mut asked).await.unwrap();
+        assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+        socket.write_all(begin.as_bytes()).await.unwrap();
+        let id = access::keys::KeyToken::parse(key).unwrap().id().to_owned();
+        gateway.app.admin.accounts.revoke_key(&Actor::Operator, &id, <_>::default()).await.unwrap();
+        socket.write_all(rest.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 12];
+        socket.read_exact(&mut answer).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 401", "{path}");
+    }
+    let accounts = gateway.app.store.accounts().await.unwrap();
+    assert!(accounts.iter().all(|account| account.username != "intruder"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_who_disconnects_cannot_hide_a_change() {
+    let gateway = TestGateway::start().await;
+    let key = gateway.admin_key().await.to_owned();
+    let store = &gateway.app.store;
+    for number in 0..10 {
+        let name = format!("hidden {number}");
+        let body = json!({ "name": name, "cap_usd": null }).to_string();
+        let mut socket = TcpStream::connect(host(&gateway)).await.unwrap();
+        let head = raw_head(&gateway, "/api/admin/keys", &key, body.len());
+        socket.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
+        // The connection is reset as soon as the key is in the store.
+        until("the key is stored", async || {
+            store.keys().await.unwrap().iter().any(|key| key.name == name)
+        })
+        .await;
+        socket.set_zero_linger().unwrap();
+        drop(socket);
+    }
+    until("every key has its line in the audit log", async || {
+        let audits = store.audits(1_000).await.unwrap();
+        let listed =
+            |id: &str| audits.iter().any(|one| one.action == "key.create" && one.subject == id);
+        let keys = store.keys().await.unwrap();
+        let hidden: Vec<_> = keys.iter().filter(|key| key.name.starts_with("hidden")).collect();
+        !hidden.is_empty() && hidden.iter().all(|key| listed(&key.id))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_body_is_one_object() {
+    let gateway = TestGateway::start().await;
+    let key = gateway.admin_key().await.to_owned();
+    for body in ["[\"x\"]", "\"sk-secret\"", "{\"name\":\"x\"} junk", "{\"name\":\"x\"}{}", ""] {
+        let request = gateway.request(Method::POST, "/api/admin/keys").key(&key);
+        let request = request.header("content-type", "application/json").body(body.to_owned());
+        let got = request.send().await;
+        assert_eq!(got.status, 400, "{body}: {}", got.text());
+        assert!(!got.text().contains("struct") && !got.text().contains("secret"), "{}", got.text());
+    }
 }

@@ -15,24 +15,11 @@ mod terms_form;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use crate::form::{FieldErrors, FormFields, field_notes, note_ids};
+use crate::form::{FieldErrors, field_notes, note_ids};
 use crate::layout::{Layout, ok_page};
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
-use admin::ReadVersion;
-
-/// Hidden field with the version of the edited object.
-const VERSION_FIELD: &str = "tag";
-
-/// Renders the hidden field with the version of the edited object.
-fn version_field(version: &str) -> Markup {
-    html! { input type="hidden" name=(VERSION_FIELD) value=(version); }
-}
-
-/// Version the user saw, from the hidden field.
-fn read_version(fields: &FormFields) -> ReadVersion<'_> {
-    ReadVersion(Some(fields.get(VERSION_FIELD)).filter(|version| !version.is_empty()))
-}
+use crate::shared_fields::{read_version, version_field};
 
 /// Renders a selection; each option has a value and a label.
 fn select(
