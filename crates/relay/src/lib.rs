@@ -25,8 +25,10 @@ mod send;
 mod settle;
 mod signature_cache;
 mod stream_pipeline;
+mod streamed_body;
 mod streamed_reply;
 pub mod token_estimate;
+mod work_budget;
 
 pub use call::{BodyKind, Call, CallRequest};
 pub use embeddings::serve_embeddings;

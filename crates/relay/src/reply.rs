@@ -16,7 +16,8 @@ use transport::ClientResponse;
 use super::prepare::ExpectedReply;
 use super::settle::{BoxedAccount, FinishedReply};
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
-use super::{Call, streamed_reply};
+use super::work_budget::WorkBudget;
+use super::{Call, streamed_body};
 use config::LiveLane;
 
 /// Larger replies of providers are refused.
@@ -35,7 +36,7 @@ pub(super) async fn relay_reply(
     let is_streamed = expected.is_stream && is_stream(&answer.headers);
     if is_streamed && facts.stream {
         let pipeline = StreamPipeline::new(call, facts, expected);
-        return streamed_reply::begin_stream(
+        return streamed_body::begin_stream(
             call,
             lane,
             pipeline,
@@ -100,11 +101,14 @@ async fn gather_stream(
 ) -> Result<(FinishedReply, Bytes), ApiError> {
     let mut out = Vec::new();
     let mut received = 0;
+    let mut budget = WorkBudget::default();
     loop {
+        budget.charge().await;
         let progress = match next_chunk(&mut answer.body, lane, call).await? {
             Some(data) if received + data.len() > MAX_REPLY_BYTES => return Err(too_large_error()),
             Some(data) => {
                 received += data.len();
+                budget.add(data.len());
                 pipeline.push_bytes(data, &mut out)
             }
             None => pipeline.finish(&mut out),

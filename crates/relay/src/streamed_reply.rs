@@ -3,32 +3,28 @@
 //!
 //! All events that are available at one time leave as one chunk.
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use canon::{ApiError, Blame, ErrorKind, WireFormat};
-use http_body::{Body as HttpBody, Frame};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 use tokio_util::task::TaskTracker;
-use transport::ClientResponse;
+use transport::ClientBody;
 
 use super::Call;
-use super::reply::{add_call_headers, before_first_byte, event_stream, unusable_answer};
+use super::reply::unusable_answer;
 use super::settle::BoxedAccount;
 use super::stream_pipeline::{StreamPipeline, StreamProgress};
-use crate::error_format::ErrorFormat;
+use super::work_budget::WorkBudget;
 use config::LiveLane;
 
 /// Output size at which a chunk is sent even if more data is available.
 const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
-/// Interval of checks of key, deadlines and silence.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest silence towards the caller before a keep-alive is sent.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest silence after the finish reason. The reply then ends without the provider's end marker.
@@ -38,71 +34,86 @@ const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
 /// Longest wait for the first chunk before the response headers are sent.
 const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 
-/// Starts a stream. An error before the first byte lets the next lane try.
-pub(super) async fn begin_stream(
-    call: &Arc<Call>,
-    lane: &Arc<LiveLane>,
-    pipeline: StreamPipeline,
-    array: bool,
-    answer: ClientResponse,
-    account: BoxedAccount,
-) -> Result<Response, (ApiError, BoxedAccount)> {
-    // The headers are written first, because a stream that is complete in its first chunk is
-    // settled there.
-    let mut response = event_stream(Body::empty(), array);
-    add_call_headers(&mut response, &account);
-    let mut reply = StreamedReply {
-        call: Arc::clone(call),
-        lane: Arc::clone(lane),
-        upstream: Some(answer.body),
-        pipeline,
-        account: Some(account),
-        out: Vec::new(),
-        tick: Box::pin(tokio::time::sleep(CHECK_INTERVAL)),
-        last_check: Instant::now(),
-        last_received: Instant::now(),
-        last_sent: Instant::now(),
-        must_abort: false,
-    };
-    if let Err(error) = reply.wait_first_chunk().await {
-        return match reply.account.take() {
-            Some(account) => Err((before_first_byte(error), account)),
-            // A settled stream has no error left. If it had one, no other lane could be paid for.
-            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id)),
-        };
-    }
-    if let Some(account) = &mut reply.account {
-        account.first_byte();
-    }
-    *response.body_mut() = Body::new(reply);
-    Ok(response)
-}
-
-/// Body of a streamed reply.
-struct StreamedReply {
+/// A streamed reply between provider and caller.
+pub(super) struct StreamedReply {
     call: Arc<Call>,
     lane: Arc<LiveLane>,
-    upstream: Option<transport::ClientBody>,
+    upstream: Option<ClientBody>,
     pipeline: StreamPipeline,
     /// `None` once the stream is settled.
     account: Option<BoxedAccount>,
     out: Vec<u8>,
-    tick: Pin<Box<Sleep>>,
-    /// Time of the last check of key, deadlines and silence.
-    last_check: Instant,
+    budget: WorkBudget,
+    /// Waker of the last poll, which a check wakes if it has output.
+    waker: Option<Waker>,
+    /// True if the last poll waits for the provider, and false while the caller does not read.
+    is_waiting: bool,
+    /// Time of the last chunk, if no poll has followed it.
+    chunk_taken: Option<Instant>,
     last_received: Instant,
     last_sent: Instant,
     /// True if the body must end with an error, for clients that ignore an error event.
     must_abort: bool,
+    /// Runs from the last chunk of a body that must end with an error.
+    abort_timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl StreamedReply {
+    /// Creates a reply of which nothing is received yet.
+    pub(super) fn new(
+        call: &Arc<Call>,
+        lane: &Arc<LiveLane>,
+        pipeline: StreamPipeline,
+        upstream: ClientBody,
+        account: BoxedAccount,
+    ) -> Self {
+        Self {
+            call: Arc::clone(call),
+            lane: Arc::clone(lane),
+            upstream: Some(upstream),
+            pipeline,
+            account: Some(account),
+            out: Vec::new(),
+            budget: WorkBudget::default(),
+            waker: None,
+            is_waiting: false,
+            chunk_taken: None,
+            last_received: Instant::now(),
+            last_sent: Instant::now(),
+            must_abort: false,
+            abort_timer: None,
+        }
+    }
+
+    /// Returns true while the provider's reply is not complete.
+    pub(super) fn is_open(&self) -> bool {
+        self.upstream.is_some()
+    }
+
+    /// Returns true if nothing is left to send.
+    pub(super) fn is_finished(&self) -> bool {
+        self.upstream.is_none() && self.out.is_empty() && !self.must_abort
+    }
+
+    /// Returns the account of a stream that is not settled.
+    pub(super) fn take_account(&mut self) -> Option<BoxedAccount> {
+        self.account.take()
+    }
+
+    /// Records the start of the reply.
+    pub(super) fn first_byte(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.first_byte();
+        }
+    }
+
     /// Waits for the first chunk, so that a failure can still become an error status or a retry on
     /// another lane.
-    async fn wait_first_chunk(&mut self) -> Result<(), ApiError> {
+    pub(super) async fn wait_first_chunk(&mut self) -> Result<(), ApiError> {
         let deadline = tokio::time::Instant::now() + FIRST_CHUNK_WAIT.min(self.lane.timeouts.gap);
         let mut empty = true;
         while self.out.is_empty() {
+            self.budget.charge().await;
             let Some(upstream) = &mut self.upstream else { return Ok(()) };
             let progress = match tokio::time::timeout_at(deadline, upstream.frame()).await {
                 Err(_) if FIRST_CHUNK_WAIT < self.lane.timeouts.gap => return Ok(()),
@@ -110,6 +121,7 @@ impl StreamedReply {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         empty &= data.is_empty();
+                        self.budget.add(data.len());
                         match self.pipeline.push_bytes(data, &mut self.out) {
                             // `timeout_at` prefers a ready frame to the deadline, so frames without
                             // output would keep the caller waiting for ever.
@@ -143,9 +155,7 @@ impl StreamedReply {
                 // The result must not depend on how many frames arrive at once: output before the
                 // failure is delivered and billed.
                 StreamProgress::Broken(error) => {
-                    if let Some(account) = &mut self.account {
-                        account.first_byte();
-                    }
+                    self.first_byte();
                     self.abort(&error);
                 }
             }
@@ -197,7 +207,6 @@ impl StreamedReply {
         }
         if self.call.dialect.origin() == WireFormat::Native {
             self.must_abort = true;
-            self.tick.as_mut().reset(tokio::time::Instant::now() + ABORT_FLUSH_TIME);
         }
     }
 
@@ -223,13 +232,20 @@ impl StreamedReply {
     }
 
     /// Checks the key, the deadlines and the silence towards the caller, and writes a checkpoint.
-    /// Runs once a second, also if the provider always has data ready.
-    fn check(&mut self) {
+    /// Must run once a second, also while the caller does not read.
+    pub(super) fn check(&mut self) {
         if self.upstream.is_none() {
             return;
         }
-        self.last_check = Instant::now();
-        self.tick.as_mut().reset(tokio::time::Instant::now() + CHECK_INTERVAL);
+        self.apply_checks();
+        if (self.upstream.is_none() || !self.out.is_empty())
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn apply_checks(&mut self) {
         let now = self.call.engine.clock.now();
         let key = self.call.engine.keys.get(&self.call.key.record.id);
         if !key.is_some_and(|key| key.is_live(now)) {
@@ -241,19 +257,23 @@ impl StreamedReply {
                 ApiError::new(ErrorKind::Interrupted, "the gateway is stopping; please retry");
             return self.abort(&error.with_blame(Blame::Gateway));
         }
-        if self.last_received.elapsed() >= END_MARKER_TIMEOUT
+        // While the caller does not read, nobody knows if the provider is silent.
+        let silence = self.last_received.elapsed();
+        if self.is_waiting
+            && silence >= END_MARKER_TIMEOUT
             && let StreamProgress::Complete = self.pipeline.finish_early(&mut self.out)
         {
             return self.complete();
         }
-        if self.last_received.elapsed() > self.lane.timeouts.gap {
+        if self.is_waiting && silence > self.lane.timeouts.gap {
             return self.abort(&stalled_error());
         }
         if self.call.arrived.elapsed() > self.lane.timeouts.total {
             let error = ApiError::new(ErrorKind::Timeout, "the answer took longer than is allowed");
             return self.abort(&error);
         }
-        if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
+        if self.is_waiting && self.out.is_empty() && self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL
+        {
             self.out.extend_from_slice(self.call.dialect.keep_alive());
         }
         if let Some(account) = &mut self.account {
@@ -262,71 +282,72 @@ impl StreamedReply {
         }
     }
 
-    fn emit(&mut self) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        self.last_sent = Instant::now();
-        let bytes = Bytes::from(std::mem::take(&mut self.out));
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
-    }
-}
-
-impl HttpBody for StreamedReply {
-    type Data = Bytes;
-    type Error = AbortedBody;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    /// Returns the next chunk for the caller.
+    pub(super) fn poll_chunk(
+        &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        let reply = &mut *self;
+    ) -> Poll<Option<Result<Bytes, AbortedBody>>> {
+        self.is_waiting = false;
+        if let Some(taken) = self.chunk_taken.take() {
+            // The time that the caller needs to read is no silence of the provider.
+            self.last_received += taken.elapsed();
+        }
         loop {
-            let Some(upstream) = &mut reply.upstream else {
-                if !reply.out.is_empty() {
-                    return reply.emit();
-                }
-                if !reply.must_abort {
-                    return Poll::Ready(None);
-                }
-                return reply.tick.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)));
-            };
-            if reply.out.len() > FLUSH_THRESHOLD_BYTES {
-                return reply.emit();
+            if self.upstream.is_none() || self.out.len() > FLUSH_THRESHOLD_BYTES {
+                return self.poll_out(cx);
             }
+            if self.budget.poll_charge(cx).is_pending() {
+                return self.poll_out(cx);
+            }
+            let Some(upstream) = &mut self.upstream else { continue };
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        reply.last_received = Instant::now();
-                        let progress = reply.pipeline.push_bytes(data, &mut reply.out);
-                        reply.apply_progress(progress);
-                        // The timer is polled only while the provider is silent.
-                        if reply.last_received.duration_since(reply.last_check) >= CHECK_INTERVAL {
-                            reply.check();
-                        }
+                        self.last_received = Instant::now();
+                        self.budget.add(data.len());
+                        let progress = self.pipeline.push_bytes(data, &mut self.out);
+                        self.apply_progress(progress);
                     }
                 }
                 Poll::Ready(Some(Err(e))) => {
-                    let progress = reply.pipeline.fail(broken_error(&e), &mut reply.out);
-                    reply.apply_progress(progress);
-                    reply.upstream = None;
+                    let progress = self.pipeline.fail(broken_error(&e), &mut self.out);
+                    self.apply_progress(progress);
+                    self.upstream = None;
                 }
                 Poll::Ready(None) => {
-                    let progress = reply.pipeline.finish(&mut reply.out);
+                    let progress = self.pipeline.finish(&mut self.out);
                     // No more bytes follow, whatever the progress is.
-                    reply.apply_progress(progress);
-                    reply.upstream = None;
+                    self.apply_progress(progress);
+                    self.upstream = None;
                 }
-                Poll::Pending if !reply.out.is_empty() => return reply.emit(),
                 Poll::Pending => {
-                    if reply.tick.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    reply.check();
+                    self.is_waiting = self.out.is_empty();
+                    return self.poll_out(cx);
                 }
             }
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.upstream.is_none() && self.out.is_empty() && !self.must_abort
+    /// Returns the output so far. Without output an open stream is pending.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AbortedBody>>> {
+        if !self.out.is_empty() {
+            self.last_sent = Instant::now();
+            self.chunk_taken = Some(self.last_sent);
+            return Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.out)))));
+        }
+        if self.upstream.is_some() {
+            match &mut self.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => self.waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        if !self.must_abort {
+            return Poll::Ready(None);
+        }
+        let timer = || Box::pin(tokio::time::sleep(ABORT_FLUSH_TIME));
+        let timer = self.abort_timer.get_or_insert_with(timer);
+        timer.as_mut().poll(cx).map(|()| Some(Err(AbortedBody)))
     }
 }
 
@@ -341,7 +362,7 @@ impl Drop for StreamedReply {
 
 /// Error that ends a body abnormally, so that no client takes it for complete.
 #[derive(Debug)]
-struct AbortedBody;
+pub(super) struct AbortedBody;
 
 impl std::fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -352,7 +373,7 @@ impl std::fmt::Display for AbortedBody {
 impl std::error::Error for AbortedBody {}
 
 /// Reads the few bytes after the end of a reply, so that the connection can be reused.
-fn drain_body(mut body: transport::ClientBody, tasks: &TaskTracker) {
+fn drain_body(mut body: ClientBody, tasks: &TaskTracker) {
     tasks.spawn(async move {
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
         let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;

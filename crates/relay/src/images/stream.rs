@@ -11,7 +11,7 @@ use super::super::reply::{is_stream, read_body, settled_events};
 use super::super::route::Candidate;
 use super::super::settle::BoxedAccount;
 use super::super::stream_pipeline::StreamPipeline;
-use super::super::{Call, streamed_reply};
+use super::super::{Call, streamed_body};
 use super::image_call::{self, ImageCall};
 use super::lane_requests::{self, LaneImages};
 use super::{
@@ -58,7 +58,7 @@ pub(super) async fn try_lane(
             image_call.request(),
             now,
         ));
-        return streamed_reply::begin_stream(
+        return streamed_body::begin_stream(
             call,
             &candidate.lane,
             pipeline,

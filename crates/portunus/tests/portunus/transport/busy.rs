@@ -178,7 +178,7 @@ async fn a_stream_that_is_always_ready_writes_checkpoints() {
 }
 
 /// True if the journal tells how far a running call has come.
-fn reached(gateway: &TestGateway) -> bool {
+pub(super) fn reached(gateway: &TestGateway) -> bool {
     let folder = std::fs::read_dir(gateway.data_folder().join("journal")).unwrap();
     folder.map(|file| std::fs::read(file.unwrap().path()).unwrap_or_default()).any(|bytes| {
         let word = b"reached";

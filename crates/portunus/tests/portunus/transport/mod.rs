@@ -8,5 +8,6 @@ mod h2;
 mod limits;
 mod raw_client;
 mod signals;
+mod slow_callers;
 mod streams;
 mod tls;

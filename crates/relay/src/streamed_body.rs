@@ -1,0 +1,111 @@
+//! Start of a streamed reply, and its body.
+//!
+//! The body shares the stream with a task that checks it every second. A transport does not poll a
+//! body while a write to its caller waits, so a caller that reads slowly would otherwise switch off
+//! the deadlines, the revocation of its key and the checkpoints.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use canon::ApiError;
+use http_body::{Body as HttpBody, Frame};
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio_util::task::TaskTracker;
+use transport::ClientResponse;
+
+use super::Call;
+use super::reply::{add_call_headers, before_first_byte, event_stream};
+use super::settle::BoxedAccount;
+use super::stream_pipeline::StreamPipeline;
+use super::streamed_reply::{AbortedBody, StreamedReply};
+use crate::error_format::ErrorFormat;
+use config::LiveLane;
+
+/// Interval of checks of key, deadlines and silence.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Starts a stream. An error before the first byte lets the next lane try.
+pub(super) async fn begin_stream(
+    call: &Arc<Call>,
+    lane: &Arc<LiveLane>,
+    pipeline: StreamPipeline,
+    array: bool,
+    answer: ClientResponse,
+    account: BoxedAccount,
+) -> Result<Response, (ApiError, BoxedAccount)> {
+    // The headers are written first, because a stream that is complete in its first chunk is
+    // settled there.
+    let mut response = event_stream(Body::empty(), array);
+    add_call_headers(&mut response, &account);
+    let mut reply = StreamedReply::new(call, lane, pipeline, answer.body, account);
+    if let Err(error) = reply.wait_first_chunk().await {
+        return match reply.take_account() {
+            Some(account) => Err((before_first_byte(error), account)),
+            // A settled stream has no error left. If it had one, no other lane could be paid for.
+            None => Ok(ErrorFormat::Dialect(call.dialect).to_response(&error, &call.id)),
+        };
+    }
+    reply.first_byte();
+    *response.body_mut() = Body::new(StreamedBody::new(reply, &call.engine.tasks));
+    Ok(response)
+}
+
+/// Body of a streamed reply.
+struct StreamedBody {
+    reply: Arc<Mutex<StreamedReply>>,
+    /// Task of the checks; `None` if the reply is already complete.
+    checks: Option<AbortHandle>,
+}
+
+impl StreamedBody {
+    fn new(reply: StreamedReply, tasks: &TaskTracker) -> Self {
+        let is_open = reply.is_open();
+        let reply = Arc::new(Mutex::new(reply));
+        let checks =
+            is_open.then(|| tasks.spawn(run_checks(Arc::downgrade(&reply))).abort_handle());
+        Self { reply, checks }
+    }
+}
+
+/// Checks a stream every second until it ends.
+async fn run_checks(reply: Weak<Mutex<StreamedReply>>) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let Some(reply) = reply.upgrade() else { return };
+        let mut reply = reply.lock();
+        reply.check();
+        if !reply.is_open() {
+            return;
+        }
+    }
+}
+
+impl HttpBody for StreamedBody {
+    type Data = Bytes;
+    type Error = AbortedBody;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
+        self.reply.lock().poll_chunk(cx).map(|next| next.map(|chunk| chunk.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reply.lock().is_finished()
+    }
+}
+
+impl Drop for StreamedBody {
+    fn drop(&mut self) {
+        // A sleeping task would delay the end of the process.
+        if let Some(checks) = &self.checks {
+            checks.abort();
+        }
+    }
+}
