@@ -19,12 +19,15 @@ pub struct Loss {
     pub reason: String,
     /// The number of losses this one stands for without naming them; zero for a named loss.
     unnamed: u64,
+    /// Hash of the whole name, which tells names apart whose beginnings are equal.
+    name_hash: u64,
 }
 
 impl Loss {
     /// Creates a loss with its reason.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { path: what.into(), reason: why.into(), unnamed: 0 }
+        let path = what.into();
+        Self { name_hash: hash_of(&path), path, reason: why.into(), unnamed: 0 }
     }
 
     /// The losses beyond the ones that are named.
@@ -33,6 +36,7 @@ impl Loss {
             path: format!("and {unnamed} more"),
             reason: format!("only the first {MAX_NAMED_LOSSES} are named"),
             unnamed,
+            name_hash: 0,
         }
     }
 
@@ -69,13 +73,21 @@ impl Losses {
 
     /// Adds a loss, unless its path is already listed.
     pub fn add(&mut self, what: &str, why: &str) {
-        let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
-        if !self.seen.insert(hasher.finish()) {
+        let name_hash = hash_of(what);
+        self.add_with(name_hash, || Loss {
+            path: shortened(what),
+            reason: why.to_owned(),
+            unnamed: 0,
+            name_hash,
+        });
+    }
+
+    fn add_with(&mut self, name_hash: u64, loss: impl FnOnce() -> Loss) {
+        if !self.seen.insert(name_hash) {
             return;
         }
         if self.named.len() < MAX_NAMED_LOSSES {
-            self.named.push(Loss::new(shortened(what), why));
+            self.named.push(loss());
         } else {
             self.unnamed += 1;
         }
@@ -122,7 +134,8 @@ impl Extend<Loss> for Losses {
             if loss.is_count() {
                 self.unnamed = self.unnamed.saturating_add(loss.unnamed);
             } else {
-                self.add(&loss.path, &loss.reason);
+                // A name that is cut already keeps the hash of the whole one.
+                self.add_with(loss.name_hash, || Loss { path: shortened(&loss.path), ..loss });
             }
         }
     }
@@ -134,6 +147,12 @@ impl FromIterator<Loss> for Losses {
         losses.extend(all);
         losses
     }
+}
+
+fn hash_of(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn shortened(name: &str) -> String {
@@ -185,5 +204,7 @@ mod tests {
         let all = losses.into_vec();
         assert_eq!(all.len(), 2);
         assert!(all.iter().all(|loss| loss.path.chars().count() == MAX_LOSS_NAME_CHARS));
+        let again: Losses = all.iter().cloned().collect();
+        assert_eq!(again.into_vec(), all, "also when they are collected again");
     }
 }

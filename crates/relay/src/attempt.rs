@@ -189,7 +189,7 @@ async fn send_to_lane(
     mut account: BoxedAccount,
 ) -> Result<Response, (ApiError, BoxedAccount)> {
     let PreparedRequest { outgoing, reply, losses } = prepared;
-    account.add_losses(losses);
+    account.set_losses(losses);
     let answer = match send(call, candidate, reply.dialect, outgoing).await {
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),

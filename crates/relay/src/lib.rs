@@ -15,6 +15,7 @@ mod error_format;
 pub mod file_store;
 mod funds;
 mod images;
+mod loss_header;
 mod media_refs;
 mod prepare;
 mod reply;

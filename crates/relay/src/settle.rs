@@ -7,12 +7,12 @@ use catalog::{BilledTier, BilledUnits, ImageSpec, Model, ModelKind, ModelPrices}
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
 use ledger::{CallOutcome, CallProgress, EndedBy, FailedAttempt, HoldTicket, LedgerEntry};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Instant;
 use upstream::{AttemptFailure, AttemptGuard, InFlightSlot};
 
 use super::Call;
+use super::loss_header::loss_header;
 use super::route::Candidate;
 use crate::engine::Engine;
 use access::limits::RatePermit;
@@ -22,9 +22,6 @@ use telemetry::TraceContext;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
 /// Bytes per token that no tokeniser exceeds on the average of a text reply.
 const MAX_BYTES_PER_TOKEN: u64 = 16;
-
-/// Bytes that would end an item of a header list or are invalid in a header.
-const UNSAFE_IN_LIST: AsciiSet = CONTROLS.add(b' ').add(b',').add(b'"').add(b'%');
 
 /// A complete reply as the account records it: the end of every pipeline.
 pub(super) struct FinishedReply {
@@ -272,9 +269,9 @@ impl CallAccount {
         self.entry.absorbed = self.entry.absorbed.saturating_add(lost);
     }
 
-    /// Adds losses of a translation.
-    pub(super) fn add_losses(&mut self, losses: impl IntoIterator<Item = Loss>) {
-        self.losses.extend(losses);
+    /// Sets the losses of the current attempt. Those of a lane that failed do not count.
+    pub(super) fn set_losses(&mut self, losses: impl IntoIterator<Item = Loss>) {
+        self.losses = losses.into_iter().collect();
     }
 
     /// Sets the input bytes for the estimate, if they are fewer than the body. Returns the
@@ -284,18 +281,9 @@ impl CallAccount {
         self.input_bytes.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// Returns the losses as a header: a list of names, then `and N more`. Names come from the
-    /// caller, so bytes that could break the list or the header are percent-encoded.
+    /// Returns the losses as a header.
     pub(super) fn loss_header(&self) -> Option<HeaderValue> {
-        if self.losses.is_empty() {
-            return None;
-        }
-        let encode = |loss: Loss| match loss.is_count() {
-            true => loss.path,
-            false => utf8_percent_encode(&loss.path, &UNSAFE_IN_LIST).to_string(),
-        };
-        let list: Vec<String> = self.losses.clone().into_vec().into_iter().map(encode).collect();
-        HeaderValue::from_str(&list.join(", ")).ok()
+        loss_header(&self.losses)
     }
 
     /// Returns the lane of the current attempt.

@@ -220,6 +220,28 @@ async fn many_losses_are_named_up_to_a_bound_and_then_counted() {
     assert!(strict.body.len() < 20_000 && strict.text().contains(more), "{}", strict.body.len());
 }
 
+#[tokio::test]
+async fn losses_of_a_lane_that_failed_are_not_reported() {
+    let down = ScriptedProvider::start(vec![testkit::reply(500, "text/plain", "down")]).await;
+    let up = ScriptedProvider::start(vec![testkit::chat_reply("Hello!", 5, 5)]).await;
+    let config = format!(
+        "[providers.down]\nspeaks = \"native\"\nbase = \"{}\"\nauth = \"none\"\n\
+         [providers.up]\nspeaks = \"chat\"\nbase = \"{}\"\nauth = \"none\"\n\
+         [models.m]\nlanes = [\"down/up\", \"up/up\"]\n\
+         price = {{ input = \"1.00\", output = \"2.00\" }}\n",
+        down.url, up.url
+    );
+    let gateway = TestGateway::with_config(&config).await;
+    let mut body = json!({ "model": "m", "max_tokens": 20,
+                           "messages": [{ "role": "user", "content": "Hello!" }] });
+    let unknown = (0..300).map(|number| (format!("unknown_{number}"), json!(1)));
+    body.as_object_mut().unwrap().extend(unknown);
+    let got = gateway.post(MESSAGES, &body).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(!down.requests().is_empty());
+    assert!(got.header("x-portunus-loss").ends_with(", and 250 more"), "{:?}", got.headers);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_large_body_does_not_keep_others_waiting() {
     use std::time::{Duration, Instant};

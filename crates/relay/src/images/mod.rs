@@ -192,7 +192,7 @@ async fn request_and_deliver(
     let prepared = image_call.prepare(call, &candidate.lane, false)?;
     account.begin_attempt(candidate)?;
     account.estimate_input(image_call.input_bytes());
-    account.add_losses(prepared.losses.iter().cloned());
+    account.set_losses(prepared.losses.iter().cloned());
     let lane_images = lane_requests::request_all(call, candidate, prepared).await?;
     deliver::deliver(call, image_call, candidate, lane_images).await
 }

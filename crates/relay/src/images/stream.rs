@@ -46,7 +46,7 @@ pub(super) async fn try_lane(
         return Err((error, account));
     }
     account.estimate_input(image_call.input_bytes());
-    account.add_losses(prepared.losses);
+    account.set_losses(prepared.losses);
     let answer = match lane_requests::send(call, candidate, protocol, written).await {
         Ok(answer) => answer,
         Err(error) => return Err((error, account)),
